@@ -22,7 +22,7 @@ fuzz: ## All random testing: MINUTES=10 of it, from SEED= (the day)
 mutants: ## Mutation testing: COUNT=200 faults of each group from SEED=1; MODULES="random optim", CRATES="autodiff"
 	@scripts/mutants.sh
 
-soak: ## MINUTES=10 of everything at once, from SEED=; memory, descriptors and threads must stay flat
+soak: ## MINUTES=10 of all features concurrently, from SEED=; memory, descriptors and threads must stay flat
 	@scripts/soak.sh $(or $(MINUTES),10) $(SEED)
 
 demo: ## Set up, build, then run examples/demo.py

@@ -1,4 +1,4 @@
-"""The benchmarks: figures beside their budgets. Nothing fails when a figure is over its budget.
+"""Benchmarks: figures and their budgets. A figure over its budget is not a failure.
 
     make bench
 """

@@ -1,16 +1,16 @@
-"""The commit that a run is of."""
+"""The commit that a run measures."""
 
 import os
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Folders whose changes make a run one of another source than the commit.
+#: Folders whose uncommitted changes are reported.
 SOURCES = ("crates", "python", "gpurun", "ledger", "conformance", "bench")
 
 
 def commit():
-    """What git says, where it is; sources that differ from it are reported."""
+    """The commit from git, with a note if sources differ from it; without git, `TESSERA_COMMIT`."""
 
     def git(*args):
         try:

@@ -1,4 +1,4 @@
-"""A result beside what is right: whether it is near enough, and where it is worst."""
+"""Compares a result with a reference: whether it is within its error bound, and where the error is largest."""
 
 import numpy as np
 
@@ -17,8 +17,10 @@ def wide(x):
 
 
 def near(result, expected, bound, what):
-    """How much of what is allowed was used, at most; too much is an error. `bound` is what may be lost before the result
-    is rounded to its dtype; None asks for equality, with any NaN where one is right: which it is only `strict` says."""
+    """The largest error as a fraction of what is allowed; raises `Mismatch` where it exceeds 1.
+
+    `bound` is the error before the result is rounded to its dtype. With None, elements must be equal; any NaN equals any
+    other, since only `strict` prescribes its bits."""
     result = np.asarray(result)
     if bound is None:
         return _equal(_one_nan(result), _one_nan(np.asarray(expected)), what)

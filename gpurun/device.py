@@ -1,4 +1,4 @@
-"""Where a run happens: on the GPU, with PyTorch's tensors, or for a trial run on the host, with NumPy's arrays."""
+"""The device of a run: a GPU with PyTorch's tensors or, for a dry run, the host with NumPy's arrays."""
 
 import math
 import time
@@ -8,17 +8,17 @@ import numpy as np
 
 from . import inputs
 
-#: Bytes on both sides of an array that nobody may write. As numbers they are NaN, so that who reads them shows it.
+#: Bytes on both sides of an array that no kernel may write. As floats they are NaN, so a kernel that reads them gives NaN.
 GUARD = 256
 POISON = 0xFF
 
 
 class Skip(Exception):
-    """What this machine cannot be asked."""
+    """This machine cannot run the item."""
 
 
 def poison(array):
-    """The array, every byte of it overwritten. Its axes may be in any order in memory, with no gaps between."""
+    """Overwrites every byte of the array. Its axes may be in any order in memory, without gaps."""
     if array.size:
         order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
         array.transpose(order).reshape(-1).view(np.uint8)[...] = POISON
@@ -26,10 +26,10 @@ def poison(array):
 
 
 class Placed:
-    """A copy of a host array on the device, as it lies on the host: strides, and address up to multiples of 16.
+    """A copy of a host array on the device with the same strides, at the same address modulo 16.
 
-    What is between its elements, and on both sides of it, is poisoned. With `exact` there is nothing on its sides, so that
-    a memory checker sees who leaves it.
+    Bytes between its elements and on both sides of it are poisoned. With `exact` there are no bytes on its sides, so a memory
+    checker finds accesses out of bounds.
     """
 
     def __init__(self, device, host, exact=False):
@@ -40,7 +40,7 @@ class Placed:
         total = before + self.span + (0 if exact else GUARD)
         self.shape, self.strides, self.dtype = host.shape, host.strides, host.dtype
         self.at = before - low
-        # Of whole elements, whatever they are.
+        # At least one element.
         memory = np.full(max(-(-total // 16) * 16 if not exact else total, host.itemsize), POISON, np.uint8)
         self.elements(memory)[...] = host
         self.before, self.device = memory, device
@@ -58,7 +58,7 @@ class Placed:
         return self.device.download(self.memory)
 
     def damage(self, memory):
-        """What was written beside the elements, in words, or an empty text."""
+        """A description of writes outside the elements, or an empty text."""
         changed = memory != self.before
         if changed.any() and math.prod(self.shape):
             steps = (*self.strides, 1)
@@ -115,7 +115,7 @@ class Host:
         places = np.arange(math.prod(declared.shape), dtype=np.int64)
         whole = inputs.values(places, seed, name, declared.kind).astype(np.float32)
         made = (whole / np.float32(inputs.scale(declared.kind))).astype(numpy_dtype(declared.dtype)).reshape(declared.shape)
-        return np.ascontiguousarray(made.swapaxes(-1, -2)).swapaxes(-1, -2) if declared.turned else made
+        return np.ascontiguousarray(made.swapaxes(-1, -2)).swapaxes(-1, -2) if declared.transposed else made
 
     def wide(self, array):
         return array.astype(np.float64)
@@ -133,21 +133,21 @@ class HostTimer:
     def samples(self, runs, rounds, seconds=math.inf):
         out = [[] for _ in runs]
         until = time.perf_counter() + seconds
-        for turn in range(rounds):
-            for i in order(len(runs), turn, self.rng):
+        for index in range(rounds):
+            for i in order(len(runs), index, self.rng):
                 start = time.perf_counter()
-                runs[i](turn)
+                runs[i](index)
                 out[i].append(time.perf_counter() - start)
             if time.perf_counter() > until:
                 break
         return out
 
 
-def order(count, turn, rng=None):
-    """In which order so many runs take turns: forwards and backwards, or at random."""
+def order(count, index, rng=None):
+    """The order of `count` runs in a round: forwards and backwards alternately, or at random."""
     if rng is not None:
         return [int(i) for i in rng.permutation(count)]
-    return range(count) if turn % 2 else reversed(range(count))
+    return range(count) if index % 2 else reversed(range(count))
 
 
 class Cuda:
@@ -201,7 +201,7 @@ class Cuda:
         if not math.prod(placed.shape):
             return self.torch.empty(placed.shape, dtype=self.dtype(placed.dtype), device=self.device)
         if any(s % size for s in placed.strides) or placed.at % size:
-            raise Skip("elements that lie at no multiple of their size")
+            raise Skip("elements at addresses that are not multiples of their size")
         if any(s < 0 for s in placed.strides):
             return self._backwards(memory, placed)
         whole = memory[: memory.numel() // size * size].view(self.dtype(placed.dtype))
@@ -210,7 +210,7 @@ class Cuda:
     def _backwards(self, memory, placed):
         """PyTorch has no negative strides; CuPy does, for NumPy's own dtypes."""
         if placed.dtype.kind not in "biuf":
-            raise Skip(f"nobody here has negative strides of {placed.dtype}")
+            raise Skip(f"neither PyTorch nor CuPy has negative strides for {placed.dtype}")
         import cupy
 
         whole = cupy.from_dlpack(memory)
@@ -253,7 +253,7 @@ class Cuda:
         places = self.torch.arange(math.prod(declared.shape), dtype=self.torch.int64, device=self.device)
         whole = inputs.values(places, seed, name, declared.kind).to(self.torch.float32)
         made = (whole / inputs.scale(declared.kind)).to(self.dtype(declared.dtype)).reshape(declared.shape)
-        return made.transpose(-1, -2).contiguous().transpose(-1, -2) if declared.turned else made
+        return made.transpose(-1, -2).contiguous().transpose(-1, -2) if declared.transposed else made
 
     def wide(self, array):
         return array.double()
@@ -265,9 +265,9 @@ class Cuda:
 class CudaTimer:
     """Seconds of single calls on the device, by events.
 
-    Before each call 256 MiB are read, which empties the cache and leaves nothing in it to be written back; it also takes
-    longer than the host needs to put the events and the call behind it, so that no launch is waited for. With `lead` the
-    device also sleeps for so many of its clocks, for calls that take the host longer; with `write` the bytes are written.
+    Before each call 256 MiB are read. This flushes the L2 cache and leaves nothing in it to be written back. It also takes
+    longer than the host needs to enqueue the events and the call, so the device never waits for a launch. `lead` adds a sleep
+    of that many clock cycles, for calls that take the host longer. With `write` the 256 MiB are written instead.
     """
 
     FLUSH = 256 * 2**20
@@ -290,15 +290,15 @@ class CudaTimer:
         marks = [[] for _ in runs]
         torch.cuda.synchronize()
         until = time.perf_counter() + seconds
-        for turn in range(rounds):
-            for i in order(len(runs), turn, self.rng):
+        for index in range(rounds):
+            for i in order(len(runs), index, self.rng):
                 self.flush()
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
-                runs[i](turn)
+                runs[i](index)
                 end.record()
                 marks[i].append((start, end))
-            if turn % 8 == 7:  # a long queue makes calls wait
+            if index % 8 == 7:  # a long queue makes calls wait
                 torch.cuda.synchronize()
                 if time.perf_counter() > until:
                     break

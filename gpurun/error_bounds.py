@@ -1,4 +1,4 @@
-"""How far a result may be from the exact one: rounding to a dtype, and sums of products."""
+"""Error bounds of results: rounding to a dtype, and accumulation of dot products."""
 
 #: Half a unit in the last place of f32, relative.
 U = 2.0**-24
@@ -10,8 +10,8 @@ ROUNDING = {
 
 
 def loss(dtype, k, fast=False):
-    """What a sum of `k` products of a dtype may lose before it is rounded, as a part of the sum of their magnitudes: the
-    classes of docs/language.md, 13."""
+    """The error bound of a dot product of length `k` before rounding, relative to the sum of the magnitudes of its terms:
+    the accumulation classes of docs/language.md, section 13."""
     if dtype.startswith("fp8"):
         return (k if fast else min(k, 128)) * 33 / 32 * 2.0**-13 + (k / 128 + 2) * U
     if dtype in ("int8", "uint8"):

@@ -1,8 +1,8 @@
-"""Inputs that every machine makes alike, each element by its place alone.
+"""Reproducible inputs: every machine computes the same element from its position alone (a counter-based generator).
 
-The ledger's outputs are checked on machines that have no GPU and other versions of every library, so inputs come from
-integer arithmetic written here and from no generator of a library. It is written for arrays of int64, NumPy's and
-PyTorch's alike: products wrap around, and shifts are masked because those of signed numbers copy the sign.
+The ledger's outputs are checked on machines without a GPU and with other library versions, so inputs come from integer
+arithmetic in this file and not from a library's generator. It works on int64 arrays of NumPy and of PyTorch: multiplication
+wraps around, and right shifts are masked because they copy the sign.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ def _key(seed, name):
 
 
 def words(places, seed, name):
-    """64 random bits for each place of an array: `places` is int64, of any shape but a single number."""
+    """64 random bits for each position. `places` is an int64 array, not a scalar."""
     z = places * _GOLDEN + _key(seed, name)
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _FIRST
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _SECOND
@@ -27,12 +27,15 @@ def words(places, seed, name):
 
 
 def values(places, seed, name, kind):
-    """Integers whose quotient by `scale(kind)` is the element: exact in f32.
+    """Integers that give the elements when divided by `scale(kind)`; the quotients are exact in f32.
 
-    `bell` is the sum of four uniform numbers, much like a normal one, with a deviation of 1.15; `positive` is the same
-    about 4, so that no part of a sum goes unnoticed; `bell4` and `bell16` are as many times as wide; `integers` are -3 to 3,
-    and `units` -1 to 1. `queries D` and `keys D S` are bells with a first element of `D` that makes scores grow with every
-    128 of `S` keys: by 40 powers of two where D is 128. `documents N S` is in which of N documents each of `S` tokens is.
+    - `bell`: the sum of four uniform numbers, close to normal, with a standard deviation of 1.15.
+    - `bell4`, `bell16`: the same, 4 and 16 times as wide.
+    - `positive`: the same around 4, so that a missing term of a sum changes it visibly.
+    - `integers`: -3 to 3. `units`: -1 to 1.
+    - `queries D`, `keys D S`: bells, except for the first of `D` elements, which makes scores grow with every 128 of `S`
+      keys: by 40 powers of two where D is 128.
+    - `documents N S`: for each of `S` tokens, which of N documents it is in.
     """
     if kind.startswith("documents "):
         return sum((places >= cut) + 0 * places for cut in _cuts(seed, name, *map(int, kind.split()[1:])))
@@ -54,7 +57,7 @@ def values(places, seed, name, kind):
 
 
 def _cuts(seed, name, count, length):
-    """Where documents begin, but the first: places that differ, by chance."""
+    """Random distinct positions where documents other than the first begin."""
     drawn = words(np.arange(64 * count, dtype=np.int64), seed, f"{name}, cuts") % (length - 1) + 1
     return list(dict.fromkeys(drawn.tolist()))[: count - 1]
 

@@ -1,4 +1,4 @@
-"""The items of a program: what it runs one after another, and reports a row of."""
+"""Items of a program: it runs them one after another and reports a row for each."""
 
 import re
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Callable
 
 @dataclass(frozen=True)
 class Item:
-    """A row of the report: its name, and what does it. Gives how many cases there were, and other figures."""
+    """A row of the report: its name, and a function that returns the number of cases and other figures."""
 
     name: str
     run: Callable
 
 
 def wanted(found, only):
-    """The items whose name has the pattern."""
+    """The items whose name matches the pattern."""
     return [item for item in found if re.search(only, item.name)] if only else list(found)
 
 

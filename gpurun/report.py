@@ -1,4 +1,4 @@
-"""What a run reports: a short table, and everything as JSON lines."""
+"""The report of a run: a short table, and all rows as JSON lines."""
 
 import json
 from collections import Counter
@@ -19,9 +19,9 @@ def table(rows, about, times):
     for phase, seconds in times.items():
         mine = [row for row in rows if row["phase"] == phase]
         count = Counter(row["status"] for row in mine)
-        told = ", ".join(f"{count[s]} {word}" for s, word in WORDS.items() if count[s])
+        counts = ", ".join(f"{count[s]} {word}" for s, word in WORDS.items() if count[s])
         cases = sum(row.get("cases", 0) or 0 for row in mine)
-        out.append(f"{phase}: {told or 'nothing'}{f', {cases} cases' if cases else ''} in {seconds} s")
+        out.append(f"{phase}: {counts or 'nothing'}{f', {cases} cases' if cases else ''} in {seconds} s")
         out += LINES.get(phase, lambda rows: [])(mine)
     bad = [row for row in rows if row["status"] in ("fail", "error", "time")]
     out += [f"  {row['status']}: {row['name']} {row.get('peer', '')}: {row.get('why', '')[:200]}" for row in bad[:MOST]]
@@ -31,7 +31,7 @@ def table(rows, about, times):
 
 
 def place(about):
-    """Where it ran. Only a run that says that it was on a host was a trial."""
+    """Where it ran. Only a dry run names a host backend."""
     if about.get("gpu"):
         return f"{about['gpu']}, driver {about.get('driver')}"
     return f"the host ({about['backend']}): a trial" if about.get("backend") else "nothing ran"
@@ -48,7 +48,7 @@ def _bench(rows):
         speeds = f"{row['speed']:>8.4g} {row['peer_speed']:>8.4g} {row['unit']}"
         lines.append(f"  {row['name']:<28} {row['peer']:<8} {row['ratio']:>6.3f} {interval:>16} {speeds}")
     for row in rows:
-        lines += [f"  {name}: {told}" for name, told in row.get("tried", {}).items()]
+        lines += [f"  {name}: {text}" for name, text in row.get("tried", {}).items()]
     return lines
 
 

@@ -1,7 +1,7 @@
-"""Runs the items of a program on a machine with an NVIDIA GPU, in processes of their own, and reports what they gave.
+"""Runs the items of a program on an NVIDIA GPU, in separate processes, and reports the results.
 
-A program is a table of phases: `python -m conformance.gpu.check` and `python -m bench.gpu.run` are two. A short table comes
-last; `--out` gets everything, a JSON object a line.
+A program is a table of phases; `python -m conformance.gpu.check` and `python -m bench.gpu.run` are two. At the end it prints a
+short table. `--out` gets all rows, one JSON object per line.
 """
 
 import argparse
@@ -19,50 +19,50 @@ from typing import Callable
 from . import report, worker
 from .commit import commit
 
-#: How often a phase is taken up again after a process was lost.
+#: Restarts of a phase after a process was lost.
 RESTARTS = 6
 
 
 @dataclass(frozen=True)
 class Phase:
-    #: Seconds that it may take.
+    #: Time limit in seconds.
     seconds: float
-    #: Of `(options, device)`: its items, always in the same order.
+    #: From `(options, device)` to its items, always in the same order.
     items: Callable | None = None
-    #: An item that reports nothing for this many seconds hangs.
+    #: An item that writes nothing for this many seconds counts as hanging.
     silence: float = 40
     #: Processes that share the items, on a GPU.
     jobs: int = 1
-    #: In place of `items`, for a phase that starts its processes itself. Of `(options, seconds, folder)`: its rows, and what
-    #: they report about the machine.
+    #: Instead of `items`, for a phase that starts its processes itself: from `(options, seconds, folder)` to its rows and a
+    #: description of the machine.
     run: Callable | None = None
 
 
 @dataclass(frozen=True)
 class Program:
-    #: What `python -m` takes.
+    #: Its name for `python -m`.
     module: str
-    #: What it does, in a line.
+    #: What it does, in one line.
     about: str
     #: By name, in the order in which they run.
     phases: dict[str, Phase]
     #: Gets the parser, for options that only this program has.
     add_options: Callable = lambda parser: None
-    #: Of options: arguments that give a process of a phase the options that only this program has.
+    #: From options to the arguments that pass this program's own options to its worker processes.
     worker_arguments: Callable = lambda options: []
 
 
 def parse(program):
     parser = argparse.ArgumentParser(prog=f"python -m {program.module}", description=program.about)
     option = parser.add_argument
-    option("--what", default=",".join(program.phases), help="phases, with commas between (all)")
-    option("--only", default="", metavar="REGEX", help="only items in whose name this is found")
-    option("--out", type=Path, metavar="FILE", help="where everything goes, a JSON object a line")
-    option("--seconds", type=float, metavar="N", help="the most that each phase may take")
-    option("--seed", type=int, default=1, metavar="N", help="of all random numbers (1)")
+    option("--what", default=",".join(program.phases), help="phases, separated by commas (all)")
+    option("--only", default="", metavar="REGEX", help="only items whose name matches")
+    option("--out", type=Path, metavar="FILE", help="write all rows here, one JSON object per line")
+    option("--seconds", type=float, metavar="N", help="time limit of each phase")
+    option("--seed", type=int, default=1, metavar="N", help="seed of all random numbers (1)")
     option("--jobs", type=int, metavar="N", help="processes that share the items of a phase that allows it")
-    option("--commit", default="", help="what is recorded as the commit that ran (git reports it)")
-    option("--dry-run", action="store_true", help="on the host with NumPy, to try this program")
+    option("--commit", default="", help="the commit to record (default: from git)")
+    option("--dry-run", action="store_true", help="run on the host with NumPy, to try this program")
     program.add_options(parser)
     for name, kind in (("--worker", str), ("--rows", Path), ("--begin", int), ("--job", int), ("--until", float)):
         option(name, type=kind, default=None if kind is not int else 0, help=argparse.SUPPRESS)
@@ -100,7 +100,7 @@ class Worker:
         self.log = self.path.with_suffix(".log")
         command = [str(c) for c in self.command(begin)]
         with self.log.open("w") as log:
-            # A group of its own: compilers that it starts end with it.
+            # In its own process group: compilers that it starts end with it.
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self.read, self.current, self.heard = 0, None, time.monotonic()
 
@@ -110,7 +110,7 @@ class Worker:
         if over:
             self.ended(self.process.returncode)
         elif time.monotonic() - self.heard > self.silence + (30 if self.current is None else 0):
-            self.lost(f"nothing was heard for {self.silence} seconds: it hangs")
+            self.lost(f"no output for {self.silence} seconds: it hangs")
         elif time.time() > self.until + 20:
             self.stop()
             self.add({"status": "time", "name": self.name(), "why": "it did not end when the time was over"})
@@ -169,7 +169,7 @@ class Worker:
     def again(self):
         self.restarts += 1
         if self.restarts > RESTARTS or time.time() > self.until:
-            self.add({"status": "error", "name": self.name(), "why": "it was not taken up again"})
+            self.add({"status": "error", "name": self.name(), "why": "it was not restarted"})
             self.finished = True
         else:
             self.start(self.current[0] + 1)
@@ -181,7 +181,7 @@ class Worker:
 
 
 def run_phase(program, phase, options, folder):
-    """The rows of a phase, and what it reports about the machine."""
+    """The rows of a phase and the description of the machine."""
     about = program.phases[phase]
     seconds = options.seconds or about.seconds
     if about.run is not None:
@@ -202,7 +202,7 @@ def run_phase(program, phase, options, folder):
 
 
 def main(program, options, take=lambda rows: None):
-    """Runs the phases and prints the table; gives whether something failed. `take` gets the rows of each phase first."""
+    """Runs the phases and prints the table. Returns whether something failed. `take` gets the rows of each phase first."""
     if options.worker:
         return worker.main(options, program.phases[options.worker].items)
     rows, about, times = [], {}, {}

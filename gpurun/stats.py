@@ -1,4 +1,4 @@
-"""What paired samples say."""
+"""Statistics of paired samples."""
 
 import statistics
 
@@ -6,8 +6,8 @@ import numpy as np
 
 
 def ratio(ours, theirs, scale=1.0, draws=2000):
-    """How many times as fast ours was: the median over the rounds, and the interval that holds it with 95%, by drawing
-    rounds anew. `scale` is our work over theirs."""
+    """Our speedup: the median of the ratios over the rounds, with its 95% bootstrap confidence interval. `scale` is our work
+    over theirs."""
     each = scale * np.asarray(theirs) / np.asarray(ours)
     drawn = np.random.default_rng(0).integers(0, each.size, (draws, each.size))
     low, high = np.quantile(np.median(each[drawn], axis=1), (0.025, 0.975))

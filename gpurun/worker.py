@@ -1,7 +1,7 @@
-"""The process that does a phase's items, one after another, and writes a line for each into a file.
+"""The worker process of a phase: runs its items one after another and writes a line for each into a file.
 
-It is a process of its own because some errors end the use of a GPU by a process, and some kernels never end: `run.py`
-then starts another, behind the item that did it.
+It is a separate process because some errors make the GPU unusable for a process, and some kernels never end. `run.py` then
+starts another worker after the item that failed.
 """
 
 import json
@@ -13,14 +13,14 @@ from .compare import Mismatch
 from .device import Skip, best
 from .items import first_line, wanted
 
-#: Exit code of a process whose GPU has stopped working for it.
+#: Exit code of a process that can no longer use the GPU.
 LOST = 3
-#: Stands before the name of an item in the output of a process that a tool watches.
+#: Printed before the name of an item when a tool such as compute-sanitizer runs the process.
 MARK = "@@ item "
 
 
 def main(options, items):
-    """Runs the items that `items` of `(options, device)` lists, as far as they are this process's."""
+    """Runs this process's share of `items(options, device)`."""
     device = best(options.dry_run)
     found = wanted(items(options, device), options.only)
     mine = list(enumerate(found))[options.begin :]
@@ -46,13 +46,13 @@ def main(options, items):
             if any(row["status"] in ("error", "fail") for row in rows) and not device.alive():
                 write(row={"status": "error", "name": item.name, "why": "the GPU no longer works for this process"})
                 out.flush()
-                # Without the usual end, in which libraries would talk to the GPU.
+                # No normal exit: libraries would use the GPU again.
                 os._exit(LOST)
         write(done=True)
 
 
 def one(item):
-    """The rows of an item, whatever happens in it."""
+    """The rows of an item. No exception leaves it."""
     start = time.perf_counter()
     try:
         figures = item.run() or {}

@@ -1,11 +1,11 @@
-"""Kernels of the ledger's workloads that the library does not have, or not in this form."""
+"""Kernels of the ledger's workloads that the library does not have in this form."""
 
 import math
 
 import tessera as ts
 
 TUNABLES = ("BM", "BN", "BK", "num_warps", "num_stages")
-#: Tiles of the product, and how many warps and stages it runs with. The benchmark tries them all and keeps the fastest.
+#: Tile sizes, warps and stages of the GEMM. The benchmark tries them all and keeps the fastest.
 CANDIDATES = [
     dict(zip(TUNABLES, values))
     for values in (

@@ -1,14 +1,14 @@
-"""The ledger of GPU runs: what ran, what it gave, how fast it was; and whether that still holds.
+"""The ledger of GPU runs: what ran, its results, its times, and whether they are still valid.
 
-`ledger/ledger.jsonl` has a row for each kernel, configuration and shape that ran on a GPU. A row is proven while the kernel,
-emitted anew from its recipe, has the same hashes; otherwise it is stale, and `ledger/stale.txt` must list it. Its outputs are
-checked without a GPU: inputs are made anew (`gpurun/inputs.py`), where sums are exact the hash of the whole result is computed,
-and everywhere the elements that the row keeps are held against float64. A row carries the hash of all its fields, which is
-checked when it is read: what cannot be computed anew here (times, large results, the GPU's name) cannot be changed by hand unnoticed.
+`ledger/ledger.jsonl` has a row for each kernel, configuration and shape that ran on a GPU. A row is *proven* while the kernel,
+compiled again from its recipe, has the same hashes. Otherwise it is *stale*, and `ledger/stale.txt` must list it. Outputs are
+checked without a GPU: inputs are generated again (`gpurun/inputs.py`), and the elements that the row keeps are compared with
+float64. Where sums are exact, the hash of the whole result is computed too. A row carries a hash of all its fields, which is
+checked when it is read. So values that cannot be computed here (times, large results, the GPU's name) cannot be edited unnoticed.
 
-    python -m ledger               what is proven, stale, wrong
+    python -m ledger               list what is proven, stale, wrong
     python -m ledger --bless       write ledger/stale.txt
-    python -m ledger merge FILE    take rows in, in place of those of the same workload
+    python -m ledger merge FILE    add rows; they replace rows of the same workload
 """
 
 import argparse
@@ -31,31 +31,31 @@ from .recipe import Recipe, present_names
 LEDGER = Path(__file__).with_name("ledger.jsonl")
 STALE = Path(__file__).with_name("stale.txt")
 
-#: What every row has, and of which type.
+#: The fields of every row, and their types.
 FIELDS = {
     "work": str, "shape": list, "dtype": str, "more": dict, "seed": int, "code": list, "gpu": (str, type(None)),
     "driver": (str, type(None)), "commit": str, "date": str, "output": dict, "samples": dict, "error": float, "bound": float,
     "times": dict,
 }  # fmt: skip
-#: What every kernel of a row has: how it is emitted, the hashes it had, and the driver's figures.
+#: The fields of every kernel of a row: its recipe, its hashes, and the driver's figures.
 CODE = {
     "recipe": dict, "tile": str, "plan": (str, type(None)), "ptx": str, "registers": (int, type(None)),
     "spill_bytes": (int, type(None)),
 }  # fmt: skip
 #: Elements of a result that a row keeps.
 KEPT = 64
-#: Results are hashed anew up to so many operations, and elements of inputs are made anew up to so many: seconds. More only
-#: where `TESSERA_LEDGER_ALL` is set.
+#: Results are computed again up to this many operations, and inputs up to this many elements, which takes seconds.
+#: `TESSERA_LEDGER_ALL` removes the limits.
 MOST_FLOPS = 3 * 10**10
 MOST_ELEMENTS = 1.6e7
 
 
 class Invalid(Exception):
-    """A row that is not as rows are."""
+    """A malformed row."""
 
 
 def key(row):
-    """What a row is of: at most one row of the ledger has it."""
+    """The workload of a row: the ledger has at most one row for it."""
     said = {name: value for name, value in row["more"].items() if name != "config" and value} | row["more"].get("config", {})
     config = " ".join(f"{name}={value}" for name, value in sorted(said.items()))
     shape, target = "x".join(map(str, row["shape"])), row["code"][0]["recipe"]["target"]
@@ -89,7 +89,7 @@ def signature(row):
 
 
 def signed(row):
-    """A row with its signature. One that has another already was changed after it was measured."""
+    """A row with its signature. A row with another signature was changed after it was measured."""
     found = signature(row)
     if row.get("signature", found) != found:
         raise Invalid(f"the row of {key(row)} is not what was signed: a field was changed after the run")
@@ -103,7 +103,7 @@ def work_of(row):
 
 
 def load(path=LEDGER):
-    """The rows of a file; none where there is none."""
+    """The rows of a file; none if it does not exist."""
     if not Path(path).exists():
         return []
     rows = []
@@ -135,7 +135,7 @@ def merged(old, new):
 
 
 def rounded(value):
-    """The same with six digits of each measured number. Outputs stay as they are: they are compared."""
+    """The row with measured numbers rounded to six digits. Outputs stay exact: they are compared."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -143,7 +143,7 @@ def rounded(value):
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-# What a row holds of a result
+# The part of a result that a row keeps
 
 
 def output_hash(result):
@@ -153,7 +153,7 @@ def output_hash(result):
 
 
 def sampled(grid, seed):
-    """Which elements are kept, as rows and columns: the corners, and others by chance."""
+    """Rows and columns of the elements that are kept: the corners, and random ones."""
     height, width = grid
     columns = min(width, 8 if width > 1 else 1)
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -169,13 +169,13 @@ def _chosen(rng, size, count):
     return sorted([0, size - 1, *inner[: count - 2]])
 
 
-# Whether it still holds
+# Verification
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`stale`: why the code is another now. `wrong`: what of the row's outputs is not right. `left`: what was too much to
-    be computed here."""
+    """`stale`: why the code differs now. `wrong`: which outputs of the row are wrong. `left`: what was too expensive to
+    compute here."""
 
     key: str
     stale: str = ""
@@ -194,14 +194,14 @@ def verify(row, everything=False):
 
 
 def why_stale(row, work):
-    """Which level of which kernel is another now, or an empty text."""
+    """Which level of which kernel differs now, or an empty text."""
     if [present_names(code["recipe"]) for code in row["code"]] != [step.recipe.as_dict() for step in work.steps]:
         return "the work is done by other kernels, or in another configuration"
     for code in row["code"]:
         recipe = Recipe.of(code["recipe"])
         try:
             now = recipe.emit().as_dict()
-        except Exception as error:  # whatever it is, the code cannot be made any more
+        except Exception as error:  # whatever the error is, the code cannot be emitted any more
             return f"{recipe.name} cannot be emitted: {type(error).__name__}: {first_line(error)}"
         # The first level that differs says where to look; PTX alone decides.
         if now["ptx"] != code["ptx"]:
@@ -238,7 +238,7 @@ def _wrong_samples(work, inputs, samples):
     if found.shape != (len(rows), len(columns)) or not found.size or found.size > KEPT:
         return [f"{found.shape} samples for {len(rows)} rows and {len(columns)} columns"]
     if not all(0 <= r < height for r in rows) or not all(0 <= c < width for c in columns):
-        return [f"samples outside of a result of {height}x{width}"]
+        return [f"samples outside a result of {height}x{width}"]
     values, bound = work.reference(workloads.NumpyMath, inputs, rows, None if width == 1 else columns)
     error, allowed = work.judge(workloads.NumpyMath, found, values, bound)
     if (error <= allowed).all():
@@ -247,7 +247,7 @@ def _wrong_samples(work, inputs, samples):
 
 
 def worst(found, values, error, allowed, places):
-    """The element that is farthest beyond what is allowed, in words."""
+    """Describes the element that exceeds its bound most."""
     with np.errstate(divide="ignore", invalid="ignore"):
         beyond = np.where(error == 0, 0.0, error / allowed)
     beyond = np.where(np.isnan(beyond), np.inf, beyond)
@@ -258,7 +258,7 @@ def worst(found, values, error, allowed, places):
 
 
 def whole(work, inputs):
-    """All of a result, for workloads that have one right one. f32 holds the sums, whatever their order."""
+    """The whole result of a workload with exact sums: f32 holds them in any order."""
     if work.kind == "transpose":
         x = inputs.at("x", range(inputs.rows_of("x")))
         return workloads.rounded(x.T, work.arrays["y"].dtype)
@@ -299,7 +299,7 @@ def main():
         for path in options.files:
             rows = merged(rows, load(path))
         if dry := [key(row) for row in rows if row["gpu"] is None]:
-            sys.exit(f"error: rows that no GPU ran do not belong into the ledger: {', '.join(dry)}")
+            sys.exit(f"error: rows that did not run on a GPU do not belong in the ledger: {', '.join(dry)}")
         save(rows)
     verdicts = [verify(row, options.all) for row in rows]
     for v in verdicts:

@@ -1,5 +1,5 @@
-"""Rows of the ledger for library operations: they run once on the ledger's inputs, what they launch is recorded, and the
-result is checked before a row is made of it."""
+"""Rows of the ledger for library operations. An operation runs once on the ledger's inputs, its launches are recorded, and its
+result is checked before it becomes a row."""
 
 import datetime
 
@@ -8,7 +8,7 @@ from gpurun.compare import Mismatch
 from . import ledger, workloads
 from .recorded_launches import recorded
 
-#: Rows of a result that are checked beside those that a row of the ledger keeps: the first and the last so many.
+#: This many first and last rows of a result are checked, beside those that the ledger keeps.
 ENDS = 32
 
 
@@ -22,7 +22,7 @@ class Keeper:
         return {n: self.device.generated(a, self.seed, n) for n, a in work.arrays.items() if a.kind}
 
     def row(self, work, times):
-        """The row of a work whose times are known. What ran must be what its recipes emit."""
+        """The row of a workload with known times. What ran must be what its recipes emit."""
         arrays = self.arrays(work)
         with recorded() as launches:
             arrays[work.output] = work.call(arrays)
@@ -43,7 +43,7 @@ class Keeper:
         return row
 
     def try_to_keep(self, path, work, times):
-        """Puts the row of a work into a file of rows, in place of that of the same work; or says why there is none."""
+        """Puts the row of a workload into a file, where it replaces an older one. Returns an empty text, or why there is no row."""
         try:
             row = self.row(work, times)
         except (Mismatch, ledger.Invalid) as error:
@@ -52,30 +52,30 @@ class Keeper:
         return ""
 
     def checked(self, work, arrays, rows):
-        """The worst error of the rows that are looked at, and what was allowed there."""
+        """The worst error of the rows that are checked, and its bound."""
         height, _ = work.grid
-        looked = sorted({*rows, *range(min(ENDS, height)), *range(max(0, height - ENDS), height)})
+        checked_rows = sorted({*rows, *range(min(ENDS, height)), *range(max(0, height - ENDS), height)})
         held = workloads.Held(work, {name: self.indexable(x) for name, x in arrays.items()}, self.device)
-        found = self.device.wide(arrays[work.output].reshape(work.grid)[looked])
-        values, bound = work.reference(self.xp, held, looked, None)
+        found = self.device.wide(arrays[work.output].reshape(work.grid)[checked_rows])
+        values, bound = work.reference(self.xp, held, checked_rows, None)
         error, allowed = work.judge(self.xp, found, values, bound)
         used = self.xp.without_nan(error / (allowed + 1e-300)).reshape(-1)
         at = int(used.argmax())
         numbers = [float(x.reshape(-1)[at]) for x in (error, allowed, found, values)]
         if not float(used[at]) <= 1.0:
-            place = (looked[at // work.grid[1]], at % work.grid[1])
+            place = (checked_rows[at // work.grid[1]], at % work.grid[1])
             raise Mismatch(f"at {place} {numbers[2]:.9g}, right is {numbers[3]:.9g}, allowed {numbers[1]:.3g}")
         return numbers[0], numbers[1]
 
     def indexable(self, x):
-        """PyTorch takes no rows out of matrices of one byte a float."""
+        """PyTorch cannot index fp8 matrices by rows."""
         return x.float() if self.device.is_cuda and "float8" in str(x.dtype) else x
 
     def code(self, work, launches):
-        """What ran, as the ledger keeps it."""
-        foretold, ran = ([each.recipe.as_dict() for each in list_] for list_ in (work.steps, launches))
-        if self.device.is_cuda and foretold != ran:
-            raise Mismatch(f"{work.name} launched {ran}, and without a GPU {foretold}")
+        """The kernels that ran, as the ledger keeps them."""
+        predicted, ran = ([each.recipe.as_dict() for each in list_] for list_ in (work.steps, launches))
+        if self.device.is_cuda and predicted != ran:
+            raise Mismatch(f"{work.name} launched {ran}, and without a GPU {predicted}")
         rows = []
         for step, launch in zip(work.steps, launches if self.device.is_cuda else work.steps):
             emitted, resources = step.recipe.emit(), {}

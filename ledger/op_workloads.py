@@ -1,4 +1,4 @@
-"""Workloads of the library's operations: what `ts.op` itself launches for a shape, as rows of the ledger keep it."""
+"""Workloads of the library's operations: the launches of `ts.op` for a shape, as rows of the ledger keep them."""
 
 import functools
 import inspect
@@ -9,13 +9,13 @@ import tessera as ts
 from gpurun.error_bounds import ROUNDING, U, loss
 
 from . import kernels, workloads
-from .recorded_launches import imagined, recorded
+from .recorded_launches import without_memory, recorded
 from .workloads import Declared, Step, Workload
 
 
 def _steps(arrays, call):
-    """The launches of an operation, which no machine need have a GPU for."""
-    given = {name: imagined(a.shape, a.dtype, a.turned) for name, a in arrays.items() if a.kind}
+    """The launches of an operation, found without a GPU."""
+    given = {name: without_memory(a.shape, a.dtype, a.transposed) for name, a in arrays.items() if a.kind}
     with recorded(run=False) as found:
         call(given)
     return tuple(Step(launch.recipe, ()) for launch in found)
@@ -28,23 +28,23 @@ def _gelu(xp, x):
     return 0.5 * x * (1 + xp.erf(x / math.sqrt(2.0)))
 
 
-def _product(dtype, fast, epilogue, xp, inputs, rows, columns):
+def _matmul(dtype, fast, epilogue, xp, inputs, rows, columns):
     a, b = inputs.at("A", rows), inputs.at("B", range(inputs.rows_of("B")), columns)
     values = a @ b
     bound = loss(dtype, a.shape[-1], fast) * (xp.abs(a) @ xp.abs(b))
     if epilogue:
         values = values + inputs.at("bias", [0], columns)
-        # An approximate error function loses about as much as bf16 does of a number.
+        # The error of an approximate erf is about that of rounding to bf16.
         values, bound = _gelu(xp, values), 2 * bound + 1e-5 * (1 + xp.abs(values))
     return values, bound
 
 
-#: What results of matrices of a dtype are stored in, where it is another.
+#: Result dtypes, where they differ from the operands'.
 OUT = {"fp8_e4m3": "bf16", "fp8_e5m2": "bf16", "tf32": "f32", "int8": "int32"}
 
 
 def matmul(M, N, K, dtype, a="row", b="row", mode="", epilogue=False):
-    """`ts.op.matmul`, of integers so small that every sum is exact. `mode` is "fast" for fp8 sums that are not promoted."""
+    """`ts.op.matmul` of integers so small that every sum is exact. `mode` is "fast" for fp8 accumulation without promotion."""
     stored, out = "f32" if dtype == "tf32" else dtype, OUT.get(dtype, dtype)
     kind = "units" if dtype.startswith("fp8") else "integers"
     arrays = {
@@ -62,7 +62,7 @@ def matmul(M, N, K, dtype, a="row", b="row", mode="", epilogue=False):
 
     return Workload(
         "matmul", (M, N, K), dtype, arrays, "C", _steps(arrays, call),
-        functools.partial(_product, dtype, mode == "fast", epilogue), bytes=sum(x.bytes for x in arrays.values()),
+        functools.partial(_matmul, dtype, mode == "fast", epilogue), bytes=sum(x.bytes for x in arrays.values()),
         flops=2 * M * N * K, grid=(M, N), row_cost=8 * K, call=call, approximate=epilogue,
         more={"a": a, "b": b, "mode": mode, "epilogue": epilogue},
     )  # fmt: skip
@@ -71,7 +71,7 @@ def matmul(M, N, K, dtype, a="row", b="row", mode="", epilogue=False):
 # Attention
 
 
-#: What scores are capped at, and what the approximate tangent of it may lose.
+#: The soft cap of scores, and the error bound of the approximate tanh.
 CAP, CAP_LOSS = 30.0, 30.0 * 2.0**-10
 
 
@@ -86,7 +86,7 @@ def _attention(shape, causal, window, cap, documents, xp, inputs, rows, columns)
         q, k = inputs.at("Q", range(row, row + count)), inputs.at("K", range(of_keys, of_keys + Sk))
         v = inputs.at("V", range(of_keys, of_keys + Sk), columns)
         s = q @ k.T * scale
-        # What a score may lose in its sum, in its scaling and as an exponent; the exponential turns it into parts of itself.
+        # The absolute error of a score: accumulation, scaling, exponent. After exp it is a relative error.
         lost = (D + 8) * U * scale * (xp.abs(q) @ xp.abs(k).T)
         if cap:
             s, lost = CAP * xp.tanh(s / CAP), lost + CAP_LOSS
@@ -106,7 +106,7 @@ def _attention(shape, causal, window, cap, documents, xp, inputs, rows, columns)
 
 
 def _by_head(rows, Sq):
-    """Runs of rows one after another that are of one head: the first and how many."""
+    """Runs of consecutive rows of one head: the first row and their number."""
     runs = []
     for row in rows:
         if runs and row == runs[-1][0] + runs[-1][1] and row % Sq:
@@ -117,8 +117,8 @@ def _by_head(rows, Sq):
 
 
 def attention(B, H, HK, Sq, Sk, D, dtype, causal=False, window=None, cap=False, std=1, ramp=False, documents=0):
-    """`ts.op.flash_attention`. Inputs are bells `std` times as wide, or with `ramp` scores grow all the way; with `documents`
-    tokens see those of their own alone; which blocks are left is found out too, and is not timed."""
+    """`ts.op.flash_attention`. Inputs are bells `std` times as wide; with `ramp`, scores grow with every block of keys. With
+    `documents`, tokens attend only to their own document. The block mask is computed too, but not timed."""
     shape = (B, H, HK, Sq, Sk, D)
     bell = {1: "bell", 4: "bell4", 16: "bell16"}[std]
     kinds = (f"queries {D}", f"keys {D} {Sk}") if ramp else (bell, bell)

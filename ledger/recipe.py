@@ -1,7 +1,7 @@
-"""How a kernel is made anew: where its source is, the dtypes of its parameters, and its configuration.
+"""Recipes: what is needed to compile a kernel again, that is its source, the dtypes of its parameters, and its configuration.
 
-With a recipe the code that ran on a GPU is emitted again on any machine. What runs is made from the same recipe, so that
-the two cannot differ by how they are requested.
+From a recipe, any machine emits the code that ran on a GPU. The kernel that runs is made from the same recipe, so the two
+cannot differ in their configuration.
 """
 
 import dataclasses
@@ -15,18 +15,18 @@ import tessera as ts
 from tessera.kernel.capture import capture
 from tessera.kernel.kernel_fn import KernelFn
 
-#: What NVIDIA's H200 gets.
+#: The architecture of NVIDIA's H200.
 TARGET = "sm_90a"
 #: Present names of what rows name as it was called when they were measured: a row is signed and keeps its text. Modules, and
 #: tunables and constants of kernels.
 FORMER_MODULES = {"gpu.kernels": "ledger.kernels"}
-FORMER_PARAMETERS = {"free_reference": "lazy_rescale"}
+FORMER_PARAMETERS = {"free_reference": "lazy_rescale", "roles": "warp_specialization"}
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """Hashes of the levels of a kernel: Tile IR by structure, the plan (Staged IR) by its text, PTX without places in the
-    source. `plan` is None where there is none: kernels of lanes."""
+    """Hashes of the levels of a kernel: Tile IR by structure, the plan (Staged IR) by its text, PTX without source
+    locations. `plan` is None for lane kernels, which have no Staged IR."""
 
     tile: str
     plan: str | None
@@ -40,19 +40,18 @@ class Emitted:
 class Recipe:
     #: `module:name`.
     kernel: str
-    #: Dtypes of arrays and numbers whose annotation has none; `bf16[4]` is an array of so many axes where there is no
-    #: annotation at all.
+    #: Dtypes of arrays and numbers whose annotation has none; without any annotation, `bf16[4]` is an array of four axes.
     types: dict = field(default_factory=dict)
-    #: Dims that reach tiles, tunables and constants; a function is `{"function": "module:name"}`, one that was made by a
-    #: function `{"function": "module:maker", "of": […]}`.
+    #: Static dims, tunables and constants. A function is `{"function": "module:name"}`, the result of a factory
+    #: `{"function": "module:maker", "of": […]}`.
     config: dict = field(default_factory=dict)
     profile: str = "default"
     target: str = TARGET
-    #: How arrays lie, as `jit(layouts=…)` takes it, where it is not row by row on good addresses.
+    #: Layouts of arrays, as `jit(layouts=…)` takes them, where they are not row-major and aligned.
     layouts: dict = field(default_factory=dict)
 
     def as_dict(self):
-        # Rows that were kept before there were layouts have none.
+        # Older rows have no layouts.
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "layouts" or value}
 
     @classmethod
@@ -70,16 +69,16 @@ class Recipe:
         return {name: _value(value) for name, value in self.config.items()}
 
     def constants(self):
-        """The part of the configuration that a call passes by name; the rest it gets from the arrays, or is tuned."""
+        """The part of the configuration that a call passes by name. The rest comes from the arrays, or is tuned."""
         kinds = {p[0]: p[1] for p in found(self.kernel).spec.params}
         return {name: value for name, value in self.values().items() if kinds.get(name) in ("const", "function")}
 
     def make(self):
-        """The kernel that runs: one for each recipe and process, so that nobody else's calls are among its own."""
+        """The kernel that runs: one for each recipe and process, so that other calls do not use it."""
         return _made(json.dumps(self.as_dict(), sort_keys=True), "run")
 
     def compiled(self):
-        """The code, of a kernel that never runs: one that ran with arrays that lie otherwise shows what it made for those."""
+        """The code, from a kernel that never runs. One that ran would show the code for the layouts of its last call."""
         kernel = _made(json.dumps(self.as_dict(), sort_keys=True), "emit")
         with ts.numerics.profile(self.profile):
             return kernel.jit(target=self.target, layouts=self.layouts, **self.values())
@@ -89,7 +88,7 @@ class Recipe:
 
 
 def hashes(kernel):
-    """The hashes of a kernel that was compiled or called, for GPUs."""
+    """The hashes of a kernel that was compiled or called for a GPU."""
     fields = kernel.explain().fields
     return Emitted(fields["tile_hash"], _plan(kernel), fields["target_hash"])
 
@@ -115,13 +114,13 @@ def present_names(data):
 
 
 def found(path):
-    """What `module:name` names."""
+    """The object that `module:name` names."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _value(value):
-    """A constant; a function is named, and one that a function made also has what it was made of."""
+    """The value of a constant: itself, a function by its name, or the result of a factory with its arguments."""
     if not isinstance(value, dict):
         return value
     named = found(value["function"])

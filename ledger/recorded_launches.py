@@ -1,8 +1,7 @@
-"""What a library operation launches, as recipes: while it runs, or for arrays that nobody has.
+"""Records the launches of a library operation as recipes, while it runs or without running it.
 
-Which kernels run, and in which configuration, depends on shapes, dtypes and how arrays lie, and not on what is in them. So
-on a machine without a GPU an operation is called with arrays that have no memory behind them, and its launches are recorded
-instead of made.
+The kernels and their configurations depend on shapes, dtypes and layouts of arrays, not on their elements. So on a machine
+without a GPU an operation is called with arrays that have no memory, and its launches are recorded instead of executed.
 """
 
 import contextlib
@@ -20,37 +19,37 @@ from tessera.kernels import arrays, elementwise, gemm
 from . import recipe as recipes
 from .recipe import Recipe
 
-#: Where arrays without memory begin: as good an address as a GPU's allocations have.
+#: The address of arrays without memory, aligned like a GPU's allocations.
 _BUFFER = np.zeros(1024, np.uint8)
 _AT = -_BUFFER.__array_interface__["data"][0] % 512
 
 
-def imagined(shape, dtype, turned=False):
-    """An array that lies row by row (or with its last two axes exchanged), of which no element may be touched."""
+def without_memory(shape, dtype, transposed=False):
+    """A row-major array without memory (with `transposed`, column-major). Its elements must not be accessed."""
     dtype = numpy_dtype(dtype)
-    lying = list(shape[:-2]) + [shape[-1], shape[-2]] if turned else list(shape)
-    strides = [dtype.itemsize] * len(lying)
-    for axis in reversed(range(len(lying) - 1)):
-        strides[axis] = strides[axis + 1] * lying[axis + 1]
-    whole = np.lib.stride_tricks.as_strided(_BUFFER[_AT : _AT + dtype.itemsize].view(dtype), lying, strides)
-    return whole.swapaxes(-1, -2) if turned else whole
+    stored = list(shape[:-2]) + [shape[-1], shape[-2]] if transposed else list(shape)
+    strides = [dtype.itemsize] * len(stored)
+    for axis in reversed(range(len(stored) - 1)):
+        strides[axis] = strides[axis + 1] * stored[axis + 1]
+    whole = np.lib.stride_tricks.as_strided(_BUFFER[_AT : _AT + dtype.itemsize].view(dtype), stored, strides)
+    return whole.swapaxes(-1, -2) if transposed else whole
 
 
 @dataclass
 class Launch:
     recipe: Recipe
-    #: The hashes and the resources of what ran; none where nothing did.
+    #: Hashes and resources of the kernel that ran; empty if none ran.
     ran: recipes.Emitted | None = None
     resources: dict = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
 def recorded(run=True):
-    """A list that gets every launch made inside; with `run` false none is made, and all arrays count as a GPU's."""
+    """Yields a list of the launches made inside the block. Without `run` none is executed, and all arrays count as a GPU's."""
     found = []
     call, on_device = KernelFn.__call__, arrays.on_device
 
-    def written(self, *args, **kwargs):
+    def record(self, *args, **kwargs):
         launch = Launch(recipe_of(self, args, kwargs))
         result = None
         if run:
@@ -59,7 +58,7 @@ def recorded(run=True):
         found.append(launch)
         return result
 
-    KernelFn.__call__ = written
+    KernelFn.__call__ = record
     if not run:
         arrays.on_device = lambda x: True
     try:
@@ -89,19 +88,19 @@ def recipe_of(kernel, args, kwargs):
             types[name] = dtype
         if kind == "tensor":
             sizes |= {dim: int(n) for dim, n in zip(about[0], value.shape) if isinstance(dim, str)}
-        if lies := lying(value):
-            layouts[name] = lies
+        if layout := layout_of(value):
+            layouts[name] = layout
     config |= {dim: sizes[dim] for dim in kernel.now().kernel.static_dims() if dim in sizes}
     return Recipe(f"{kernel.__module__}:{kernel.__name__}", types, config, layouts=layouts)
 
 
-def lying(x):
-    """How an array lies, as `jit(layouts=…)` takes it; nothing where it lies as most do. See `ArrayClass` of the compiler."""
+def layout_of(x):
+    """The layout of an array, as `jit(layouts=…)` takes it; empty for the default. See `ArrayClass` of the compiler."""
     size, rank = arrays.itemsize(x), len(x.shape)
     strides = [s * (size if arrays.strides_in_elements(x) else 1) for s in arrays.strides(x)]
     near = [a for a in range(rank) if (a == rank - 1 if x.shape[a] <= 1 else strides[a] == size)]
     if len(near) > 1:
-        raise ValueError(f"an array of shape {tuple(x.shape)} has neighbours side by side along {len(near)} axes")
+        raise ValueError(f"an array of shape {tuple(x.shape)} is contiguous along {len(near)} axes")
     others = [strides[a] for a in range(rank) if a not in near and x.shape[a] > 1]
     align = next(n for n in (16, 8, 4, 2, 1) if all(at % n == 0 for at in (arrays.address(x), *others)))
     axis = near[0] if near else None
@@ -110,16 +109,16 @@ def lying(x):
 
 
 def named(function):
-    """A function as recipes name it."""
+    """The name of a function in recipes."""
     name = getattr(function, "__name__", None) or function.name
     for path in (f"{getattr(function, '__module__', None)}:{name}", f"tessera:{name}"):
         with contextlib.suppress(AttributeError, ImportError):
             has = recipes.found(path)
-            # Operations hold functions as they are when they are made.
+            # Operations hold functions frozen at their definition.
             if has is function or isinstance(has, Func) and has.frozen() is function:
                 return {"function": path}
     # An epilogue: the library makes one of each kind.
     for activation, *parts in itertools.product(elementwise.ACTIVATIONS.values(), *[(False, True)] * 3):
         if any(parts) and gemm.epilogue_of(activation, *parts) is function:
             return {"function": "tessera.kernels.gemm:epilogue_of", "of": [named(activation), *parts]}
-    raise ValueError(f"no module has {function!r} under a name of its own")
+    raise ValueError(f"no module has {function!r} as an attribute")

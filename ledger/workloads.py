@@ -1,8 +1,8 @@
-"""What is timed and kept in the ledger: kernels, the arrays they take, and what their results must be.
+"""Workloads of the benchmark and the ledger: kernels, their arrays, and their expected results.
 
-A result is looked at as rows and columns. `reference` gives any part of it in float64, with how far from it a result may
-be before it is rounded to its dtype, and is written for NumPy and PyTorch alike: on the GPU it checks every element, and
-on machines without one the few that the ledger keeps.
+A result has rows and columns. `reference` gives any part of it in float64, with a bound on the error before rounding to the
+result's dtype. It works with NumPy and with PyTorch: on the GPU it checks every element, and without one the few elements that
+the ledger keeps.
 """
 
 import functools
@@ -29,13 +29,13 @@ RMSNORM_EPS = 1e-6
 
 @dataclass(frozen=True)
 class Declared:
-    """An array: its shape, its dtype, and for inputs how it is filled; `turned` where neighbours along the last axis but one
-    lie side by side."""
+    """An array: its shape, its dtype, and for inputs the kind of its elements. `transposed`: the last axis but one is
+    contiguous."""
 
     shape: tuple
     dtype: str
     kind: str = ""
-    turned: bool = False
+    transposed: bool = False
 
     @property
     def bytes(self):
@@ -44,7 +44,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch. Arguments are arrays by name, with another shape behind it where a kernel wants one, and numbers."""
+    """A launch. Arguments are names of arrays, `(name, shape)` for a reshaped array, and numbers."""
 
     recipe: Recipe
     args: tuple
@@ -58,21 +58,21 @@ class Workload:
     arrays: dict
     output: str
     steps: tuple
-    #: Of `(xp, inputs, rows, columns)`: values and bound; `columns` is None for all.
+    #: From `(xp, inputs, rows, columns)` to values and error bound; `columns` is None for all.
     reference: Callable
-    #: What a launch must read and write at least, and its arithmetic where that is the limit.
+    #: The bytes that a launch must at least read and write, and its operations if arithmetic is the limit.
     bytes: int
     flops: int = 0
     #: Rows and columns of the result.
     grid: tuple = (1, 1)
-    #: Elements of inputs that one row of the result depends on: what a check of it costs.
+    #: Elements of inputs that one row of the result depends on: the cost of checking it.
     row_cost: int = 1
     peers: tuple = ("copy", "eager", "compile")
-    #: What a row keeps beside shape and dtype to make the work anew.
+    #: What else a row keeps to make the workload again.
     more: dict = field(default_factory=dict)
-    #: Of a library operation: it takes the inputs by name and gives the result. The steps are what it launches.
+    #: For a library operation: takes the inputs by name and returns the result. The steps are its launches.
     call: Callable | None = None
-    #: Whether something is done to the sums that is not exact.
+    #: Whether inexact operations follow the sums.
     approximate: bool = False
 
     @property
@@ -85,12 +85,12 @@ class Workload:
 
     @property
     def exact(self):
-        """Whether there is one right result: nothing is added, or sums whose every part is exact."""
+        """Whether the result is exact: it has no sums, or only exact ones."""
         whole = all(self.arrays[name].kind in inputs.WHOLE for name in self.inputs)
         return not self.approximate and (self.kind == "transpose" or whole)
 
     def judge(self, xp, result, values, bound):
-        """How far a result in float64 is from what is right, and how far it may be."""
+        """The error of a result in float64, and its bound."""
         dtype = self.arrays[self.output].dtype
         if self.exact:
             return xp.abs(result - xp.rounded(values, dtype)), 0.0 * xp.abs(values)
@@ -99,7 +99,7 @@ class Workload:
 
 
 class NumpyMath:
-    """The functions that references need, as NumPy has them."""
+    """The functions that references need, in NumPy."""
 
     abs, exp, sqrt, tanh, concat = np.abs, np.exp, np.sqrt, np.tanh, np.concatenate
     erf = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
@@ -132,7 +132,7 @@ class NumpyMath:
 
 
 class TorchMath:
-    """The same as PyTorch has them."""
+    """The same in PyTorch."""
 
     def __init__(self, torch):
         self.dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
@@ -153,7 +153,7 @@ class TorchMath:
 
 
 class Generated:
-    """The inputs of a work, made where they are asked for: in NumPy, as float64 after their own rounding."""
+    """The inputs of a workload, generated on demand in NumPy: rounded to their dtype, as float64."""
 
     def __init__(self, work, seed):
         self.work, self.seed = work, seed
@@ -173,7 +173,7 @@ class Generated:
 
 
 class Held:
-    """The inputs of a workload as they are in memory, as float64."""
+    """The inputs of a workload, read from memory, as float64."""
 
     def __init__(self, work, arrays, device):
         self.work, self.arrays, self.device = work, arrays, device
@@ -247,7 +247,7 @@ def _normed(kind, M, N, dtype):
     arrays["scale"] = Declared((N,), dtype, "bell")
     if centre:
         arrays["shift"] = Declared((N,), dtype, "bell")
-    # Not kept, and so not touched.
+    # Not stored, so never accessed.
     arrays |= {"mean": Declared((1, M), "f32"), "rstd": Declared((1, M), "f32")}
     types = {"x": dtype, "scale": dtype, "shift": dtype, "y": dtype, "mean": "f32", "rstd": "f32", "eps": "f32"}
     flags = {"centre": centre, "scaled": True, "shifted": centre, "keep": False}
@@ -273,7 +273,7 @@ def rmsnorm(M, N, dtype):
     return _normed("rmsnorm", M, N, dtype)
 
 
-# Elements: rows are only a way to look at them.
+# Elementwise: rows are only a view of the elements.
 
 
 def _gelu_times(xp, inputs, rows, columns):
@@ -316,8 +316,8 @@ def saxpy(M, N, dtype):
 
 
 def _sum_rows(depth, xp, inputs, rows, columns):
-    """`depth` is the longest chain of additions. The language allows as many as there are elements, which for millions of
-    them allows anything; the kernels promise no more than this."""
+    """`depth` is the longest chain of additions. The language allows one per element, a bound that is useless for millions of
+    elements; the kernels promise this one."""
     x = inputs.at("x", rows)
     return xp.sum(x), 2 * depth * U * xp.sum(xp.abs(x))
 
@@ -348,7 +348,7 @@ def sum_rows(M, N, dtype):
 
 
 def sum_all(M, N, dtype):
-    """One number for all, in two launches: groups add up parts, and a last one adds those."""
+    """One number for all elements, in two launches: groups compute partial sums, and the second launch adds those."""
     n, T = M * N, schedule.piece(BYTES[dtype])
     C, chunk = schedule.chunks(1, n, T)
     C = schedule.parts(C)
@@ -363,7 +363,7 @@ def sum_all(M, N, dtype):
     )  # fmt: skip
 
 
-# Moves and products
+# Transpose and matmul
 
 
 def _transpose(xp, inputs, rows, columns):
@@ -374,7 +374,7 @@ def _transpose(xp, inputs, rows, columns):
 
 
 def transpose(M, N, dtype):
-    """The library moves elements as integers of their size; here they have their own dtype, which changes no bit."""
+    """The library moves elements as integers of their size. Here they have their own dtype, with the same bits."""
     arrays = {"x": Declared((M, N), dtype, "bell"), "y": Declared((N, M), dtype)}
     A, B = schedule.square(M, N, BYTES[dtype])
     recipe = Recipe("tessera.kernels.move:turn", {"x": dtype, "y": dtype}, {"A": A, "B": B})
@@ -387,7 +387,7 @@ def transpose(M, N, dtype):
 def _gemm(xp, inputs, rows, columns):
     a = inputs.at("A", rows)
     b = inputs.at("B", range(inputs.rows_of("B")), columns)
-    # Matrix units cut what does not fit into their sums, where other units round it: twice as much is lost.
+    # Tensor cores truncate in their accumulation where other units round, so the error bound is twice as large.
     return a @ b, (a.shape[-1] + 2) * 2 * U * (xp.abs(a) @ xp.abs(b))
 
 
@@ -410,7 +410,8 @@ MAKERS = {
 
 
 def timed(gemm_config=None):
-    """The table of the benchmark. Arrays of rows have 256 MiB: four times the cache, and no size where launches count."""
+    """The table of the benchmark. Arrays of rows have 256 MiB: four times the L2 cache, and large enough that launch
+    overhead does not matter."""
     rows = [(2**27 // n, n) for n in (4096, 8192, 32768, 131072)]
     found = [make(m, n, "bf16") for m, n in rows for make in (softmax, layernorm, rmsnorm)]
     found += [gelu(16384, 8192, "bf16"), gelu(8192, 8192, "f32"), saxpy(8192, 8192, "f32"), saxpy(16384, 8192, "bf16")]

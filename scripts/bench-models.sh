@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whole functions on one core beside XLA: set-up, the peers, a release build of the extension, then bench/models_cpu.py.
+# Whole functions on one core, compared with XLA: set-up, the peers, a release build of the extension, then bench/models_cpu.py.
 # usage: bench-models.sh [OPTIONS OF python -m bench.models_cpu]
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -25,7 +25,7 @@ cargo test "${CARGO_FLAGS[@]}" -q --no-run -p tessera-filetest -p tessera-cpu -p
 
 # Programs of the language against Python itself: `python/tests/oracle`.
 share 23 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
-# Random kernels before and after the passes, on the CPU and as PTX, beside damaged Python; damaged IR.
+# Random kernels before and after the passes, on the CPU and as PTX; damaged Python; damaged IR.
 share 15 "kernels through the passes" rust tessera-filetest --test fuzz_kernels
 share 5 "damaged IR" rust tessera-filetest --test fuzz damaged
 share 8 "lanes on the CPU" rust tessera-cpu --test lane random_kernels

@@ -12,7 +12,7 @@ rm -rf dist
 # The paths that panic messages quote start at the sources, not at this machine's folders.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=$ROOT=tessera$'\x1f'--remap-path-prefix=$cargo_home/registry/src=crates
-# LLVM inside of the extension: whoever installs the wheel need not have it.
+# The extension contains LLVM, so users of the wheel need not install it.
 PATH=$VENV/bin:$PATH openly "Wheel" "$VENV_PYTHON" -m maturin build --release --no-default-features \
     --features static-llvm,cuda --auditwheel repair --out dist "${CARGO_FLAGS[@]}"
 quietly "Import in a fresh environment" scripts/check-wheel.sh

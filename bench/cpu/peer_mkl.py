@@ -1,4 +1,4 @@
-"""MKL's matrix products, through ctypes."""
+"""MKL's GEMM, through ctypes."""
 
 import ctypes
 import functools

@@ -1,12 +1,12 @@
-"""Attention beside the best of PyTorch's cuDNN and FlashAttention backends, in one process. See docs/perf/attention.md.
+"""Attention benchmark: ours and the faster of PyTorch's cuDNN and FlashAttention backends. See docs/perf/attention.md.
 
     PYTHONPATH=build/gpu python3 -m bench.gpu.attention --rounds 30
-    PYTHONPATH=build/gpu python3 -m bench.gpu.attention --only "hd128 causal" --free off
+    PYTHONPATH=build/gpu python3 -m bench.gpu.attention --only "hd128 causal" --lazy-rescale off
 
-Single launches alternate in random order with the second-level cache flushed before each, put on the stream while the
-device still sleeps, so that no host is timed (flush: the median of the rounds' ratios and the interval that holds it with
-95%); then each runs back to back for some milliseconds, in turns (burst: medians). Results are held against float64 before
-anything is timed. Of variants that no peer has, the peer is what the line says.
+All variants run in one process. First, single launches in random order, with the L2 cache flushed before each. The host enqueues
+a launch while the device sleeps, so host time is not measured. The output is the median of the ratios over the rounds and its 95%
+confidence interval. Then each variant runs back to back for some milliseconds ("burst", medians). Results are compared with
+float64 before anything is timed. Where PyTorch has no such variant, the name of the row says what it is compared with.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from ledger import kernels, op_rows, op_workloads
 
 from . import document_mask
 
-#: Clocks that the device sleeps before each launch: longer than the host takes to put one on its stream.
+#: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
 LEAD = 300_000
-#: How often each runs back to back.
+#: Bursts of each variant.
 BURSTS = 5
 
 
 def works():
-    """Name, (batch, heads, heads of keys, queries, keys, head dim), causal, more, and what is asked."""
+    """Name, (batch, heads, heads of keys, queries, keys, head dim), causal, options, and the speedup that is required."""
     for d in (128, 64):
         for causal in (False, True):
             for s in (1024, 4096, 16384):
@@ -63,7 +63,7 @@ def inputs(shape, more):
     if std := more.get("std"):
         made[0], made[1] = made[0] * std, made[1] * std
     if more.get("ramp"):
-        # Scores that grow by 2**41 with each block of 128 keys, alike for all queries.
+        # Scores that grow by 2**41 with each block of 128 keys, the same for all queries.
         step = 41 * 0.6931 * d**0.5 / 4
         made[0][..., 0] = 4.0
         made[1][..., 0] = (torch.arange(sk, device="cuda") // 128 * step).to(torch.bfloat16)
@@ -89,7 +89,7 @@ def reference(q, k, v, causal, more):
 
 @contextlib.contextmanager
 def without(off):
-    """Kernels are compiled without these passes."""
+    """Kernels compile without these passes."""
     before = os.environ.pop("TESSERA_OFF", None)
     if off:
         os.environ["TESSERA_OFF"] = off
@@ -102,7 +102,7 @@ def without(off):
 
 
 def set_off(call, off):
-    """The call, with passes left out; the variable is set for as long as it runs."""
+    """The call with these passes switched off: `TESSERA_OFF` is set while it runs."""
 
     def run():
         with without(off):
@@ -120,7 +120,7 @@ def library(kind, q, k, v, causal):
 
 
 def burst_of(call, alone):
-    """Seconds of a call among calls that follow each other for 20 ms; `alone` is how long one takes by itself."""
+    """Seconds per call when calls follow each other for 20 ms. `alone` is the time of a single call."""
     count = max(1, int(20e-3 / alone))
     begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
     begin.record()
@@ -131,13 +131,13 @@ def burst_of(call, alone):
     return begin.elapsed_time(end) * 1e-3 / count
 
 
-def run(name, shape, causal, more, asked, options, timer):
+def run(name, shape, causal, more, required, options, timer):
     q, k, v = inputs(shape, more)
     keywords = {n: more[n] for n in ("window", "score_mod") if n in more}
     calls = {}
-    for free in options.free:
-        given = None if free == "auto" else free == "on"
-        calls["ours" if free == options.free[0] else f"ours ({free})"] = lambda g=given: ts.op.flash_attention(
+    for choice in options.lazy_rescale:
+        given = None if choice == "auto" else choice == "on"
+        calls["ours" if choice == options.lazy_rescale[0] else f"ours ({choice})"] = lambda g=given: ts.op.flash_attention(
             q, k, v, causal=causal, lazy_rescale=g, **keywords
         )
     if "documents" in more:
@@ -188,10 +188,10 @@ def run(name, shape, causal, more, asked, options, timer):
         row |= {f"{who}_us": [round(1e6 * t, 2) for t in times[what]] for who, what in (("ours", "ours"), ("peer", best))}
         said = {"causal": causal, "window": more.get("window"), "cap": "score_mod" in more}
         said |= {"std": int(more.get("std", 1)), "ramp": bool(more.get("ramp")), "documents": more.get("documents", 0)}
-        if told := options.keeper.try_to_keep(options.ledger, op_workloads.attention(*shape, "bf16", **said), {best: row}):
-            print(f"  no row for the ledger: {told}")
+        if reason := options.keeper.try_to_keep(options.ledger, op_workloads.attention(*shape, "bf16", **said), {best: row}):
+            print(f"  no row for the ledger: {reason}")
     seen = "{ratio:.3f} [{low:.3f}, {high:.3f}]".format(**flushed)
-    print(f"{name:40s} {seen} burst {together:.3f} asked {asked}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
+    print(f"{name:40s} {seen} burst {together:.3f} required {required}  TFLOP/s {shown}  err {errors['ours']:.1e}", flush=True)
     for off in options.off:
         left = f"ours (without {off})"
         if left not in times:
@@ -205,12 +205,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", metavar="REGEX")
-    parser.add_argument("--free", default="auto", help="auto, on, off, with commas between: the reference of the softmax")
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
-    parser.add_argument("--commit", default="", help="what the ledger says ran (git reports it)")
-    parser.add_argument("--off", action="append", default=[], metavar="PASS,…", help="also without these passes of the compiler")
+    parser.add_argument("--lazy-rescale", default="auto", help="auto, on, off, separated by commas: lazy rescaling of the softmax")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="also add rows of the ledger to this file")
+    parser.add_argument("--commit", default="", help="the commit that the ledger records (default: from git)")
+    parser.add_argument("--off", action="append", default=[], metavar="PASS,…", help="also time without these compiler passes")
     options = parser.parse_args()
-    options.free = options.free.split(",")
+    options.lazy_rescale = options.lazy_rescale.split(",")
     random.seed(1)
     torch.manual_seed(1)
     device = Cuda()

@@ -1,4 +1,4 @@
-"""Several documents in one sequence: a mask that reads memory, ours as a block mask and FlexAttention's compiled."""
+"""Attention within documents packed into one sequence: our block mask, and compiled FlexAttention as the peer."""
 
 import functools
 
@@ -13,20 +13,20 @@ from ledger.kernels import same_document
 
 @functools.lru_cache(maxsize=None)
 def places(length, count):
-    """The document of each token: those of the ledger."""
+    """The document of each token, as in the ledger."""
     drawn = inputs.values(np.arange(length, dtype=np.int64), 1, "documents", f"documents {count} {length}")
     return torch.from_numpy(drawn.astype(np.int32)).cuda()
 
 
 def pairs(documents):
-    """How many pairs of a query and a key see each other."""
+    """The number of (query, key) pairs that the mask keeps."""
     return int((torch.bincount(documents.long()) ** 2).sum())
 
 
-def ours(q, k, v, documents, free):
-    """Attention over the blocks that the mask leaves, which are found out once."""
+def ours(q, k, v, documents, lazy_rescale):
+    """Attention over the blocks that the mask keeps. The block mask is computed once."""
     blocks = ts.op.block_mask(ts.bind(same_document, documents=documents), q, k, v)
-    return lambda: ts.op.flash_attention(q, k, v, mask_mod=blocks, lazy_rescale=free)
+    return lambda: ts.op.flash_attention(q, k, v, mask_mod=blocks, lazy_rescale=lazy_rescale)
 
 
 def flex(q, k, v, documents):

@@ -1,16 +1,16 @@
-"""GEMM beside cuBLAS, on a machine with an NVIDIA GPU: whether they are right, and paired times.
+"""GEMM benchmark on an NVIDIA GPU: checks our results, then times them in pairs with cuBLAS.
 
     scripts/gpu-extension.sh                                                              here: builds build/gpu
     PYTHONPATH=build/gpu python3 -m bench.gpu.gemm --rounds 200 --out $OUT/gemm.json      there
     PYTHONPATH=build/gpu python3 -m bench.gpu.gemm --only 'bf16 4096' --config BM=128,BN=256,BK=64,num_stages=4
-    PYTHONPATH=build/gpu python3 -m bench.gpu.gemm --only 'bf16 4096' --off epilogue --off rotate,pair
+    PYTHONPATH=build/gpu python3 -m bench.gpu.gemm --only 'bf16 4096' --off epilogue --off mma_in_flight,interleaved_mmas
 
 With `--ledger FILE` each row that passes also becomes a row of the ledger (`python -m ledger merge FILE` takes them in).
 
-All runs of a row alternate at random in one process, on the same random normal data. Before each launch 256 MiB are written,
-which empties the cache. A ratio is the median over the rounds of the time of the library over ours, with the interval that
-holds it with 95%; of the library's two ways (PyTorch's own choice, and cuBLASLt) the faster counts. Nothing is timed whose
-results on small integers are not exact.
+All variants of a row run in one process, in random order, on the same normally distributed data. Before each launch 256 MiB are
+written, which evicts the L2 cache. A ratio is the library's time over ours: the median over the rounds, with its 95% confidence
+interval. The library has two variants, PyTorch's default and cuBLASLt, and the faster one counts. A kernel is timed only if its
+results on small integers are exact.
 """
 
 import argparse
@@ -35,17 +35,17 @@ from gpurun.items import first_line
 from gpurun.stats import median, micro, ratio
 from ledger import kernels, op_rows, op_workloads
 
-#: Clocks that the device sleeps before each launch: longer than the host takes to put one on its stream.
+#: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
 LEAD = 150_000
-#: Rows of random numbers that are judged.
+#: Rows of a random result that are compared with float64.
 JUDGED = 64
-#: Elements of a part of the result that is checked at once.
+#: Elements of the result that one step of the check holds in float64.
 CHECKED = 2**26
 
 
 @dataclass(frozen=True)
 class Row:
-    """A product, and how many times as fast as the library it must be and should be."""
+    """A matmul, and its speedup over the library: the least that is accepted, and the goal."""
 
     dtype: str
     M: int
@@ -53,19 +53,19 @@ class Row:
     K: int
     must: float
     aim: float
-    #: Which axis of a matrix lies side by side: "row" or "column".
+    #: The contiguous axis of each matrix: "row" or "column".
     a: str = "row"
     b: str = "row"
-    #: "fast" for fp8 sums that are not promoted.
+    #: "fast" for fp8 accumulation without promotion.
     mode: str = ""
-    #: With a bias and gelu, against the library's bare product.
+    #: With bias and gelu; the library's matmul has neither.
     epilogue: bool = False
 
     @property
     def name(self):
         more = " ".join(filter(None, (self.mode, "bias+gelu" if self.epilogue else "")))
-        lies = "".join("N" if side == "row" else "T" for side in (self.a, self.b))
-        return f"{self.dtype} {self.M}x{self.N}x{self.K} {lies}{' ' + more if more else ''}"
+        layout = "".join("N" if side == "row" else "T" for side in (self.a, self.b))
+        return f"{self.dtype} {self.M}x{self.N}x{self.K} {layout}{' ' + more if more else ''}"
 
     @property
     def work(self):
@@ -111,7 +111,7 @@ TABLE = [
     *both("int8", 4096, 4096, 4096, 0.95, 1.0),
     Row("bf16", 8192, 8192, 4096, 1 / 1.05, 1.0, epilogue=True),
 ]  # fmt: skip
-#: The same in small, to try this program on the host.
+#: Small rows for a dry run on the host.
 TRIED = [
     Row("bf16", 64, 48, 96, 1.0, 1.0, b="column"), Row("f32", 33, 17, 5, 1.0, 1.0, a="column"),
     Row("fp8_e4m3", 32, 32, 64, 1.0, 1.0, b="column"), Row("fp8_e4m3", 32, 32, 64, 1.0, 1.0, b="column", mode="fast"),
@@ -119,18 +119,18 @@ TRIED = [
 ]  # fmt: skip
 
 
-#: Fields of a plan that are no tunables of the kernel here.
+#: Fields of a plan that are not tunables of the ledger's kernels.
 PLANNED = ("split", "cluster_m", "cluster_n", "warp_specialization", "persistent")
 
 
 @dataclass(frozen=True)
 class Config:
-    """What is pinned of a schedule; all else stays the compiler's choice."""
+    """The pinned part of a schedule; the compiler chooses the rest."""
 
     values: dict = field(default_factory=dict)
-    #: Passes of the compiler that are left out, separated by commas.
+    #: Compiler passes that are switched off, separated by commas.
     off: str = ""
-    #: Tiles are found by measuring.
+    #: Whether the autotuner measures tile sizes.
     tuned: bool = False
 
     @classmethod
@@ -156,7 +156,7 @@ class Config:
 
     @contextlib.contextmanager
     def set(self):
-        """The environment in which kernels are compiled so."""
+        """Sets the environment in which kernels compile without the passes."""
         if not self.off:
             yield
             return
@@ -171,7 +171,7 @@ class Config:
                 os.environ["TESSERA_OFF"] = before
 
     def tile(self, chosen):
-        """As `ts.op.matmul` takes it."""
+        """The `tile` argument of `ts.op.matmul`."""
         if self.tuned:
             return "tune"
         if not self.values:
@@ -189,8 +189,8 @@ class Bench:
 
     # Arrays
 
-    def matrix(self, make, rows, columns, lies):
-        return make((rows, columns)) if lies == "row" else make((columns, rows)).T
+    def matrix(self, make, rows, columns, layout):
+        return make((rows, columns)) if layout == "row" else make((columns, rows)).T
 
     def arrays(self, row, make):
         given = {
@@ -207,7 +207,7 @@ class Bench:
         return self.device.normal(shape, dtype, self.rng)
 
     def whole(self, shape, dtype, most=None):
-        """Integers so small that every sum is exact: of fp8 products the fast sums keep 13 bits."""
+        """Integers so small that every sum is exact. Fast fp8 accumulation keeps 13 bits."""
         most = most or (1 if dtype.startswith("fp8") else 2)
         if not self.device.is_cuda:
             from tessera.arrays.create import numpy_dtype
@@ -227,7 +227,7 @@ class Bench:
         more |= {"precision": row.precision} if row.precision else {}
         tile = config.tile(self.planned(row, a, b).tile)
 
-        def run(turn=0):
+        def run(index=0):
             with config.set():
                 return ts.op.matmul(a, b, tile=tile, **more)
 
@@ -241,35 +241,35 @@ class Bench:
     # The library
 
     def peers(self, row, arrays):
-        """The library's ways, by name, and others that are told of only."""
+        """The library's variants, by name, and others that are timed but do not count."""
         a, b = arrays["a"], arrays["b"]
         if not self.device.is_cuda:
             wide = [x.astype(np.float32) for x in (a, b)]
-            return {"numpy": lambda turn=0: wide[0] @ wide[1]}, {}
+            return {"numpy": lambda index=0: wide[0] @ wide[1]}, {}
         torch = self.device.torch
         if row.dtype.startswith("fp8"):
             one = torch.ones((), device=self.device.device)
             more = {"scale_a": one, "scale_b": one, "out_dtype": self.device.dtype(row.out), "use_fast_accum": row.mode == "fast"}
-            return {"cublaslt": lambda turn=0: torch._scaled_mm(a, b, **more)}, {}
+            return {"cublaslt": lambda index=0: torch._scaled_mm(a, b, **more)}, {}
         if row.dtype == "int8":
-            return {"cublaslt": lambda turn=0: torch._int_mm(a, b)}, {}
+            return {"cublaslt": lambda index=0: torch._int_mm(a, b)}, {}
         c = self.device.empty((row.M, row.N), row.out)
 
-        def product(library):
-            def run(turn=0):
+        def matmul(library):
+            def run(index=0):
                 torch.backends.cuda.preferred_blas_library(library)
                 return torch.mm(a, b, out=c)
 
             return run
 
-        found = {"cublas": product("default"), "cublaslt": product("cublaslt")}
+        found = {"cublas": matmul("default"), "cublaslt": matmul("cublaslt")}
         if not row.epilogue:
             return found, {}
-        return found, {"fused": lambda turn=0: torch._addmm_activation(arrays["bias"], a, b, use_gelu=True)}
+        return found, {"fused": lambda index=0: torch._addmm_activation(arrays["bias"], a, b, use_gelu=True)}
 
     @contextlib.contextmanager
     def settings(self, row):
-        """PyTorch's products of f32 are IEEE unless tf32 is asked for."""
+        """PyTorch's f32 matmuls are IEEE unless the row is tf32."""
         if not self.device.is_cuda:
             yield
             return
@@ -282,7 +282,7 @@ class Bench:
             torch.backends.cuda.matmul.allow_tf32 = before[0]
             torch.backends.cuda.preferred_blas_library("default")
 
-    # Whether it is right
+    # Correctness
 
     def check(self, row, config):
         arrays = self.arrays(row, self.whole)
@@ -304,7 +304,7 @@ class Bench:
                 raise Mismatch(f"{int(wrong.sum())} elements are wrong, the first at {(start + at[0], at[1])}: {got}, right is {expected}")
 
     def judge(self, row, arrays, found):
-        """Random numbers: the first rows are within the bound of the sums' class."""
+        """On random numbers, checks that the first rows are within the error bound of their accumulation class."""
         wide = lambda x: self.device.wide(x.float() if self.device.is_cuda else x)  # noqa: E731
         a, b = wide(arrays["a"][:JUDGED]), wide(arrays["b"])
         right, size = a @ b, abs(a) @ abs(b)
@@ -313,7 +313,7 @@ class Bench:
         allowed = allowed + 1.01 * half * (abs(right) + allowed) + least
         wrong = abs(right - wide(found[:JUDGED])) > allowed
         if bool(wrong.any()):
-            raise Mismatch(f"{int(wrong.sum())} random elements of {JUDGED} rows are beyond the bound of their sums")
+            raise Mismatch(f"{int(wrong.sum())} random elements of {JUDGED} rows are beyond the error bound of their sums")
 
     def rounded(self, x, dtype):
         if self.device.is_cuda:
@@ -328,7 +328,7 @@ class Bench:
         return np.vectorize(lambda v: 0.5 * v * (1.0 + math.erf(v / math.sqrt(2.0))))(x)
 
     def far(self, right, found, dtype):
-        """Beyond rounding and what an approximate error function may lose."""
+        """Where the error exceeds rounding plus the error of an approximate erf."""
         half, _ = ROUNDING[dtype]
         return abs(right - found) > 1.01 * half * abs(right) + 1e-5
 
@@ -361,22 +361,22 @@ class Bench:
         fastest = min(library, key=lambda name: median(samples[f"{name} (library)"]))
         theirs = samples[f"{fastest} (library)"]
         tera = lambda seconds: row.flops / median(seconds) * 1e-12  # noqa: E731
-        told = ""
+        not_kept = ""
         if self.options.ledger:
             mine = samples["default"]
             times = {**ratio(mine, theirs), "clock": "events", "ours_us": micro(mine), "peer_us": micro(theirs)}
-            told = self.keeper.try_to_keep(self.options.ledger, row.work, {fastest: times})
+            not_kept = self.keeper.try_to_keep(self.options.ledger, row.work, {fastest: times})
         return {
             "status": "pass", "peer": fastest, "peer_speed": tera(theirs), "rounds": len(theirs),
             "ours": {name: {**ratio(samples[name], theirs), "speed": tera(samples[name])} for name in ours},
-            # How many times as fast the default is.
+            # Speedup of the default over the kernel without these passes.
             "gains": {config.name: ratio(samples["default"], samples[config.name]) for config in configs if config.off},
-            "refused": refused, "samples_us": {name: micro(each) for name, each in samples.items()}, "told": self.told(row, arrays),
-            "not_kept": told,
+            "refused": refused, "samples_us": {name: micro(each) for name, each in samples.items()},
+            "explained": self.explained(row, arrays), "not_kept": not_kept,
         }  # fmt: skip
 
-    def told(self, row, arrays):
-        """What is known of the code that ran last."""
+    def explained(self, row, arrays):
+        """The plan, and resources and configuration of the kernels that ran last."""
         from tessera.kernels import gemm
 
         ran = {}
@@ -402,7 +402,7 @@ def line(row, found):
         name, one = max(tuned.items(), key=lambda item: item[1]["ratio"])
         out += f"  {one['ratio']:.3f} with {name}"
     for name, one in found["gains"].items():
-        out += f"\n    {name:<30} {one['ratio']:>6.3f} [{one['low']:.3f}, {one['high']:.3f}] times as fast with them"
+        out += f"\n    {name:<30} {one['ratio']:>6.3f} [{one['low']:.3f}, {one['high']:.3f}] speedup of the passes"
     out += f"\n    no row for the ledger: {found['not_kept'][:300]}" if found["not_kept"] else ""
     return out + "".join(f"\n    {name}: {why[:120]}" for name, why in found["refused"].items())
 
@@ -413,20 +413,20 @@ HEAD = f"{'work':<34} {'ratio':>6} {'95% interval':<16}   {'must':>5} {'aim':>5}
 def parse(args=None):
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.gemm", description=__doc__.splitlines()[0])
     option = parser.add_argument
-    option("--only", default="", metavar="REGEX", help="only rows in whose name this is found")
+    option("--only", default="", metavar="REGEX", help="only rows whose name matches")
     option("--rounds", type=int, default=100, metavar="N", help="samples of each run of a row (100)")
-    option("--seconds", type=float, default=math.inf, metavar="N", help="the most that the samples of a row may take")
+    option("--seconds", type=float, default=math.inf, metavar="N", help="time limit for the samples of a row")
     option("--config", type=Config.of, action="append", default=[], metavar="BM=128,BN=256,…",
-           help="also with this pinned; may be given more than once")  # fmt: skip
+           help="also time with these tunables pinned; may be given more than once")  # fmt: skip
     option("--off", type=Config.without, action="append", default=[], metavar="PASS,…",
-           help="also without these passes of the compiler; may be given more than once")  # fmt: skip
-    option("--tune", action="store_true", help="also with tiles that are found by measuring (tile=\"tune\")")
-    option("--seed", type=int, default=1, metavar="N", help="of all random numbers (1)")
-    option("--out", type=Path, metavar="FILE", help="where everything goes, as JSON")
-    option("--ledger", type=Path, metavar="FILE", help="also makes rows of the ledger, and puts them into this file")
-    option("--commit", default="", help="what the ledger says ran (git reports it)")
-    option("--list", action="store_true", help="lists the names of the rows")
-    option("--dry-run", action="store_true", help="on the host with NumPy, in small, to try this program")
+           help="also time without these compiler passes; may be given more than once")  # fmt: skip
+    option("--tune", action="store_true", help="also time with autotuned tiles (tile=\"tune\")")
+    option("--seed", type=int, default=1, metavar="N", help="seed of all random numbers (1)")
+    option("--out", type=Path, metavar="FILE", help="write all results here, as JSON")
+    option("--ledger", type=Path, metavar="FILE", help="also add rows of the ledger to this file")
+    option("--commit", default="", help="the commit that the ledger records (default: from git)")
+    option("--list", action="store_true", help="list the names of the rows")
+    option("--dry-run", action="store_true", help="run small rows on the host with NumPy, to try this program")
     return parser.parse_args(args)
 
 

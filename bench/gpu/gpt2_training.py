@@ -1,5 +1,5 @@
-"""The time of a training step of GPT-2 124M (forward, backward, AdamW) beside PyTorch's, compiled, of the same model: f32
-parameters, matmuls in bf16. A figure, with no bar. ``python -m bench.gpu.gpt2_training [--layers N --batch N --steps N --graph]``."""
+"""Times a training step of GPT-2 124M (forward, backward, AdamW) and the same model in PyTorch under `torch.compile`: f32
+parameters, bf16 matmuls. No speedup is required. ``python -m bench.gpu.gpt2_training [--layers N --batch N --steps N --graph]``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def parse() -> argparse.Namespace:
     p.add_argument("--graph", action="store_true", help="record the launches into a CUDA graph")
     p.add_argument("--only", choices=("tessera", "torch"), default=None)
     p.add_argument("--target", default=None, help="compile only, for an architecture such as sm90: needs no GPU")
-    p.add_argument("--times", action="store_true", help="the plan too")
+    p.add_argument("--times", action="store_true", help="also print the plan")
     return p.parse_args()
 
 
 class Model:
-    """Embeddings, blocks, a norm, and the table again to score tokens."""
+    """GPT-2: embeddings, blocks, a norm, and the tied embedding table as the output layer."""
 
     def __init__(self, a: argparse.Namespace) -> None:
         self.a = a
@@ -45,7 +45,7 @@ class Model:
         def w(*shape: int) -> np.ndarray:
             return (0.02 * rng.standard_normal(shape)).astype(np.float32)
 
-        # Only the shapes are needed, of norms the values too: on the device that has code for it.
+        # Only shapes are needed, and the values of norms. They are made on the device that has code.
         key = ts.random.key(0) if self.a.target else ts.array(np.asarray(ts.random.key(0)), device="cuda:0")
 
         def made(layer) -> dict:
@@ -93,7 +93,7 @@ def batches(a: argparse.Namespace, n: int):
 
 
 def run_tessera(a: argparse.Namespace):
-    """A function that makes so many steps and waits for them; the seconds that issuing them took."""
+    """`steps(n)`: runs n steps, waits for them, and returns the seconds that the host took to issue them."""
     step, params, state = tessera_step(a)
     if a.target:
         start = time.perf_counter()
@@ -125,7 +125,7 @@ def run_tessera(a: argparse.Namespace):
 
 
 def run_torch(a: argparse.Namespace):
-    """The same of PyTorch's."""
+    """The same in PyTorch."""
     import torch
     import torch.nn.functional as F
 
@@ -189,15 +189,15 @@ def run_torch(a: argparse.Namespace):
     return steps
 
 
-def compare(a: argparse.Namespace, ways: dict) -> None:
-    """Rounds of steps of each in turn, in random order; medians, and of the ratios of a round."""
+def compare(a: argparse.Namespace, variants: dict) -> None:
+    """Runs both in rounds, in random order. Prints median times and the median of the ratios per round."""
     rng = np.random.default_rng(2)
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    issued: dict[str, list[float]] = {name: [] for name in ways}
+    took: dict[str, list[float]] = {name: [] for name in variants}
+    issued: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(a.rounds):
-        for name in rng.permutation(list(ways)):
+        for name in rng.permutation(list(variants)):
             start = time.perf_counter()
-            issued[name].append(ways[name](a.steps) / a.steps)
+            issued[name].append(variants[name](a.steps) / a.steps)
             took[name].append((time.perf_counter() - start) / a.steps)
     for name, times in took.items():
         each = float(np.median(times))
@@ -211,13 +211,13 @@ def compare(a: argparse.Namespace, ways: dict) -> None:
 
 def main() -> None:
     a = parse()
-    ways = {}
+    variants = {}
     if a.only != "torch" and (made := run_tessera(a)):
-        ways["tessera"] = made
+        variants["tessera"] = made
     if a.only != "tessera" and not a.target:
-        ways["torch.compile"] = run_torch(a)
-    if ways:
-        compare(a, ways)
+        variants["torch.compile"] = run_torch(a)
+    if variants:
+        compare(a, variants)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Paired timing of our kernels and their peers, and the rows of the ledger.
 
-Ours and a peer alternate in one process, on the same random normal data, in several sets of arrays that are used in turn;
-the cache is emptied before each call. A workload whose results are wrong is not timed.
+Our kernel and its peer alternate in one process, on the same normally distributed data. Calls rotate through several sets of
+arrays, and the L2 cache is flushed before each call. A workload with wrong results is not timed.
 """
 
 import datetime
@@ -21,10 +21,10 @@ from ledger.workloads import Held
 
 from . import peers
 
-#: Sets of arrays that are used in turn hold so many bytes together.
+#: Total bytes of the sets of arrays that calls rotate through.
 ROTATED = 256 * 2**20
 MOST_SETS = 32
-#: JAX and ours beside it: seconds of one sample.
+#: Seconds of one sample of JAX, and of ours compared with it.
 BATCH_SECONDS = 8e-3
 
 
@@ -49,7 +49,7 @@ class Bench:
         return [self.arrays(work, lambda _, d: self.device.normal(d.shape, d.dtype, rng)) for _ in range(count)]
 
     def bound(self, work, arrays):
-        """The launches of a work on a set of arrays."""
+        """The launches of a workload on one set of arrays."""
 
         def argument(a):
             if isinstance(a, str):
@@ -58,7 +58,7 @@ class Bench:
 
         calls = [(s.recipe.make(), [argument(a) for a in s.args], s.recipe.constants()) for s in work.steps]
 
-        def run(turn=0):
+        def run(index=0):
             for kernel, args, constants in calls:
                 kernel(*args, **constants)
 
@@ -66,12 +66,12 @@ class Bench:
 
     def ours(self, work, sets):
         runs = [self.bound(work, arrays) for arrays in sets]
-        return lambda turn: runs[turn % len(runs)](turn)
+        return lambda index: runs[index % len(runs)](index)
 
-    # Whether it is right
+    # Correctness
 
     def checked(self, work):
-        """Runs a work on the ledger's inputs; gives its arrays, the worst error and what was allowed there."""
+        """Runs a workload on the ledger's inputs. Returns its arrays, the worst error and the bound on it there."""
         arrays = self.arrays(work, lambda name, declared: self.device.generated(declared, self.seed, name))
         self.bound(work, arrays)()
         self.device.synchronize()
@@ -122,7 +122,7 @@ class Bench:
             kernel = recipe.make()
             ran, resources = hashes(kernel), kernel.explain().fields["resources"]
             if ran != emitted and resources.get("variants") != "1":
-                raise Skip(f"{recipe.name} ran with arrays that lie otherwise than its recipe says")
+                raise Skip(f"{recipe.name} ran with arrays of another layout than its recipe has")
             if ran != emitted:
                 raise Mismatch(f"{recipe.name}: what ran is {ran}, what its recipe emits {emitted}")
         number = lambda name: int(resources[name]) if name in resources else None  # noqa: E731
@@ -139,8 +139,8 @@ class Bench:
         else:
             make = {"copy": peers.copy, "eager": peers.eager, "compile": peers.compiled}[peer]
             other = make(self.device, work, sets)
-            for turn in range(3):
-                ours(turn), other(turn)
+            for index in range(3):
+                ours(index), other(index)
             self.device.synchronize()
             mine, theirs = self.timer.samples([ours, other], self.rounds)
         speed, unit = (work.flops, "TFLOP/s") if work.flops else (work.bytes, "GB/s")
@@ -156,8 +156,8 @@ class Bench:
         ours = self.ours(work, sets)
 
         def our_run(count):
-            for turn in range(count):
-                ours(turn)
+            for index in range(count):
+                ours(index)
             self.device.synchronize()
 
         def seconds(run, count):
@@ -170,8 +170,8 @@ class Bench:
             run(4)
             counts.append(max(4, math.ceil(BATCH_SECONDS / seconds(run, 4))))
         samples = [[], []]
-        for turn in range(max(10, self.rounds // 3)):
-            for i in (0, 1) if turn % 2 else (1, 0):
+        for index in range(max(10, self.rounds // 3)):
+            for i in (0, 1) if index % 2 else (1, 0):
                 samples[i].append(seconds((our_run, jax_run)[i], counts[i]))
         return samples
 
@@ -219,8 +219,8 @@ class Bench:
                     raise
                 found[name] = (math.inf, config, first_line(error))
         best = min(found.values(), key=lambda f: f[0])
-        told = {n: f[2] if len(f) > 2 else f"{2 * 4096**3 / f[0] * 1e-12:.0f} TFLOP/s" for n, f in found.items()}
-        return best[1], told
+        shown = {n: f[2] if len(f) > 2 else f"{2 * 4096**3 / f[0] * 1e-12:.0f} TFLOP/s" for n, f in found.items()}
+        return best[1], shown
 
 
 def _rng():

@@ -1,4 +1,4 @@
-"""What a launch costs: ours from Python, the driver's own, and a node of a graph."""
+"""Launch overhead: a cached launch from Python, the driver's own function, and a node of a CUDA graph."""
 
 import ctypes
 import re
@@ -18,13 +18,13 @@ from gpurun.items import Item
 from gpurun.stats import median, micro
 from ledger.recipe import Recipe
 
-#: Launches of one sample: fewer than the driver queues before it makes the host wait.
+#: Launches of one sample: few enough that the driver's queue has room for them.
 BATCH = 200
 ROUNDS = 40
 NODES = 1000
 ELEMENTS = 256
 
-#: The driver's function in a loop of its own, so that Python is no part of it.
+#: A loop in C around the driver's function, without Python.
 LOOP = """
 typedef int launch_t(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int loop(launch_t *launch, void *function, unsigned threads, void *stream, void *words, int count) {
@@ -47,7 +47,7 @@ def add_three(
 
 
 class Raw:
-    """The same code, loaded and launched with the driver's functions alone."""
+    """The same code, loaded and launched only with the driver's functions."""
 
     def __init__(self, recipe, arrays, stream):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -63,7 +63,7 @@ class Raw:
 
     @staticmethod
     def _words(text, arrays):
-        """As crates/target/src/frame.rs lays them out: the launch, then each array, then sizes."""
+        """The kernel's parameters as crates/target/src/frame.rs lays them out: the launch, then each array, then sizes."""
         words = [0, 1, 1, 1, 1, 1, 0, 1]
         for a in arrays:
             words += [a.data_ptr(), a.numel(), a.element_size()]
@@ -141,7 +141,7 @@ def cached(device):
                 loop(1)
                 runs["cuLaunchKernel in C"] = loop
         except (OSError, subprocess.SubprocessError):
-            pass  # ctypes' loop is left
+            pass  # the loop through ctypes remains
 
         def torch_add(count):
             for _ in range(count):
@@ -150,8 +150,8 @@ def cached(device):
         runs["torch.add"] = torch_add
     samples = {name: [] for name in runs}
     batch, rounds = (BATCH, ROUNDS) if device.is_cuda else (20, 5)
-    for turn in range(rounds):
-        for name in runs if turn % 2 else reversed(runs):
+    for index in range(rounds):
+        for name in runs if index % 2 else reversed(runs):
             device.synchronize()
             start = time.perf_counter()
             runs[name](batch)
@@ -167,7 +167,7 @@ def cached(device):
 
 def graph(device):
     if not device.is_cuda:
-        raise Skip("graphs are of GPUs")
+        raise Skip("only GPUs have graphs")
     torch = device.torch
     arrays = _arrays(device)
     add_three(*arrays)
@@ -184,7 +184,7 @@ def graph(device):
         for _ in range(NODES):
             torch.add(arrays[0], arrays[1], out=arrays[3])
     samples = {"ours": [], "torch.add": []}
-    for turn in range(20):
+    for index in range(20):
         for name, run in (("ours", recorded.replay), ("torch.add", theirs.replay)):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
@@ -192,7 +192,7 @@ def graph(device):
             run()
             end.record()
             end.synchronize()
-            if turn > 1:
+            if index > 1:
                 samples[name].append(start.elapsed_time(end) * 1e-3 / NODES)
     return {
         "rows": [{"status": "pass", "peer": name, "us": 1e6 * median(s), "samples_us": micro(s)} for name, s in samples.items()]

@@ -1,6 +1,6 @@
-"""What our kernels are timed against: a copy of the same bytes, PyTorch, what its compiler makes, and JAX.
+"""What our kernels are timed against: a copy of the same number of bytes, PyTorch eager, `torch.compile`, and JAX.
 
-A peer is made of a workload and its sets of arrays, and gives a function of the number of the round.
+Each function takes a workload and its sets of arrays, and returns a function of the round's index.
 """
 
 import importlib.util
@@ -14,17 +14,17 @@ def available(device):
 
 
 def copy(device, work, sets):
-    """As many bytes read as written, and as many of both together as the work has."""
+    """A copy that reads and writes half of the workload's bytes each."""
     size = work.bytes // 2
     if not device.is_cuda:
         import numpy as np
 
         pairs = [(np.ones(size, np.uint8), np.zeros(size, np.uint8)) for _ in sets[:2]]
-        return lambda turn: np.copyto(pairs[turn % len(pairs)][1], pairs[turn % len(pairs)][0])
+        return lambda index: np.copyto(pairs[index % len(pairs)][1], pairs[index % len(pairs)][0])
     torch = device.torch
     make = lambda: torch.randint(0, 255, (size,), dtype=torch.uint8, device=device.device)  # noqa: E731
     pairs = [(make(), make()) for _ in range(max(2, min(len(sets), 4)))]
-    return lambda turn: pairs[turn % len(pairs)][1].copy_(pairs[turn % len(pairs)][0])
+    return lambda index: pairs[index % len(pairs)][1].copy_(pairs[index % len(pairs)][0])
 
 
 def _functions(torch):
@@ -47,24 +47,24 @@ def _functions(torch):
 def eager(device, work, sets):
     torch = device.torch
     if work.kind == "gemm":
-        return lambda turn: torch.matmul(*(sets[turn % len(sets)][n] for n in "AB"), out=sets[turn % len(sets)]["C"])
+        return lambda index: torch.matmul(*(sets[index % len(sets)][n] for n in "AB"), out=sets[index % len(sets)]["C"])
     function, names = _functions(torch)[work.kind]
     return _over(function, names, sets)
 
 
 def compiled(device, work, sets):
     torch = device.torch
-    torch._dynamo.reset()  # what was compiled for other shapes is not looked through at each call
+    torch._dynamo.reset()  # or each call would search the code of other shapes
     function, names = _functions(torch)[work.kind]
     return _over(torch.compile(function, dynamic=False), names, sets)
 
 
 def _over(function, names, sets):
     args = [tuple(arrays[name] for name in names.split()) for arrays in sets]
-    return lambda turn: function(*args[turn % len(args)])
+    return lambda index: function(*args[index % len(args)])
 
 
-# JAX has its own streams, where PyTorch's events see nothing: it is timed by the host's clock, and so are we beside it.
+# PyTorch's events do not see JAX's streams. So JAX, and ours compared with it, are timed with the host's clock.
 
 
 def _jax_functions(jax):
@@ -89,8 +89,8 @@ def _jax_functions(jax):
 
 
 def jax_batch(device, work, sets):
-    """A function that makes so many calls and waits for the last: `run(count)`."""
-    # Before it is loaded: it would take three quarters of the memory.
+    """`run(count)`: makes that many calls and waits for the last."""
+    # Set before the import: by default JAX takes three quarters of the memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.15")
     import jax
 
@@ -100,8 +100,8 @@ def jax_batch(device, work, sets):
     args = [tuple(jax.dlpack.from_dlpack(arrays[name]) for name in names.split()) for arrays in sets]
 
     def run(count):
-        for turn in range(count):
-            last = jitted(*args[turn % len(args)])
+        for index in range(count):
+            last = jitted(*args[index % len(args)])
         last.block_until_ready()
 
     return run

@@ -1,4 +1,4 @@
-"""Times of our kernels beside their peers, and of launches, on a machine with an NVIDIA GPU. See docs/perf/nvidia.md.
+"""Times our kernels and their peers, and launch overhead, on an NVIDIA GPU. See docs/perf/nvidia.md.
 
     scripts/gpu-extension.sh                                                     here: builds build/gpu
     PYTHONPATH=build/gpu python3 -m bench.gpu.run --out $OUT/run.jsonl           there
@@ -28,7 +28,7 @@ def _launches(options, device):
 def _options(parser):
     parser.add_argument("--rounds", type=int, metavar="N", help="pairs of samples of each comparison (60)")
     parser.add_argument("--ledger", type=Path, nargs="?", const=ledger.LEDGER, metavar="FILE",
-                        help="also makes rows of the ledger and puts them into this file (ledger/ledger.jsonl)")  # fmt: skip
+                        help="also add rows of the ledger to this file (ledger/ledger.jsonl)")  # fmt: skip
 
 
 def _arguments(options):

@@ -1,13 +1,13 @@
-"""The kernels of `examples/`, and a gemm with a wider choice of tiles, not tuned, beside cuDNN, FlashAttention and cuBLAS.
+"""Untuned kernels of `examples/`, and a GEMM with more tile sizes, compared with cuDNN, FlashAttention and cuBLAS.
 See docs/perf/untuned.md.
 
     PYTHONPATH=build/gpu python3 -m bench.gpu.untuned_examples --rounds 20 --out $OUT/untuned.json
     PYTHONPATH=build/gpu python3 -m bench.gpu.untuned_examples --only 'attention hd128' --all
 
-What is timed is what a first call without records runs: the candidate that the cost model puts first. With `--all` every
-candidate is timed too, in the same rounds, so that the table also says how far the choice is from the best of them, and the
-rank correlation of what the cost model predicted with what was measured. Single
-launches alternate at random, with the second-level cache flushed before each. Results are held against float64 first.
+It times what a first call without tuning records runs: the candidate that the cost model ranks first. With `--all` it also times
+every candidate in the same rounds. Then the table also shows how far the choice is from the best candidate, and the rank
+correlation of predicted and measured times. Single launches run in random order, with the L2 cache flushed before each. Results
+are compared with float64 first.
 """
 
 import argparse
@@ -34,9 +34,9 @@ from gpurun.device import Cuda  # noqa: E402
 from gpurun.stats import median, micro, ratio  # noqa: E402
 from ledger.recipe import Recipe, found  # noqa: E402
 
-#: Clocks that the device sleeps before each launch: longer than the host takes to put one on its stream.
+#: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
 LEAD = 200_000
-#: Tokens of an attention, and what its heads have together.
+#: Tokens of an attention, and the width of all its heads together.
 TOKENS, WIDTH = 16384, 2048
 SIZES = ((3072,) * 3, (4096,) * 3, (5120,) * 3)
 #: The largest relative error of a result.
@@ -101,9 +101,9 @@ class Product:
 
     path = "gemm:gemm"
     dims = {}
-    #: What the result of the same kind is compared with, beside the fastest.
+    #: The peer that computes exactly the same, reported beside the fastest one.
     same = "cublas f32 +="
-    #: What is in the result before, and what of it stays.
+    #: The result's elements before the call, and the part of them that remains in it.
     before, stays = 3.0, 3.0
 
     @property
@@ -127,7 +127,7 @@ class Product:
         wide = torch.zeros(self.m, self.n, device="cuda")
         return {
             "cublas": lambda: torch.matmul(*arrays, out=out),
-            # With a result of 32 bits, as ours is; and added to what is there.
+            # With an f32 result, as ours; and added to the existing one.
             "cublas f32": lambda: torch.mm(*arrays, out_dtype=torch.float32, out=wide),
             "cublas f32 +=": lambda: torch.addmm(wide, *arrays, out_dtype=torch.float32, out=wide),
         }
@@ -153,7 +153,7 @@ def works(options):
             for length in (2048, 4096, 8192):
                 yield Attention(head, causal, length)
     draw = random.Random(options.seed)
-    # Log-uniform, as many bytes a row as copies of boxes take.
+    # Log-uniform multiples of 8 elements: TMA needs rows of a multiple of 16 bytes.
     sizes = [*SIZES, *(tuple(8 * round(2 ** draw.uniform(7, 10)) for _ in range(3)) for _ in range(options.random))]
     for kind in (Product, Wide):
         for size in sizes:
@@ -161,7 +161,7 @@ def works(options):
 
 
 def candidates(work):
-    """By its text, each candidate of the kernel as one that has no other."""
+    """The kernel's candidates, each as a text and a recipe that pins it."""
     plain = lambda value: value[1] if isinstance(value, tuple) else value  # noqa: E731
     for one in found(work.path).spec.candidates:
         config = {name: plain(value) for name, value in one.items()}
@@ -169,13 +169,13 @@ def candidates(work):
 
 
 def settle(path, config, work):
-    """Compiles a candidate in a process of its own: what is assembled is kept for the others."""
+    """Compiles a candidate in its own process. The disk cache keeps the code for other processes."""
     arrays = work.arrays()
     try:
         work.call(Recipe(path, config=config).make(), arrays)()
         torch.cuda.synchronize()
     except Exception:
-        pass  # it is told where it is timed
+        pass  # reported when it is timed
 
 
 def run(work, options, timer):
@@ -192,7 +192,7 @@ def run(work, options, timer):
         except Exception as why:
             refused[name] = f"{type(why).__name__}: {str(why).splitlines()[0][:160]}"
             del calls[name]
-    told = kernel.explain().fields
+    explained = kernel.explain().fields
     ours = list(calls)
     for name, call in work.peers(arrays).items():
         try:
@@ -205,9 +205,9 @@ def run(work, options, timer):
     peer = min((n for n in calls if n not in ours), key=lambda n: median(times[n]))
     tera = lambda name: work.flops / median(times[name]) * 1e-12  # noqa: E731
     row = {"name": work.name, "peer": peer, "refused": refused, "us": {name: micro(t) for name, t in times.items()}}
-    row["tuned"] = str(told.get("tuned") or "")
-    row["config"] = str(told.get("config"))
-    row["resources"] = {k: str(v) for k, v in dict(told.get("resources") or {}).items()}
+    row["tuned"] = str(explained.get("tuned") or "")
+    row["config"] = str(explained.get("config"))
+    row["resources"] = {k: str(v) for k, v in dict(explained.get("resources") or {}).items()}
     if "untuned" in times:
         row["ratio"] = ratio(times["untuned"], times[peer])
         line = "{ratio:.3f} [{low:.3f}, {high:.3f}]".format(**row["ratio"])
@@ -231,7 +231,7 @@ def run(work, options, timer):
 
 
 def predicted(work):
-    """What the cost model says of each candidate, in seconds. It asks for a search, so that calls that come later find records."""
+    """Predicted seconds of each candidate. This runs a search, so later calls find tuning records."""
     arrays = work.arrays()
     out = work.call(found(work.path), arrays)()
     try:
@@ -264,10 +264,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--only", default="", metavar="REGEX")
-    parser.add_argument("--all", action="store_true", help="also every candidate")
-    parser.add_argument("--random", type=int, default=8, metavar="N", help="products of random sizes (8)")
+    parser.add_argument("--all", action="store_true", help="also time every candidate")
+    parser.add_argument("--random", type=int, default=8, metavar="N", help="GEMMs of random sizes (8)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=8, help="processes that compile candidates side by side")
+    parser.add_argument("--jobs", type=int, default=8, help="processes that compile candidates in parallel")
     parser.add_argument("--out", type=Path, metavar="FILE")
     options = parser.parse_args()
     torch.manual_seed(options.seed)

@@ -1,4 +1,4 @@
-"""C = A @ B in bf16 with an f32 result, one tile of C for each group, by someone who offers many sizes of tiles."""
+"""C = A @ B in bf16 with an f32 result, one tile of C per group. The autotuner chooses among many tile sizes."""
 
 import tessera as ts
 

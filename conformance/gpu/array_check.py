@@ -1,5 +1,5 @@
-"""Operators and methods of ``ts`` arrays of a device against those of arrays in host memory: dtype, shape and values, element by
-element; whole numbers bit by bit. ``python -m conformance.gpu.array_check``."""
+"""Operators and methods of ``ts`` arrays on a device, compared with arrays in host memory: dtype, shape and every element;
+integers must be equal. ``python -m conformance.gpu.array_check``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def outcome(run) -> object:
 
 def differ(a: object, b: object) -> str | None:
     if isinstance(a, str) or isinstance(b, str):
-        # Messages name what was there; that both are refused is what counts.
+        # Messages differ in the operands that they name; both must be refused.
         return None if isinstance(a, str) and isinstance(b, str) else f"{a if isinstance(a, str) else a.dtype} and {b if isinstance(b, str) else b.dtype}"
     if a.dtype != b.dtype or a.shape != b.shape:
         return f"{a.dtype} {a.shape} and {b.dtype} {b.shape}"

@@ -1,4 +1,4 @@
-"""Every element of attention's results held against float64, at odd sizes; and equal bits in every launch.
+"""Compares every element of attention's results with float64, at odd sizes. Every launch must give the same bits.
 
     PYTHONPATH=build/gpu python3 -m conformance.gpu.attention_check
 """

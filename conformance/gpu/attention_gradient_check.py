@@ -1,9 +1,9 @@
-"""Gradients of attention inside compiled functions, held against float64: windows, functions of scores, masks, shared heads,
-narrow floats; and equal bits in every launch.
+"""Gradients of attention inside compiled functions, compared with float64: windows, score functions, masks, grouped-query heads,
+narrow floats. Every launch must give the same bits.
 
     PYTHONPATH=build/gpu python3 -m conformance.gpu.attention_gradient_check [PART/PARTS]
 
-Most of the time is compiling: each part is some of the combinations, of all kinds.
+Most of the time is compilation. PART/PARTS runs a share of the combinations.
 """
 
 import sys
@@ -28,7 +28,7 @@ def documents(b, h, q, k, of):
     return of[q] == of[k]
 
 
-#: Name, what is asked for, what it does to scores.
+#: Options of attention, by name.
 CASES = {
     "plain": {},
     "causal": {"causal": True},
@@ -46,7 +46,7 @@ BOUNDS = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 
 
 def reference(q, k, v, do, name, slopes, of):
-    """In float64, of other ops."""
+    """The gradients in float64, from other ops."""
     options = CASES[name]
     q, k, v, do = (x.detach().double() for x in (q, k, v, do))
     leaves = [x.requires_grad_() for x in (q, k, v)]
@@ -108,13 +108,13 @@ def wrong(dtype, bound, shape, name) -> bool:
 def main() -> int:
     torch.manual_seed(1)
     part, parts = (int(x) for x in (sys.argv[1] if len(sys.argv) > 1 else "0/1").split("/"))
-    # Neighbours differ in all they can, so that each part has some of everything.
+    # Neighbours differ in as much as possible, so that each part has some of every kind.
     work = []
     for i, name in enumerate(CASES):
         for j, (dtype, bound) in enumerate(BOUNDS.items()):
             shapes = [s for s in SHAPES if dtype != torch.float32 or s[-1] <= 128]
-            for turn in range(len(shapes)):
-                work.append((turn, i, dtype, bound, shapes[(turn + i + j) % len(shapes)], name))
+            for shift in range(len(shapes)):
+                work.append((shift, i, dtype, bound, shapes[(shift + i + j) % len(shapes)], name))
     work.sort(key=lambda w: w[0])
     bad = sum(wrong(*w[2:]) for w in work[part::parts])
     print(f"{bad} wrong of {len(work[part::parts])}", flush=True)

@@ -1,9 +1,9 @@
-"""Autotuning on a GPU from nothing: how long a first shape and later ones take, what it finds, and what becomes of records.
+"""Autotuning on a GPU without records: time for a first shape and for later ones, what it chooses, and the records it keeps.
 
     PYTHONPATH=build/gpu python3 -m conformance.gpu.autotune_check
     PYTHONPATH=build/gpu python3 -m conformance.gpu.autotune_check --only 'attention|records'
 
-Every part has a process and a folder for records of its own, and the driver's own cache of code is off. Asked are 10 s for
+Every part runs in its own process with its own folder of records, and the driver's code cache is off. The limits are 10 s for
 the first shape and 3 s for later ones.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-#: Seconds that are asked for.
+#: Time limits in seconds.
 FIRST, LATER = 10.0, 3.0
 
 
@@ -26,7 +26,7 @@ def median(values):
 
 
 def milliseconds(*calls, rounds=15):
-    """The median time of single launches of each, in turns, with the second-level cache flushed before each."""
+    """The median time of single launches of each. They alternate, and the L2 cache is flushed before each."""
     import torch
 
     flush = torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
@@ -46,27 +46,27 @@ def milliseconds(*calls, rounds=15):
 
 
 def rows_of(kernel):
-    """What the latest record says, with how long each took to compile."""
+    """The latest report, and its rows with compile times."""
     report = kernel.tuning_report()
     kept = json.loads(report.json)["rows"]
     kept = {row["config"]: row for row in (kept.values() if isinstance(kept, dict) else kept)}
     return report, kept
 
 
-def told(name, kernel, seconds, asked, tuned, default):
+def show(name, kernel, seconds, limit, tuned, default):
     report, kept = rows_of(kernel)
     states = {}
     for row in report.rows:
         states[row.state] = states.get(row.state, 0) + 1
     compiled = [row["compile_s"] for row in kept.values() if row.get("compile_s")]
     best, plain = milliseconds(tuned, default)
-    mark = "ok" if seconds <= asked else "TOO SLOW"
-    print(f"{name}: {seconds:.2f} s of {asked:g} ({mark}); {states}; compiling {[round(c, 2) for c in compiled]}")
+    mark = "ok" if seconds <= limit else "TOO SLOW"
+    print(f"{name}: {seconds:.2f} s of {limit:g} ({mark}); {states}; compiling {[round(c, 2) for c in compiled]}")
     print(f"  chosen {report.chosen}: {best:.4f} ms; the choice by shape {plain:.4f} ms, {plain / best:.3f} times as long", flush=True)
     return report
 
 
-def tune_products():
+def tune_matmul():
     import torch
 
     import tessera as ts
@@ -83,7 +83,7 @@ def tune_products():
         seconds = time.perf_counter() - begin
         error = ((got.double() - a.double() @ b.double()).norm() / got.double().norm()).item()
         assert error < 4e-3, error
-        reports.append(told(
+        reports.append(show(
             f"matmul bf16 {m}x{n}x{k}", tuned.product, seconds, LATER if i else FIRST,
             lambda: ts.op.matmul(a, b, tile="tune"), lambda: ts.op.matmul(a, b),
         ))  # fmt: skip
@@ -111,7 +111,7 @@ def tune_attention():
         error = ((got[:1, :1].double() - right).norm() / right.norm()).item()
         assert error < 6e-3, error
         first = i in (0, len(full))
-        report = told(
+        report = show(
             f"attention bf16 {b}x{h}x{s}x{d}{' causal' if causal else ''}", tuned.attention, seconds, FIRST if first else LATER,
             lambda: ts.op.flash_attention(q, k, v, causal, tile="tune"), lambda: ts.op.flash_attention(q, k, v, causal),
         )  # fmt: skip
@@ -120,7 +120,7 @@ def tune_attention():
 
 
 def tune_examples():
-    """The kernels of the examples, with the spaces that they have."""
+    """The kernels of the examples, with their own search spaces."""
     import torch
 
     from examples import attention, gemm
@@ -130,17 +130,17 @@ def tune_examples():
         c = torch.zeros(n, n, device="cuda")
         begin = time.perf_counter()
         gemm.gemm.tune(a, b, c)
-        told(f"examples/gemm {n}", gemm.gemm, time.perf_counter() - begin, LATER if i else FIRST, lambda: gemm.gemm(a, b, c), lambda: torch.matmul(a, b))
+        show(f"examples/gemm {n}", gemm.gemm, time.perf_counter() - begin, LATER if i else FIRST, lambda: gemm.gemm(a, b, c), lambda: torch.matmul(a, b))
     for i, s in enumerate((4096, 2048)):
         q, k, v, o = (torch.randn(64, s, 128, device="cuda", dtype=torch.bfloat16) for _ in range(4))
         begin = time.perf_counter()
         attention.attention.tune(q, k, v, o, is_causal=True)
         call = lambda: attention.attention(q, k, v, o, is_causal=True)  # noqa: E731
-        told(f"examples/attention {s}", attention.attention, time.perf_counter() - begin, LATER if i else FIRST, call, call)
+        show(f"examples/attention {s}", attention.attention, time.perf_counter() - begin, LATER if i else FIRST, call, call)
 
 
 def failing():
-    """Candidates that cannot be, that fail when they run, and that need too much: each is a row with a reason."""
+    """Candidates that are illegal, fail when they run, or need too many resources: each is a row with a reason."""
     import torch
 
     import tessera as ts
@@ -183,7 +183,7 @@ print(n, wanted, tuned.product.tuning_report().chosen)
     def other(n, wanted):
         return subprocess.Popen([sys.executable, "-c", code, str(n), wanted])
 
-    # Two at once, of two shapes.
+    # Two processes concurrently, with two shapes.
     assert [p.wait() for p in [other(512, "measured"), other(768, "measured")]] == [0, 0]
     assert len(ts.tuning.records()) == 2
     one, two, both = folder / "one.json", folder / "two.json", folder / "both.json"
@@ -198,7 +198,7 @@ print(n, wanted, tuned.product.tuning_report().chosen)
     print("records shared, exported, imported and merged: ok")
 
 
-PARTS = {"matmul": tune_products, "attention": tune_attention, "examples": tune_examples, "failing": failing, "records": records}
+PARTS = {"matmul": tune_matmul, "attention": tune_attention, "examples": tune_examples, "failing": failing, "records": records}
 
 
 def main():

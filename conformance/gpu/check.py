@@ -1,7 +1,7 @@
-"""Conformance: every kernel of the examples and the library on the device, beside float64 and beside the interpreter.
+"""Conformance: every kernel of the examples and the library on the device, compared with float64 and with the interpreter.
 
-In the profile `default` results are within the bounds of the language, in `strict` they have the interpreter's bits. Arrays
-that are made for results are poisoned first, and what lies beside an array must stay as it was. See docs/perf/nvidia.md.
+In the profile `default` results are within the error bounds of the language. In `strict` they have the interpreter's bits. Arrays
+for results are poisoned first, and memory around an array must stay unchanged. See docs/perf/nvidia.md.
 
     scripts/gpu-extension.sh                                                            here: builds build/gpu
     PYTHONPATH=build/gpu python3 -m conformance.gpu.check --out $OUT/check.jsonl        there
@@ -24,7 +24,7 @@ from ledger.kernels import gemm
 
 from . import example_kernels, huge_arrays, op_cases, redirected_calls, sanitize, tensor_core_cases
 
-#: The interpreter is slow: what it is to run has at most so many elements.
+#: The interpreter is slow: its cases have at most this many elements.
 STRICT_ELEMENTS = 20000
 
 
@@ -58,8 +58,8 @@ class Runner:
             results = example_kernels.outputs(run(*there))
         self.device.synchronize()
         for p in filter(None, placed):
-            if told := p.damage(p.fetch()):
-                raise redirected_calls.Damage(f"an argument of {p.dtype} {p.shape}: {told}")
+            if damage := p.damage(p.fetch()):
+                raise redirected_calls.Damage(f"an argument of {p.dtype} {p.shape}: {damage}")
         return [self.device.to_host(r) for r in results]
 
     def example(self, name, strict=False, spread=False):
@@ -79,11 +79,11 @@ class Runner:
         return {"cases": len(cases) - skipped, "used": worst, "skipped": skipped}
 
     def large(self, name, args):
-        """Several times, for it is chance which group is first."""
+        """Several times: which group is first varies from run to run."""
         module = example_kernels.load(name)
-        turns = 5 if self.device.is_cuda else 1
-        worst = max(self._default(module, name, args, f"turn {turn}") for turn in range(turns))
-        return {"cases": turns, "used": worst}
+        runs = 5 if self.device.is_cuda else 1
+        worst = max(self._default(module, name, args, f"run {index}") for index in range(runs))
+        return {"cases": runs, "used": worst}
 
     def _default(self, module, name, args, what):
         expected = example_kernels.outputs(module.reference(*example_kernels.copied(args)))
@@ -112,7 +112,7 @@ class Runner:
 
     @staticmethod
     def _refused(error):
-        """Some kernels are refused where bits must be the same: by everybody, or by nobody."""
+        """`strict` refuses some kernels: then every backend must refuse them."""
         if error.code != "E_NONDETERMINISTIC":
             raise error
         return []
@@ -128,7 +128,7 @@ class Runner:
     # The library
 
     def why_not_direct(self):
-        """Why the library's operations do not take arrays of the device, or an empty text. Asked once."""
+        """Why the library's operations do not take arrays of the device, or an empty text. Found out once."""
         if self._why_not is None:
             x = np.ones((2, 3), np.float32)
             try:
@@ -140,7 +140,7 @@ class Runner:
         return self._why_not
 
     def results(self, case, tiles):
-        """What an operation gives on the device. Where the library takes no arrays of the device, its launches are redirected."""
+        """The results of an operation on the device. If the library takes no arrays of the device, its launches are redirected."""
         args = example_kernels.copied(case.args)
         if not self.device.is_cuda or case.more.get("numpy") or self.why_not_direct():
             with redirected_calls.poisoned(self.device), redirected_calls.on(self.device, self.exact):
@@ -152,8 +152,8 @@ class Runner:
             results = case.call(ts.op, *(p.array for p in placed), **tiles)
         self.device.synchronize()
         for p in placed:
-            if told := p.damage(p.fetch()):
-                raise redirected_calls.Damage(f"an argument of {p.dtype} {p.shape}: {told}")
+            if damage := p.damage(p.fetch()):
+                raise redirected_calls.Damage(f"an argument of {p.dtype} {p.shape}: {damage}")
         return [self.device.to_host(r) for r in results]
 
     def operation(self, case, tiles, strict=False):
@@ -162,7 +162,7 @@ class Runner:
                 try:
                     results = self.results(case, tiles)
                 except ts.TesseraError as error:
-                    # Told by name and documented; anything else that is refused is an error.
+                    # A documented limit. Any other refusal is an error.
                     if "no published sequence of basic operations" in str(error):
                         raise Skip(str(error)) from None
                     raise
@@ -180,7 +180,7 @@ class Runner:
 
 
 def items(device, seed, *, exact=False, tiny=False):
-    """All of them, the most telling first."""
+    """All items, the most informative first."""
     runner = Runner(device, exact, tiny)
     yield Item("library takes arrays of the device", lambda: _direct(runner))
     fixed = [*op_cases.fixed(seed), *tensor_core_cases.fixed(seed)]
@@ -210,21 +210,21 @@ def items(device, seed, *, exact=False, tiny=False):
     for name in example_kernels.names():
         if name not in example_kernels.PAIRS:
             yield Item(f"spread example {name}", lambda name=name: runner.example(name, spread=True))
-    for turn in range(40 if device.is_cuda else 3):
-        yield Item(f"random {turn}", lambda turn=turn: _random(runner, np.random.default_rng([seed, 2, turn])))
+    for number in range(40 if device.is_cuda else 3):
+        yield Item(f"random {number}", lambda number=number: _random(runner, np.random.default_rng([seed, 2, number])))
 
 
 def _direct(runner):
     if not runner.device.is_cuda:
         raise Skip("a trial run has arrays of the host only")
-    if told := runner.why_not_direct():
-        raise Mismatch(f"ts.op refuses PyTorch's tensors, so that only its launches are tested: {told}")
+    if reason := runner.why_not_direct():
+        raise Mismatch(f"ts.op refuses PyTorch's tensors, so only its launches are tested: {reason}")
     return {"cases": 1}
 
 
 def _smallest(cases):
     """Few small cases of an operation: each configuration once. What tensor cores compute needs a tile or two."""
-    large = cases[0][1].name.startswith(("product", "attention"))
+    large = cases[0][1].name.startswith(("matmul", "attention"))
     sizes = [(case[1].args[0].size, case) for case in cases]
     few = [pair for pair in sizes if 0 < pair[0] <= (200_000 if large else 3000)]
     return [case for _, case in sorted(few, key=lambda pair: pair[0])[-6 if large else -2:]]
@@ -240,10 +240,10 @@ def _each(runner, cases, strict=False):
             continue
         except Mismatch as error:
             wrong.append(f"{what}: {error}")
-    return _told(wrong, {"cases": len(cases), "used": worst})
+    return _result(wrong, {"cases": len(cases), "used": worst})
 
 
-def _told(wrong, figures):
+def _result(wrong, figures):
     if wrong:
         raise Mismatch(f"{len(wrong)} of {figures['cases']} cases: " + " | ".join(wrong[:4]))
     return figures
@@ -259,7 +259,7 @@ def _random(runner, rng, count=12):
             continue
         except Mismatch as error:
             wrong.append(f"{case.name} {what}: {error}")
-    return _told(wrong, {"cases": count, "used": worst})
+    return _result(wrong, {"cases": count, "used": worst})
 
 
 # Matmul
@@ -272,7 +272,7 @@ GEMMS = [
 
 
 def _gemm(runner, shape, dtype):
-    """The matmul of `ledger/kernels.py`, on numbers whose sums are exact and on others."""
+    """The matmul of `ledger/kernels.py`, on integers with exact sums and on random numbers."""
     from tessera.arrays.create import numpy_dtype
 
     (m, n, k), kind, device = shape, numpy_dtype(dtype), runner.device

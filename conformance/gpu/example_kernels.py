@@ -1,4 +1,4 @@
-"""The kernels of examples/kernels, as the files there have them."""
+"""Loads the kernels of examples/kernels, and makes their arguments."""
 
 import importlib
 import sys
@@ -8,15 +8,15 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kernels"
 
-#: Files whose `run` makes NumPy arrays on the way: their calls are moved to the device one by one. The others get arrays
-#: of the device.
+#: Files whose `run` makes NumPy arrays in between: their calls are redirected to the device one by one. The others get
+#: arrays of the device.
 ON_HOST = {
     "complex_multiply", "fft", "group_scan", "hash_table", "histogram", "int4_matmul", "layernorm", "lookback_scan",
     "radix_sort", "reduce_sum", "rotary", "spmv_csr", "stream_k", "topk",
 }  # fmt: skip
-#: Files in which what a group does depends on which came first: `strict` may refuse them on a GPU.
+#: Files whose groups depend on the order in which groups run: `strict` may refuse them on a GPU.
 BY_ORDER = {"hash_table", "lookback_scan", "stream_k"}
-#: Files that look at complex numbers as pairs, which must be side by side.
+#: Files that view complex numbers as pairs, which must be contiguous.
 PAIRS = {"complex_multiply", "fft"}
 
 
@@ -31,7 +31,7 @@ def load(name):
 
 
 def large(rng):
-    """By file: arguments for many groups that meet, more than run at a time on the largest GPU."""
+    """By file: arguments for many groups that synchronise through memory, more than the largest GPU runs concurrently."""
     normal = lambda *shape: rng.standard_normal(shape, dtype=np.float32)  # noqa: E731
     keys = rng.integers(0, 2**32, 300_000, dtype=np.uint32)
     hashed = rng.integers(0, 50_000, 300_000, dtype=np.uint32)
@@ -52,7 +52,7 @@ def some(cases):
 
 
 def copied(args):
-    """Arguments of their own: some kernels update theirs. Strides stay."""
+    """Copies of the arguments, with the same strides: some kernels update theirs."""
     return tuple(_copy(a) if isinstance(a, np.ndarray) else a for a in args)
 
 
@@ -65,7 +65,7 @@ def _copy(x):
 
 
 def apart(x):
-    """An array with the elements of `x`, none beside another, in a larger one."""
+    """A strided view of a larger array with the elements of `x`: no two are contiguous."""
     large = np.zeros([2 * n + 3 for n in x.shape], x.dtype)
     view = large[tuple(slice(1, 1 + 2 * n, 2) for n in x.shape)]
     view[...] = x

@@ -1,5 +1,5 @@
-"""Functions of ``ts.jit`` on the GPU against their definition, op by op, on the host; then arrays of each library, graphs of
-recorded launches, and errors. ``python -m conformance.gpu.graph_check``."""
+"""Functions of ``ts.jit`` on the GPU, compared with their definition, op by op, on the host; then arrays of other libraries,
+CUDA graphs, and errors. ``python -m conformance.gpu.graph_check``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = {
     "long rows": (lambda x: nn.softmax(x), (f(4, 9000),)),
     "sum": (lambda x: xp.sum(x), (f(300, 1001),)),
     "columns": (lambda x: xp.sum(x, axis=0), (f(3001, 70),)),
-    "product": (lambda a, b: a @ b, (f(130, 96), f(96, 200))),
+    "matmul": (lambda a, b: a @ b, (f(130, 96), f(96, 200))),
     "batched": (lambda a, b: a @ b, (f(3, 33, 64), f(3, 64, 40))),
     "half": (lambda a, b: a.astype("bf16") @ b.astype("bf16"), (f(256, 128), f(128, 256))),
     "deep": (lambda a, b: a.astype("bf16").T @ b.astype("bf16"), (f(4096, 128), f(4096, 128))),
@@ -130,8 +130,8 @@ def main() -> int:
         fn = ts.jit(lambda p, x: ts.grad(mlp_loss)(p, x), capture_graph=True)
         plain = ts.jit(lambda p, x: ts.grad(mlp_loss)(p, x))
         keep = []
-        for turn in range(12):
-            p = {k: torch.tensor(v, device="cuda") * (1 + turn) for k, v in PARAMS.items()}
+        for number in range(12):
+            p = {k: torch.tensor(v, device="cuda") * (1 + number) for k, v in PARAMS.items()}
             x = torch.randn(64, 96, device="cuda")
             keep.append((p, x))
             for _ in range(2):

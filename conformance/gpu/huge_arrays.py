@@ -1,4 +1,4 @@
-"""Arrays with more elements, and elements farther apart, than 32 bits count."""
+"""Arrays whose sizes or strides exceed 32 bits."""
 
 import tessera as ts
 
@@ -47,7 +47,7 @@ def huge_line(device):
 
 
 def huge_strides(device):
-    """Rows that lie more than 2**32 bytes apart."""
+    """Rows more than 2**32 bytes apart."""
     torch, step = device.torch, 2**31 + 24
     if torch.cuda.mem_get_info()[0] < 16 * step:
         raise Skip("too little memory")

@@ -1,7 +1,7 @@
-"""Cases of the library's operations: arrays of every dtype and layout, and what must come out, in float64.
+"""Cases of the library's operations: arrays of every dtype and layout, and the expected results in float64.
 
-A case is one call of one operation, with inputs that depend on no other call; so it can be run on a device, and again on
-the interpreter for its bits.
+A case is one call of one operation. Its inputs depend on no other call, so it can run on a device and again on the interpreter,
+whose bits `strict` must reproduce.
 """
 
 import math
@@ -26,10 +26,10 @@ SHAPES = ((16, 256), (7, 333), (1, 1), (3, 1), (0, 4), (5, 1025), (300, 3), (2, 
 @dataclass(frozen=True)
 class Case:
     name: str
-    #: Of `(op, *args)`: the results.
+    #: From `(op, *args)` to the results.
     call: Callable
     args: tuple
-    #: Of `args`: for each result what is right and the bound before rounding, None for equality.
+    #: From `args` to the exact value of each result and its error bound before rounding; None requires equality.
     expect: Callable
     more: dict = field(default_factory=dict)
 
@@ -39,14 +39,14 @@ def normal(rng, shape, dtype=np.float32, scale=1.0, shift=0.0):
 
 
 def layouts(rng, x):
-    """The array under a name for how it lies in memory, with the same elements in other places."""
+    """The array in several memory layouts, by name, with the same elements."""
     yield "rows", x
     if x.ndim > 1:
         yield "columns", np.asfortranarray(x)
     apart = np.zeros((*x.shape, 2), x.dtype)
     apart[..., 0] = x
     yield "every second", apart[..., 0]
-    # A part of a much larger array: strides are far apart and no power of two, and it begins anywhere.
+    # A part of a much larger array: large strides that are no powers of two, and any alignment.
     large = np.zeros([n + int(rng.integers(1, 40)) for n in x.shape[:-1]] + [x.shape[-1] + 1237] if x.ndim else [1], x.dtype)
     if x.ndim:
         corner = tuple(slice(int(a), int(a) + n) for a, n in zip(rng.integers(0, 2, x.ndim), x.shape))
@@ -55,7 +55,7 @@ def layouts(rng, x):
         yield "backwards", np.ascontiguousarray(x[::-1])[::-1]
 
 
-# What is right
+# Expected results
 
 
 def _softmax(x, axis):
@@ -291,7 +291,7 @@ def safe(x):
     return Case("safe", lambda op, x: (op.softmax_safe(x),), (x,), expect, {"numpy": True})
 
 
-# Which there are
+# The cases
 
 
 def fixed(seed):

@@ -1,7 +1,7 @@
-"""Calls of kernels with arrays of the host, done on the device: each array is put there as it lies on the host.
+"""Runs kernel calls with host arrays on the device: each array is copied there with the same strides and alignment.
 
-The examples' `run` functions and the safe operations make NumPy arrays on the way. Here their calls are taken up one by
-one, so that they run on a GPU without knowing of it; and every call is looked over for what it wrote beside its arrays.
+The examples' `run` functions and the safe operations make NumPy arrays in between. Here each of their calls is intercepted and
+runs on the GPU instead. After every call, memory around the arrays is checked for writes out of bounds.
 """
 
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from gpurun.device import POISON, Placed, poison
 
 
 class Damage(Mismatch):
-    """A kernel wrote beside its arrays."""
+    """A kernel wrote outside its arrays."""
 
 
 class Mover:
@@ -48,14 +48,14 @@ class Mover:
         memory = copy.fetch()
         if (memory == copy.before).all():
             return
-        if told := copy.damage(memory):
-            raise Damage(f"{kernel.name}, an array of {host.dtype} {host.shape} with strides {host.strides}: {told}")
+        if damage := copy.damage(memory):
+            raise Damage(f"{kernel.name}, an array of {host.dtype} {host.shape} with strides {host.strides}: {damage}")
         host[...] = copy.elements(memory)
 
 
 @contextmanager
 def on(device, exact=False):
-    """Inside, kernels that get arrays of the host run on the device."""
+    """Inside the block, kernels that get host arrays run on the device."""
     mover = Mover(device, exact)
     call, launch = KernelFn.__call__, KernelFn.launch
 
@@ -71,7 +71,7 @@ def on(device, exact=False):
 
 @contextmanager
 def poisoned(device):
-    """Inside, arrays that Tessera makes for results are full of NaN."""
+    """Inside the block, arrays that Tessera allocates for results are filled with NaN."""
     places = [(_create, "empty"), (_create, "_of_torch")]
     places += [(library, name) for name in ("empty", "empty_like", "empty_as")]
     before = [(module, name, getattr(module, name)) for module, name in places if hasattr(module, name)]

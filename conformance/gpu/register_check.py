@@ -1,12 +1,12 @@
-"""What the compiler predicts of registers, held against NVIDIA's assembler. Needs no GPU. See docs/perf/untuned.md.
+"""Compares the compiler's prediction of registers with NVIDIA's assembler. Needs no GPU. See docs/perf/untuned.md.
 
     scripts/assemblers.sh
     .venv/bin/python -m conformance.gpu.register_check --random 40 --out build/registers.jsonl
 
 Kernels: those of the ledger, every candidate of `examples/attention.py` and `examples/gemm.py`, and random ones (matmuls with
-several accumulators and epilogues, attention, rows). For each the registers that tiles take at the widest point, of those a
-thread may have (`tile_registers` of `.explain()`), and what `ptxas -v` says: registers, bytes of spill stores. Where roles
-share registers unevenly the assembler reports an even share, so that those kernels count for spills alone.
+several accumulators and epilogues, attention, rows). For each it compares the maximum register pressure of tiles and the limit of
+a thread (`tile_registers` of `.explain()`) with `ptxas -v`: registers, bytes of spill stores. With register reallocation the
+assembler reports an even share, so those kernels count for spills only.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import tessera as ts  # noqa: E402
 from ledger.ledger import LEDGER  # noqa: E402
 from ledger.recipe import TARGET, Recipe  # noqa: E402
 
-#: Bytes of spills that cost nothing that could be measured: kernels of the ledger have as many.
+#: Bytes of spills without a measurable cost: kernels of the ledger have as many.
 FEW = 200
 
 
@@ -58,7 +58,7 @@ def textbook():
         yield f"gemm {m}x{n}x{k} {stages} stages", Recipe("gemm:gemm", config={"BM": m, "BN": n, "BK": k, "num_stages": stages})
 
 
-PRODUCT = """
+MATMUL = """
 @ts.kernel.schedule(warps={warps})
 def {name}(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], D: ts.Tensor["N", ts.f32], {outs}):
     m = ts.tile.program_id(0) * {m}
@@ -67,7 +67,7 @@ def {name}(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], D: 
     for k in ts.tile.range(0, K, {k}):
         a = A[m:m + {m}, k:k + {k}]
         b = B[k:k + {k}, n:n + {n}]
-{turn}
+{body}
 {end}
 """
 ROWS = """
@@ -80,7 +80,7 @@ def {name}(X: ts.Tensor["M", {n}, ts.{dtype}], Y: ts.Tensor["M", {n}, ts.{dtype}
 """
 
 
-def product(draw, name):
+def matmul(draw, name):
     m, n = draw.choice((64, 128)), draw.choice((32, 64, 128, 256))
     count = draw.choice((1, 1, 2, 3, 4))
     add = draw.random() < 0.3
@@ -88,19 +88,19 @@ def product(draw, name):
         "name": name, "m": m, "n": n, "k": draw.choice((32, 64)), "warps": draw.choice((2, 4, 4, 8, 8, 16)),
         "outs": ", ".join(f'C{i}: ts.Tensor["M", "N", ts.f32]' for i in range(count)),
         "begin": "\n".join(f"    c{i} = ts.tile.zeros(({m}, {n}), ts.f32)" for i in range(count)),
-        "turn": "\n".join(f"        c{i} = ts.tile.mma(a, b, accumulator=c{i})" for i in range(count)),
+        "body": "\n".join(f"        c{i} = ts.tile.mma(a, b, accumulator=c{i})" for i in range(count)),
     }  # fmt: skip
     last = [f"    C{i}[m:m + {m}, n:n + {n}] {'+=' if add else '='} c{i}" for i in range(count)]
     if draw.random() < 0.4:
         last.insert(0, f"    c0 = ts.tile.tanh(c0 + D[n:n + {n}][None, :])")
-    return PRODUCT.format(**of, end="\n".join(last)), {}
+    return MATMUL.format(**of, end="\n".join(last)), {}
 
 
 def rows(draw, name):
     count, n = draw.randint(1, 6), draw.choice((512, 1024, 2048, 4096, 8192))
     chain = []
     for i in range(count):
-        # Each is held until the end: sums of what comes later are taken before it is used.
+        # Each stays live until the end: the last expression uses all of them.
         chain += [f"    x{i + 1} = ts.tile.exp(x{i} - ts.tile.row_max(x{i})[:, None])"]
     last = " + ".join(f"x{i} / ts.tile.row_sum(x{count})[:, None]" for i in range(count + 1))
     of = {"name": name, "n": n, "rows": draw.choice((1, 1, 2, 4)), "dtype": draw.choice(("f32", "bf16"))}
@@ -116,7 +116,7 @@ def drawn(count, seed, folder):
             config = {"D": head, "is_causal": draw.random() < 0.5, "BLOCK_M": m, "BLOCK_N": n, "num_warps": draw.choice((4, 8, 12))}
             out.append((f"random attention {i} {config}", Recipe("attention:attention", config=config)))
             continue
-        text, config = (product if i % 3 else rows)(draw, f"k{i}")
+        text, config = (matmul if i % 3 else rows)(draw, f"k{i}")
         texts.append(text)
         out.append((f"random {text.split('(')[0].strip()[-30:]} {i}", Recipe(f"drawn_kernels:k{i}", config=config)))
     path = Path(folder) / "drawn_kernels.py"
@@ -144,20 +144,20 @@ def row(name, recipe, folder):
         kernel = recipe.compiled()
     except ts.TesseraError as error:
         return {"name": name, "refused": error.code}
-    told = dict(kernel.explain().fields["resources"])
-    if "tile_registers" not in told:
+    resources = dict(kernel.explain().fields["resources"])
+    if "tile_registers" not in resources:
         return {"name": name, "refused": "a lane kernel"}
-    tiles, limit = map(int, told["tile_registers"].split(" of "))
+    tiles, limit = map(int, resources["tile_registers"].split(" of "))
     registers, spills, serial = assembled(kernel.inspect_ir("target"), recipe.target or TARGET, folder)
-    pools = "setmaxnreg" in kernel.inspect_ir("target")
-    return {"name": name, "tiles": tiles, "limit": limit, "registers": registers, "spills": spills, "serial": serial, "pools": pools}
+    reallocates = "setmaxnreg" in kernel.inspect_ir("target")
+    return {"name": name, "tiles": tiles, "limit": limit, "registers": registers, "spills": spills, "serial": serial, "reallocates": reallocates}
 
 
-def told(rows_):
-    """What the rows say together."""
+def summarise(rows_):
+    """Prints statistics of all rows."""
     known = [r for r in rows_ if "tiles" in r]
     print(f"{len(known)} kernels, {len(rows_) - len(known)} refused")
-    plain = [r for r in known if not r["pools"] and r["registers"] < r["limit"] and not r["spills"]]
+    plain = [r for r in known if not r["reallocates"] and r["registers"] < r["limit"] and not r["spills"]]
     if len(plain) > 2:
         x, y = (np.array([r[n] for r in plain], float) for n in ("tiles", "registers"))
         rank = lambda v: np.argsort(np.argsort(v))  # noqa: E731
@@ -184,7 +184,7 @@ def main():
     parser.add_argument("--random", type=int, default=40, metavar="N", help="random kernels (40)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="REGEX")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a row a line; what is there is not made again")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="one row per line; rows that it holds already are not computed again")
     options = parser.parse_args()
     done = {}
     if options.out and options.out.exists():
@@ -201,7 +201,7 @@ def main():
                 if options.out:
                     with options.out.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(one) + "\n")
-    told(found)
+    summarise(found)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""NVIDIA's compute-sanitizer over the conformance kernels: bad accesses everywhere, races in what shares memory.
+"""NVIDIA's compute-sanitizer on the conformance kernels: memcheck on all, racecheck on those that use shared memory.
 
-The run is `check.py` again, one item after another, in a process that the tool watches; the names of items in its output
-say whose a finding is. Every array has memory of its own, as long as it is, so that leaving it by one byte is seen.
+It runs the items of `check.py` in a process under the tool. Item names in the output show which item a finding belongs to. Every
+array is its own allocation of exactly its size, so an access one byte out of bounds is found.
 """
 
 import json
@@ -18,15 +18,15 @@ from gpurun.worker import MARK
 #: The program whose items are run.
 PROGRAM = "conformance.gpu.check"
 
-#: Which tool looks at which items.
+#: The items of each tool.
 TOOLS = {
     "memcheck": r"^(op|example|gemm)",
     "racecheck": r"^gemm|^op (softmax|layernorm|rmsnorm|cross_entropy|reductions)$"
     r"|^example (softmax|layernorm|sort|fft|transpose|histogram|group_scan|batched_matmul|window_attention)$",
 }
-#: Processes of each tool: most of the time is the host's.
+#: Processes of each tool: most of the time is spent on the host.
 JOBS = 5
-#: From the best end of a process to the worst.
+#: Final states of a process, from best to worst.
 SEVERITY = ("skip", "pass", "time", "error", "fail")
 _FINDING = re.compile(
     r"^========= (?:Invalid|Misaligned|Error: |Warning: Race|Race reported|Program hit|Barrier error|Leaked)", re.M
@@ -35,24 +35,25 @@ _SUMMARY = re.compile(r"^========= (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMA
 
 
 def run_all(options, seconds, folder):
-    """Rows of all tools, which look at the same time, each with several processes that share the items; and what those say
-    about the machine."""
+    """Runs all tools concurrently, each in several processes that share the items. Returns the rows and the description of
+    the machine."""
     until = time.time() + seconds
     jobs = 1 if options.dry_run else JOBS
     runs = {tool: [start(tool, options, job, jobs, until, folder) for job in range(jobs)] for tool in TOOLS}
     rows = [row for tool, started in runs.items() for row in together(tool, [finish(tool, *one, until) for one in started], options)]
-    told = (about(ran) for started in runs.values() for _, _, ran in started)
-    return rows, next(filter(None, told), {})
+    described = (about(ran) for started in runs.values() for _, _, ran in started)
+    return rows, next(filter(None, described), {})
 
 
 def about(ran):
-    """What a process said about the machine, in the first line of its rows."""
+    """The description of the machine, from the first line of a process's rows."""
     lines = ran.read_text(encoding="utf-8").splitlines() if ran.exists() else []
     return next((found["device"] for found in map(json.loads, lines) if "device" in found), {})
 
 
 def start(tool, options, job, jobs, until, folder):
-    """The process of one tool over its share of the items, or why there is none; where its output and its rows come."""
+    """Starts one tool on its share of the items. Returns the process (None without the tool) and the files of its output
+    and its rows."""
     log, ran = (Path(folder, f"{tool}-{job}.{end}") for end in ("txt", "jsonl"))
     worker = [sys.executable, "-m", PROGRAM, "--worker", "check", "--rows", str(ran)]
     worker += ["--seed", str(options.seed), "--until", str(until - 15), "--job", str(job), "--jobs", str(jobs)]
@@ -62,14 +63,14 @@ def start(tool, options, job, jobs, until, folder):
         command = worker
     elif shutil.which("compute-sanitizer") is None:
         return None, log, ran
-    # Every allocation is one of the driver's.
+    # PyTorch asks the driver for every allocation.
     env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env), log, ran
 
 
 def finish(tool, process, log, ran, until):
-    """Rows of one process, when it has ended or its time is over; the last is its total."""
+    """The rows of one process, after it ends or times out; the last is its total."""
     if process is None:
         return [{"phase": "sanitize", "name": tool, "status": "skip", "why": "there is no compute-sanitizer"}]
     try:
@@ -93,12 +94,12 @@ def together(tool, parts, options):
     worst = max(totals, key=lambda total: SEVERITY.index(total["status"]))
     total = {**worst, "why": "; ".join(sorted({t["why"] for t in totals if t["why"]}))}
     for count in ("cases", "passed", "findings"):
-        told = [t[count] for t in totals if t.get(count) is not None]
-        total[count] = sum(told) if told else None
+        counts = [t[count] for t in totals if t.get(count) is not None]
+        total[count] = sum(counts) if counts else None
     if options.dry_run and total["status"] == "error":
         total |= {"status": "skip", "why": "a trial run has no such tool"}
     elif total["status"] == "pass" and not total["passed"]:
-        total |= {"status": "error", "why": "nothing ran that could be looked at"}
+        total |= {"status": "error", "why": "no item ran"}
     return [*rows, total]
 
 
@@ -119,7 +120,7 @@ def parse(tool, text, code):
     total = sum(totals) if totals else None
     status, why = "pass", ""
     if code is None:
-        status, why = "time", "the time was over before it was through"
+        status, why = "time", "the time limit was reached before it ended"
     elif total is None:
         status, why = "error", f"no summary; exit code {code}: {text.strip().splitlines()[-1] if text.strip() else 'no output'}"
     elif total:

@@ -1,4 +1,4 @@
-"""Checks of everything around launches on a machine with an NVIDIA GPU: one line each, exit status 1 if one fails.
+"""Smoke tests of launches, arrays, streams, graphs and errors on an NVIDIA GPU: one line each, exit status 1 if one fails.
 
     scripts/gpu-extension.sh
     PYTHONPATH=build/gpu python3 -m conformance.gpu.smoke [NAME...]
@@ -20,7 +20,7 @@ import time
 import traceback
 import warnings
 
-# JAX would take most of the memory at once.
+# By default JAX allocates most of the memory when it starts.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import numpy as np
@@ -31,7 +31,7 @@ CHECKS: list = []
 
 
 class Skipped(Exception):
-    """What a check needs is not here."""
+    """The check needs something that is not installed."""
 
 
 def check(function):
@@ -149,8 +149,8 @@ def saxpy_lanes():
         x, y = numbers(n), numbers(n, seed=1)
         out = ts.array(y, device="cuda:0")
         assert saxpy(ts.array(x, device="cuda:0"), out, 2.5) is out
-        told = close(out.numpy(), np.float32(2.5) * x + y, 1e-6)
-    return told
+        error = close(out.numpy(), np.float32(2.5) * x + y, 1e-6)
+    return error
 
 
 @check
@@ -162,10 +162,10 @@ def saxpy_tiles_and_views():
         out = array[view][:1000]
         axpy_tiles(ts.array(x, device="cuda:0"), out, -1.5)
         expected = np.float32(-1.5) * x[: len(y)] + y
-        told = close(out.numpy(), expected, 1e-6)
+        error = close(out.numpy(), expected, 1e-6)
         base[view][:1000] = expected
     close(array.numpy(), base, 1e-6)
-    return told
+    return error
 
 
 @check
@@ -173,19 +173,19 @@ def softmax_rows():
     for m, n in ((5, 64), (33, 1000), (7, 4096)):
         x = numbers(m, n)
         weights = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
-        told = close(softmax(ts.array(x, device="cuda:0")).numpy(), weights / weights.sum(1, keepdims=True), 1e-5)
-    return told
+        error = close(softmax(ts.array(x, device="cuda:0")).numpy(), weights / weights.sum(1, keepdims=True), 1e-5)
+    return error
 
 
 @check
 def gemms():
-    told = []
+    errors = []
     for kernel, dtype, tolerance in ((gemm_f32, "f32", 1e-5), (gemm_bf16, "bf16", 1e-5), (gemm_f16, "f16", 1e-5)):
         for m, n, k in ((64, 64, 64), (130, 70, 100)):
             a, b = ts.array(numbers(m, k), dtype), ts.array(numbers(k, n, seed=1), dtype)
             got = kernel(ts.array(a, device="cuda:0"), ts.array(b, device="cuda:0")).numpy()
-            told.append(close(got, a.astype(np.float64) @ b.astype(np.float64), tolerance))
-    return ", ".join(told[1::2])
+            errors.append(close(got, a.astype(np.float64) @ b.astype(np.float64), tolerance))
+    return ", ".join(errors[1::2])
 
 
 @check
@@ -212,14 +212,14 @@ def memory_runs_out():
         ts.empty(2 * before["device_total"], "u8", device="cuda:0")
     except ts.ResourceError as e:
         assert e.code == "E_OOM", str(e)
-        told = e.message
+        message = e.message
     else:
         raise AssertionError("there was memory for twice the device's")
     y = ts.zeros(1000, device="cuda:0")
     saxpy(ts.ones(1000, device="cuda:0"), y, 1.0)
     assert (y.numpy() == 1).all()
     trimmed = ts.runtime.trim()
-    return f"{told}; works on; {trimmed} bytes trimmed"
+    return f"{message}; works on; {trimmed} bytes trimmed"
 
 
 @check
@@ -229,13 +229,13 @@ def host_arrays():
     expected[::2] += np.float32(2) * x[::-1]
     ts.runtime.select_backend("ptx")
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(2):
                 fresh = base.copy()
                 axpy_tiles(x[::-1], fresh[::2], 2.0)
         assert close(fresh, expected, 1e-6)
-        assert sum("W_HOST_COPY" in str(w.message) for w in told) == 1
+        assert sum("W_HOST_COPY" in str(w.message) for w in caught) == 1
         got = softmax(numbers(3, 100))
         assert isinstance(got, np.ndarray)
         return close(got.sum(1), np.ones(3))
@@ -303,7 +303,7 @@ def torch_tensors():
     assert isinstance(made, torch.Tensor) and made.is_cuda and torch.allclose(made.sum(1), torch.ones(10, device="cuda"))
     for dtype, kernel in ((torch.bfloat16, gemm_bf16), (torch.float16, gemm_f16)):
         a, b = torch.randn(200, 96, device="cuda", dtype=dtype), torch.randn(96, 150, device="cuda", dtype=dtype)
-        told = close(kernel(a, b).cpu(), (a.double() @ b.double()).cpu(), 1e-5)
+        error = close(kernel(a, b).cpu(), (a.double() @ b.double()).cpu(), 1e-5)
         close(kernel(b.T, a.T).cpu(), (b.T.double() @ a.T.double()).cpu(), 1e-5)
     leaf = torch.zeros(100, device="cuda", requires_grad=True)
     saxpy(torch.ones(100, device="cuda"), leaf, 3.0)
@@ -315,9 +315,9 @@ def torch_tensors():
     except ts.LaunchError as e:
         assert e.code == "E_LAUNCH_DEVICE_MISMATCH" and "`x` on cuda:0, `y` in host memory" in str(e)
     else:
-        raise AssertionError("mixed places were taken")
+        raise AssertionError("arrays of two devices were accepted")
     exchange = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-    return f"{told}, torch {torch.__version__}, {'with' if exchange else 'without'} DLPack's functions in C"
+    return f"{error}, torch {torch.__version__}, {'with' if exchange else 'without'} DLPack's functions in C"
 
 
 @check
@@ -343,13 +343,13 @@ def torch_streams():
     saxpy(x, y, 1.0)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    for turn in range(1, 4):
+    for value in range(1, 4):
         with torch.cuda.stream(side):
             torch.cuda._sleep(20_000_000)
-            x.fill_(turn)
+            x.fill_(value)
             saxpy(x, y, 1.0)  # on the side stream, behind the fill
         side.synchronize()
-        assert (y == turn * (turn + 1) // 2).all(), "the launch did not wait for what was before it on its stream"
+        assert (y == value * (value + 1) // 2).all(), "the launch did not wait for what was before it on its stream"
     start = time.perf_counter()
     torch.cuda._sleep(200_000_000)
     saxpy(x, y, 1.0)
@@ -399,7 +399,7 @@ def cupy_arrays():
     with stream:
         assert saxpy(x, y, 2.0) is y
     stream.synchronize()
-    told = close(cupy.asnumpy(y), expected, 1e-6)
+    error = close(cupy.asnumpy(y), expected, 1e-6)
     made = softmax(cupy.asarray(numbers(5, 77)))
     assert isinstance(made, cupy.ndarray)
     close(cupy.asnumpy(made.sum(1)), np.ones(5))
@@ -407,7 +407,7 @@ def cupy_arrays():
     close(cupy.asnumpy(shared), numbers(4, 4))
     strided = cupy.asarray(numbers(50, 8))
     close(cupy.asnumpy(softmax(strided.T)).sum(1), np.ones(8))
-    return told
+    return error
 
 
 @check
@@ -416,16 +416,16 @@ def jax_arrays():
     x = jax.device_put(numbers(20, 300), jax.devices("gpu")[0])
     weights = np.exp(np.asarray(x, np.float64))
     for _ in range(20):
-        made = softmax(x * 1.0)  # what is multiplied is let go of at once
+        made = softmax(x * 1.0)  # the argument is freed immediately
         assert isinstance(made, ts.Array)
-    told = close(made.numpy(), weights / weights.sum(1, keepdims=True), 1e-5)
+    error = close(made.numpy(), weights / weights.sum(1, keepdims=True), 1e-5)
     try:
         saxpy(x[0], x[1], 1.0)
     except ts.PrivilegeError as e:
         assert e.code == "E_READ_ONLY", str(e)
     else:
         raise AssertionError("an array of JAX was written")
-    return told
+    return error
 
 
 # --- what goes wrong ---
@@ -493,7 +493,7 @@ def waiting_can_be_interrupted():
 
 
 @check
-def a_forked_child_is_told():
+def a_forked_child_gets_an_error():
     y = ts.zeros(8, device="cuda:0")
     saxpy(y, ts.zeros(8, device="cuda:0"), 1.0)
     pid = os.fork()
@@ -504,14 +504,14 @@ def a_forked_child_is_told():
             os._exit(0 if "spawn" in str(e) else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    return "told to spawn"
+    return "the error says to spawn"
 
 
 # --- times ---
 
 
 def per_call(call, settle, rounds=30, count=200) -> float:
-    """Microseconds of the host for one call; few enough at once that the device's queue has room."""
+    """Host time of one call in microseconds; `count` is small enough that the device's queue has room."""
     times = []
     for _ in range(rounds):
         settle()
@@ -532,7 +532,7 @@ NOTHING = b""".version 7.0
 
 def raw_launch(settle) -> float:
     """Microseconds of `cuLaunchKernel` alone: a loop through ctypes, less the same loop with an empty grid, which the
-    driver refuses at once."""
+    driver refuses immediately."""
     cuda = ctypes.CDLL("libcuda.so.1")
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     context = ctypes.c_void_p()
@@ -554,9 +554,9 @@ def overhead(arrays, settle) -> str:
     four(*arrays)
     ours, raw = per_call(lambda: four(*arrays), settle), raw_launch(settle)
     python = per_call(lambda: (lambda a, b, c, d: None)(*arrays), lambda: None)
-    told = f"{ours:.2f} us a call, cuLaunchKernel alone {raw:.2f} us, difference {ours - raw:.2f} us (an empty Python call {python:.2f})"
-    assert ours - raw < 3 * BUDGET, told
-    return told + ("" if ours - raw <= BUDGET else f"; over the budget of {BUDGET} us")
+    text = f"{ours:.2f} us a call, cuLaunchKernel alone {raw:.2f} us, difference {ours - raw:.2f} us (an empty Python call {python:.2f})"
+    assert ours - raw < 3 * BUDGET, text
+    return text + ("" if ours - raw <= BUDGET else f"; over the budget of {BUDGET} us")
 
 
 #: What a cached launch with four arrays may cost beyond the driver's own part, in microseconds.
@@ -576,16 +576,16 @@ def overhead_torch():
 
 @check
 def overhead_of_reading_tensors():
-    """What the ways to read a tensor cost, for the choice between them."""
+    """The cost of each method to read a tensor's address and shape."""
     torch = library("torch")
     x = torch.zeros(1000, device="cuda")
-    ways = {
+    methods = {
         "attributes": lambda: (x.data_ptr(), x.shape, x.stride(), x.dtype, x.device),
         "__dlpack__": lambda: x.__dlpack__(stream=-1),
         "__cuda_array_interface__": lambda: x.__cuda_array_interface__,
         "_cuda_getCurrentRawStream": lambda: torch._C._cuda_getCurrentRawStream(0),
     }
-    return ", ".join(f"{name} {per_call(way, lambda: None):.2f} us" for name, way in ways.items())
+    return ", ".join(f"{name} {per_call(method, lambda: None):.2f} us" for name, method in methods.items())
 
 
 @check
@@ -602,15 +602,15 @@ def main(names: list[str]) -> int:
     for one in wanted:
         start = time.perf_counter()
         try:
-            state, told = "ok  ", one()
+            state, result = "ok  ", one()
         except Skipped as e:
-            state, told = "skip", e
+            state, result = "skip", e
         except BaseException as e:  # noqa: BLE001 - one line each, whatever it is
             failed += 1
-            state, told = "FAIL", f"{type(e).__name__}: {e}"
+            state, result = "FAIL", f"{type(e).__name__}: {e}"
             if os.environ.get("SMOKE_TRACEBACK"):
                 traceback.print_exc()
-        first = str(told).strip().splitlines()
+        first = str(result).strip().splitlines()
         shown = first[0] if state != "FAIL" else " | ".join(first[:12])
         print(f"{state} {one.__name__:<32} {time.perf_counter() - start:6.2f} s  {shown}", flush=True)
     print(f"{len(wanted) - failed} of {len(wanted)} passed or skipped")

@@ -1,7 +1,7 @@
-"""Cases of the operations that tensor cores do: matmul and attention, in every dtype and form.
+"""Cases of the operations that run on tensor cores: matmul and attention, in every dtype and form.
 
-They are as the cases of `op_cases`: one call each, with what must come out in float64. Integers small enough that every sum
-is exact require equality.
+Like the cases of `op_cases`, each is one call with its expected results in float64. Where integers are small enough that every
+sum is exact, results must be equal.
 """
 
 import ml_dtypes
@@ -13,9 +13,9 @@ from gpurun.error_bounds import U, loss
 from .op_cases import BF16, Case, normal
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-#: Whole tiles, a part of one, pitches that TMA does not take, one row, one column, no products at all.
+#: Whole tiles, a partial tile, strides that TMA does not take, one row, one column, an empty K.
 SHAPES = ((256, 384, 192), (100, 72, 200), (257, 129, 65), (1, 300, 70), (130, 1, 64), (5, 7, 0))
-#: Name in `error_bounds.loss`, dtype of the operands, dtype of the result, what else is given.
+#: Name in `error_bounds.loss`, dtype of the operands, dtype of the result, other options.
 KINDS = (
     ("bf16", BF16, BF16, {}), ("f16", np.float16, np.float32, {}), ("f32", np.float32, np.float32, {}),
     ("tf32", np.float32, np.float32, {"precision": "tf32"}), ("fp8_e4m3", E4M3, BF16, {}), ("fp8_e5m2", E5M2, np.float32, {}),
@@ -28,40 +28,40 @@ def fixed(seed):
     rng = np.random.default_rng([seed, 3])
     for kind in KINDS:
         for shape in SHAPES:
-            for turns in ((False, False), (False, True), (True, False)):
-                yield shape, product(rng, shape, kind, turns, exact=True), {}
-        yield SHAPES[0], product(rng, SHAPES[0], kind, (False, True), exact=False), {}
+            for transposed in ((False, False), (False, True), (True, False)):
+                yield shape, matmul(rng, shape, kind, transposed, exact=True), {}
+        yield SHAPES[0], matmul(rng, SHAPES[0], kind, (False, True), exact=False), {}
     yield from _finished(rng)
     yield from _many(rng)
     yield from _attention(rng)
 
 
-def _operands(rng, batch, shape, dtype, turns, exact):
+def _operands(rng, batch, shape, dtype, transposed, exact):
     m, n, k = shape
     draw = (lambda s: rng.integers(-3, 4, s).astype(np.float32)) if exact else rng.standard_normal
     a, b = (draw((*batch, *s)).astype(np.float32).astype(dtype) for s in ((m, k), (k, n)))
-    # The same matrices, lying the other way.
-    return tuple(np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if turn else x for x, turn in zip((a, b), turns))
+    # The same matrices in the other memory order.
+    return tuple(np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if swap else x for x, swap in zip((a, b), transposed))
 
 
 def _sums(a, b):
     return wide(a) @ wide(b), np.abs(wide(a)) @ np.abs(wide(b))
 
 
-def product(rng, shape, kind, turns, exact, batch=()):
+def matmul(rng, shape, kind, transposed, exact, batch=()):
     name, dtype, out, more = kind
-    a, b = _operands(rng, batch, shape, dtype, turns, exact)
+    a, b = _operands(rng, batch, shape, dtype, transposed, exact)
 
     def expect(a, b):
         right, size = _sums(a, b)
         return [(right.astype(np.float32).astype(out), None) if exact else (right, loss(name, shape[-1]) * size)]
 
     what = {np.float32: "f32", np.int32: "i32", BF16: "bf16"}[out]
-    return Case(f"product {name}", lambda op, a, b, **t: (op.matmul(a, b, out_dtype=what, **more, **t),), (a, b), expect)
+    return Case(f"matmul {name}", lambda op, a, b, **t: (op.matmul(a, b, out_dtype=what, **more, **t),), (a, b), expect)
 
 
 def _finished(rng):
-    """Products with something done to them before they are stored."""
+    """Matmuls with an epilogue."""
     for shape in SHAPES[:3]:
         m, n, k = shape
         a, b = _operands(rng, (), shape, BF16, (False, True), False)
@@ -76,19 +76,19 @@ def _finished(rng):
         def call(op, a, b, bias, rest, **t):
             return (op.matmul(a, b, bias=bias, residual=rest, scale=0.5, activation="relu", **t),)
 
-        yield shape, Case("product finished", call, (a, b, bias, rest), expect), {}
+        yield shape, Case("matmul epilogue", call, (a, b, bias, rest), expect), {}
 
         def general(a, b, c, k=k):
             right, size = _sums(a, b)
             return [(2.0 * right - 3.0 * wide(c), (k + 4) * U * (2 * size + 3 * np.abs(wide(c))))]
 
-        yield shape, Case("product finished", lambda op, a, b, c, **t: (op.gemm(a, b, c, 2.0, -3.0, **t),), (a, b, rest), general), {}
+        yield shape, Case("matmul epilogue", lambda op, a, b, c, **t: (op.gemm(a, b, c, 2.0, -3.0, **t),), (a, b, rest), general), {}
 
 
 def _many(rng):
     """Batches, groups of rows, scales of blocks."""
     for batch, shape in (((3,), (130, 136, 72)), ((2, 2), (64, 64, 64)), ((3,), (33, 17, 9))):
-        yield shape, product(rng, shape, KINDS[0], (False, True), True, batch), {}
+        yield shape, matmul(rng, shape, KINDS[0], (False, True), True, batch), {}
     a, b = normal(rng, (300, 96), BF16), normal(rng, (4, 96, 136), BF16)
     sizes = np.array([100, 0, 130, 50], np.int64)
 
@@ -99,7 +99,7 @@ def _many(rng):
             right[begin:end], size[begin:end] = _sums(a[begin:end], b[g])
         return [(right, loss("bf16", 96) * size)]
 
-    yield a.shape, Case("product groups", lambda op, a, b, sizes, **t: (op.grouped_gemm(a, b, sizes, **t),), (a, b, sizes), rows), {}
+    yield a.shape, Case("matmul groups", lambda op, a, b, sizes, **t: (op.grouped_gemm(a, b, sizes, **t),), (a, b, sizes), rows), {}
     a, b = _operands(rng, (1,), (192, 256, 384), E4M3, (False, True), False)
     sa, sb = (rng.random(s).astype(np.float32) + 0.5 for s in ((1, 192, 3), (1, 3, 2)))
 
@@ -110,7 +110,7 @@ def _many(rng):
     def call(op, a, b, sa, sb, **t):
         return (op.matmul(a, b, block_scales=(sa, sb), out_dtype="f32", **t),)
 
-    yield (192, 256, 384), Case("product scaled", call, (a, b, sa, sb), scaled), {}
+    yield (192, 256, 384), Case("matmul scaled", call, (a, b, sa, sb), scaled), {}
 
 
 # Attention
@@ -135,7 +135,7 @@ def attention(rng, heads, lengths, dims, options, dtype=BF16, scale=1.0):
         with np.errstate(divide="ignore", invalid="ignore"):
             p = np.where(total > 0, p / total, 0.0)
             lse = (np.log(total) + np.where(np.isinf(most), 0.0, most))[..., 0]
-        # What weights lose when they are rounded to the operands' dtype, and scores in their sums.
+        # The error of weights rounded to the operands' dtype, and of scores in their accumulation.
         rounding = 2.0**-8 if dtype is BF16 else 2.0**-11 if dtype is np.float16 else 0.0
         size = np.abs(wq) @ np.abs(wk).swapaxes(-1, -2) / np.sqrt(d)
         error = (d + 8) * U * size.max(initial=0.0) + (sk + 16) * U + 1.5 * rounding
@@ -160,5 +160,5 @@ def _attention(rng):
         yield lengths, attention(rng, heads, lengths, dims, options), {}
     yield (256, 256), attention(rng, (2, 2), (256, 256), (64, 64), causal, np.float16), {}
     yield (100, 90), attention(rng, (2, 2), (100, 90), (64, 64), plain, np.float32), {}
-    # Scores far apart: a reference that does not follow them loses everything.
+    # Scores that differ widely: lazy rescaling that does not follow the maximum loses everything.
     yield (512, 512), attention(rng, (2, 2), (512, 512), (128, 128), plain, scale=8.0), {}

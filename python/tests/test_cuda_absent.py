@@ -40,7 +40,7 @@ def test_mixed_places_name_each_argument():
     assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH"
 
 
-def test_what_does_not_fit_is_told_before_where_it_is():
+def test_wrong_shapes_are_reported_before_the_missing_device():
     with pytest.raises(ts.LaunchError, match="expected `n` to be 8"):
         scale(OnDevice(), OnDevice(7), 1.0)
     with pytest.raises(ts.KernelTypeError, match="got f16"):
@@ -170,7 +170,7 @@ def test_the_command_shows_code_for_a_target(tmp_path, capsys):
     assert "no staged level" in capsys.readouterr().err
 
 
-def test_capabilities_are_told_of_an_architecture():
+def test_capabilities_of_an_architecture_are_listed():
     hopper, ampere = ts.runtime.capabilities("sm90"), ts.runtime.capabilities("sm80")
     assert (hopper["backend"], hopper["arch"], hopper["warp_size"], hopper["device_count"]) == ("ptx", "sm_90a", 32, 0)
     assert hopper["tensorcore"]["bf16"] and not hopper["tensorcore"]["f32"] and hopper["wgmma"] and hopper["tma"]

@@ -1,4 +1,4 @@
-"""The programs that run on GPU machines, tried on the host: GPU time is too dear to find their mistakes in."""
+"""Dry runs on the host of the programs for GPU machines, so that GPU time is not spent on their mistakes."""
 
 import ast
 import json
@@ -136,7 +136,7 @@ def negate(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
         y[i // n, i % n] = -x[i // n, i % n]
 
 
-def test_arrays_are_placed_as_they_lie():
+def test_arrays_are_placed_with_their_strides():
     base = np.arange(120, dtype=np.float32).reshape(10, 12)
     views = [base, base.T, base[1::3, 2:9:2], base[::-2, ::-1], base[:0], np.broadcast_to(base[0], (3, 12)), base[2:3, 5:]]
     for view in views:
@@ -175,7 +175,7 @@ def test_results_are_poisoned_before_they_are_written():
         assert (_create.empty(4, "u8") == POISON).all() and _create.empty((0, 3)).shape == (0, 3)
 
 
-def test_the_worst_element_is_told():
+def test_the_worst_element_is_reported():
     right = np.arange(6.0).reshape(2, 3)
     result = right.astype(np.float32)
     assert compare.near(result, right, 0.0, "it") == 0.0
@@ -226,8 +226,8 @@ def test_ratios_are_of_pairs_with_an_interval():
     assert found["low"] < found["ratio"] < found["high"]
 
 
-def test_the_table_says_where_it_ran_whichever_phase_told(tmp_path):
-    """Of a run that only looks for mistakes, the processes that the tool watches know the GPU."""
+def test_the_table_says_where_it_ran_whichever_phase_reported_it(tmp_path):
+    """In a run of the sanitizer only, the processes under the tool report the GPU."""
     rows = tmp_path / "memcheck-0.jsonl"
     assert sanitize.about(rows) == {}
     rows.write_text('{"device": {"gpu": "NVIDIA H200", "driver": "580"}, "items": 3}\n{"begin": 0, "name": "x"}\n')

@@ -1,4 +1,4 @@
-"""The ledger of GPU runs, without a GPU: the code of every row is emitted anew, and its outputs are computed anew.
+"""The ledger of GPU runs, without a GPU: the code of every row is emitted again, and its outputs are computed again.
 
 A row whose code has changed is stale. `ledger/stale.txt` lists the stale ones, and no others; `TESSERA_BLESS=1` writes it.
 """
@@ -45,11 +45,11 @@ def test_the_outputs_of_every_row_are_right(verdicts):
 def test_rows_come_from_gpus():
     for row in ledger.load():
         assert row["gpu"] and row["driver"] and row["times"] and row["code"], ledger.key(row)
-        # Not told for kernels whose tunables were pinned: the object that ran is another.
+        # Unknown for kernels with pinned tunables: another object ran.
         assert all(code["registers"] is None or code["registers"] > 0 for code in row["code"]), ledger.key(row)
 
 
-@pytest.mark.parametrize("field, edit, told", [
+@pytest.mark.parametrize("field, edit, message", [
     ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]]) for t in times.values()], "its times give"),
     ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]], **{n: 2 * t[n] for n in ("ratio", "low", "high")})
                              for t in times.values()], "not what was signed"),
@@ -58,13 +58,13 @@ def test_rows_come_from_gpus():
     ("output", lambda output: output.update(sha256="0" * 64), "not what was signed"),
     ("code", lambda code: code[0].update(registers=1), "not what was signed"),
 ])  # fmt: skip
-def test_no_row_can_be_edited_unnoticed(tmp_path, field, edit, told):
+def test_no_row_can_be_edited_unnoticed(tmp_path, field, edit, message):
     path = tmp_path / "rows"
     for line in ledger.LEDGER.read_text().splitlines():
         row = json.loads(line)
         edit(row[field])
         path.write_text(json.dumps(row) + "\n")
-        with pytest.raises(ledger.Invalid, match=told):
+        with pytest.raises(ledger.Invalid, match=message):
             ledger.load(path)
         with pytest.raises(ledger.Invalid):
             ledger.save([row], tmp_path / "other")
@@ -92,8 +92,8 @@ def ratios(peers, **fields):
     """The ratios of rows to peers, of those whose fields are these."""
     found = []
     for row in ledger.load():
-        told = {**row["more"], "work": row["work"], "dtype": row["dtype"], "shape": row["shape"]}
-        if all(value(told[name]) if callable(value) else told.get(name) == value for name, value in fields.items() if name in told):
+        known = {**row["more"], "work": row["work"], "dtype": row["dtype"], "shape": row["shape"]}
+        if all(value(known[name]) if callable(value) else known.get(name) == value for name, value in fields.items() if name in known):
             found += [t["ratio"] for peer, t in row["times"].items() if peer in peers]
     return found
 
@@ -191,7 +191,7 @@ def test_wrong_results_of_operations_are_found(operations):
 
 
 def test_what_ran_otherwise_changes_no_recipe():
-    """The kernel that runs and the one whose code is kept are two: what one met of arrays does not show in the other."""
+    """The kernel that runs and the one whose code is kept are separate: layouts of calls do not change the kept code."""
     (step,) = workloads.sum_rows(6, 300, "f32").steps
     before = step.recipe.emit()
     x, y = np.ones((1, 300, 6), np.float32).swapaxes(1, 2), np.zeros((1, 6), np.float32)
@@ -270,7 +270,7 @@ def test_samples_that_say_less_are_refused(rows):
     assert "samples outside" in ledger.verify(rows["layernorm"]).wrong
 
 
-@pytest.mark.parametrize("change, told", [
+@pytest.mark.parametrize("change, message", [
     (lambda row: row.pop("seed"), "a row has no `seed`"),
     (lambda row: row["code"][0].pop("ptx"), "a kernel has no `ptx`"),
     (lambda row: row.update(code=[]), "a row has no kernel"),
@@ -279,9 +279,9 @@ def test_samples_that_say_less_are_refused(rows):
     (lambda row: row.update(error=float("nan")), "the error nan beyond its bound"),
     (lambda row: row.update(work="dance"), "there is no work `dance`"),
 ])  # fmt: skip
-def test_rows_that_are_none_are_refused(rows, tmp_path, change, told):
+def test_rows_that_are_none_are_refused(rows, tmp_path, change, message):
     change(rows["softmax"])
-    with pytest.raises(ledger.Invalid, match=told):
+    with pytest.raises(ledger.Invalid, match=message):
         ledger.validate(rows["softmax"])
 
 
@@ -308,7 +308,7 @@ def test_the_list_of_stale_rows_is_a_ratchet(rows, tmp_path):
     assert ledger.listed(tmp_path / "stale") == [stale]
 
 
-def test_what_takes_long_is_left_out_and_told(rows, monkeypatch):
+def test_what_takes_long_is_left_out_and_reported(rows, monkeypatch):
     monkeypatch.setattr(ledger, "MOST_FLOPS", 0)
     monkeypatch.setattr(ledger, "MOST_ELEMENTS", 0)
     assert ledger.verify(rows["gemm"]).left == "8 sampled rows, the hash of the result"

@@ -1,4 +1,4 @@
-"""Running extremes, orders by several keys, weighted and masked sums of exponentials, and initialisers, held against NumPy."""
+"""Running extremes, orders by several keys, weighted and masked sums of exponentials, and initialisers, compared with NumPy."""
 
 import math
 

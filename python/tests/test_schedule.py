@@ -1,4 +1,4 @@
-"""Schedules: pinned by the decorator, by fields, as text; and what the compiler chose is in the text. No GPU is needed."""
+"""Schedules: pinned by the decorator, by fields, as text; the compiler's choices are in the text. No GPU is needed."""
 
 import inspect
 import json
@@ -76,7 +76,7 @@ def test_a_plan_that_is_handed_back_gives_the_same_code(compiled):
 def test_each_field_is_followed(field, value):
     base = BASE.scheduled(BM=128, BN=256)
     if field == "warps":
-        # So many sums need as many threads: a smaller tile.
+        # A smaller tile: the accumulator of the large one does not fit into the registers of fewer threads.
         base = base.scheduled(BN=64)
     before, after = base.jit(target=TARGET), base.scheduled(**{field: value}).jit(target=TARGET)
     assert after.schedule[field] == value and before.schedule.get(field) != value
@@ -123,7 +123,7 @@ def test_results_do_not_depend_on_it():
         assert (y == 2 * x).all()
 
 
-@pytest.mark.parametrize(("call", "told"), [
+@pytest.mark.parametrize(("call", "message"), [
     (lambda: ts.Schedule(warps=-1), "`warps`: expected a positive integer, got -1"),
     (lambda: ts.Schedule(warps=True), "`warps`: expected a positive integer, got True"),
     (lambda: ts.Schedule(cluster=3), "`cluster`: expected 1, 2, 4, 8 or 16 blocks, got 3"),
@@ -133,11 +133,11 @@ def test_results_do_not_depend_on_it():
     (lambda: doubled.scheduled(BASE.scheduled(BM=64, BN=64).jit(target=TARGET).inspect_ir("schedule")), "schedule of `doubled`, got that of `product`"),
     (lambda: ts.Schedule("module @x : schedule {version = 1}\n"), "expected a plan of one launch, got 0"),
 ])  # fmt: skip
-def test_mistakes_are_told_at_their_line(call, told):
-    with pytest.raises(ts.TesseraError, match=told) as caught:
+def test_mistakes_are_reported_at_their_line(call, message):
+    with pytest.raises(ts.TesseraError, match=message) as caught:
         call()
     assert caught.value.code == "E_ARGUMENT"
-    if "launch" not in told:
+    if "launch" not in message:
         assert "test_schedule.py" in str(caught.value)
 
 
@@ -156,12 +156,12 @@ def test_text_that_is_none_is_refused():
 
 @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": 100}])
 def test_a_plan_of_attention_that_is_handed_back_gives_the_same_code(mask):
-    """Whose warps that only copy, in several roles, are not among those that compute."""
+    """With warp specialization, producer warps are not among the warps that compute."""
     sys.path.append(str(ROOT))
     from ledger import recipe
-    from ledger.recorded_launches import imagined, recorded
+    from ledger.recorded_launches import without_memory, recorded
 
-    q = imagined((2, 8, 1024, 128), "bf16")
+    q = without_memory((2, 8, 1024, 128), "bf16")
     with recorded(run=False) as found:
         inspect.unwrap(ts.op.flash_attention)(q, q, q, **mask)
     made = found[0].recipe

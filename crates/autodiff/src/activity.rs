@@ -1,6 +1,7 @@
-//! What moves, and what is requested. Going forward, a float is *active* where it depends on an
-//! argument that moves; going back, it is *wanted* where a result that has a cotangent depends on
-//! it. Loops go round until nothing changes. Both are found without emitting anything.
+//! Activity analysis: which values carry tangents, and which need cotangents. In forward mode a
+//! float is *active* where it depends on an argument with a tangent; in reverse mode it is *wanted*
+//! where a result with a cotangent depends on it. Loops are analysed to a fixed point. Nothing is
+//! emitted.
 
 use crate::is_float;
 use crate::region::{Outlined, outline_all};
@@ -11,12 +12,12 @@ use tessera_graph::{Graph, GraphFunc, GraphModule, GraphOp};
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_support::SideTable;
 
-/// An op with regions: each as a function, and what moves in it.
+/// An op with regions: each as a function, and the activity in it.
 pub struct RegionActivity {
     pub bodies: Vec<Outlined>,
     /// For each body, which parameters are active.
     pub active: Vec<Vec<bool>>,
-    /// For each body, which parameters are requested a cotangent.
+    /// For each body, which parameters need a cotangent.
     pub wanted: Vec<Vec<bool>>,
     /// For each body, which results have a cotangent.
     pub cotangents: Vec<Vec<bool>>,
@@ -75,8 +76,8 @@ impl Activity {
         values.iter().map(|&v| self.active[v]).collect()
     }
 
-    /// The kind of a call as derivatives go through it: where something moves that its rule has no answer for, and it says
-    /// what it means, the rule is not taken.
+    /// The kind of a call for derivatives: where a value is active that its custom rule does not
+    /// cover, and the call has a plain definition, the rule is not used.
     pub fn way<'o>(&self, func: &GraphFunc, op: &'o Op<Graph>) -> &'o str {
         let kind = call_kind(op);
         if kind != "custom_vjp" || op.attr("plain").is_none() {
@@ -243,7 +244,7 @@ impl Activity {
                 self.ask_all(&op.operands, &wanted);
             }
             GraphOp::Call => self.ask_all(&op.operands, &own_rule_args(func, op)),
-            // A while cannot be answered; the driver says so where it is wanted.
+            // A while loop has no reverse mode; the caller reports it where a cotangent is needed.
             _ => self.ask_all(&op.operands, &vec![true; op.operands.len()]),
         }
     }

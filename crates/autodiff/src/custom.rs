@@ -1,4 +1,4 @@
-//! Derivatives that a user gives: that their functions fit the function they belong to.
+//! Custom derivatives of the user: checks that their signatures fit the function they belong to.
 
 use crate::activity::{call_kind, callee_name};
 use crate::is_float;

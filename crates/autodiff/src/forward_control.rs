@@ -1,5 +1,5 @@
-//! Tangents through branches, loops and calls: what is inside is transformed as a function and put
-//! back, with the tangents beside the values they belong to.
+//! Tangents through branches, loops and calls: each region is transformed as a function and put
+//! back, with tangents beside their values.
 
 use crate::activity::{RegionActivity, call_kind, callee_name, meaning, own_rule_args};
 use crate::context::Context;
@@ -14,7 +14,7 @@ pub fn pick<T: Clone>(values: &[T], mask: &[bool]) -> Vec<T> {
     values.iter().zip(mask).filter(|(_, m)| **m).map(|(v, _)| v.clone()).collect()
 }
 
-/// What a transformed body hands back, apart: its results, and for each a tangent where it has one.
+/// The results of a transformed body, separated: values, and for each a tangent where it has one.
 fn apart(out: &[Value], tangents: &[bool]) -> (Vec<Value>, Vec<Option<Value>>) {
     let n = tangents.len();
     let mut given = out[n..].iter().copied();
@@ -111,7 +111,7 @@ impl Context<'_> {
         let groups = [("init", [t.new_values(&init), init_t].concat())];
         let loc = t.em.loc.clone();
         let args = t.em.b.open("while", &[], &groups, op.attrs.clone(), loc)?;
-        // The question is requested of the values alone.
+        // The condition depends on the values alone, not on tangents.
         let inner = [&args[..nc], &t.new_values(&bodies[0].captures)].concat();
         let test = t.em.put_back(&bodies[0].func, &inner)?;
         let args = t.em.b.next_region(&test)?;

@@ -1,6 +1,6 @@
-//! Cotangents through branches, loops and calls. What is inside is cut in two like any function:
-//! the first half runs where the op stood and hands out what the second half needs, which runs where
-//! the op is answered.
+//! Cotangents through branches, loops and calls. A region is split like any function: the forward
+//! part runs in the place of the op and yields the residuals; the backward part runs where the op's
+//! reverse rule is applied.
 
 use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
 use crate::context::Context;
@@ -15,8 +15,8 @@ use tessera_graph::{GraphOp, tensor};
 use tessera_ir::{Attr, OpId, OpSpec, Type, Value};
 use tessera_numerics::NumType;
 
-/// Both branches of a cond: their halves, which captures each answers, and what the cond handed out
-/// for each.
+/// Both branches of a cond: their halves, which captures get a cotangent from each, and the
+/// residuals of each.
 pub struct Branches {
     halves: Vec<Halves>,
     grads: Vec<Vec<bool>>,
@@ -220,7 +220,7 @@ impl Context<'_> {
                 given.push(a.made(cts[i], v)?);
             }
         }
-        // Every value that one of the branches answers.
+        // Every value that gets a cotangent from one of the branches.
         let mut answered: Vec<Value> = Vec::new();
         for (body, grads) in plan.bodies.iter().zip(&branches.grads) {
             for v in pick(&body.captures, grads) {
@@ -334,7 +334,8 @@ impl Context<'_> {
             }
         }
         let out = self.call(&mut a.em, &named.pullback, "jit", &inner)?;
-        // A rule of tangents answers for the tangents, which follow the arguments.
+        // The pullback of a custom JVP gives cotangents of the tangents, which follow the
+        // arguments.
         let answered: Vec<Value> = if call_kind(op) == "custom_jvp" {
             let takes = pick(&op.operands, &own_rule_args(a.source, op));
             pick(&takes, &named.grads[op.operands.len()..])
@@ -369,8 +370,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The callee and its answer in one function, behind a barrier: nothing of it may be taken from
-    /// the first run.
+    /// The joint function of the callee, behind an optimisation barrier: it is recomputed, and
+    /// nothing is reused from the first run.
     pub fn answer_checkpoint(
         &mut self,
         a: &mut Adjoint<'_>,

@@ -1,22 +1,23 @@
-//! How long a launch takes. Groups go in rounds over the processors, and the last may be almost empty; in a round a
-//! processor computes and moves at once, and the slower of the two counts; what is at the beginning and the end of a
-//! tile of sums comes on top. The constants are those of [`Speed`]; docs/perf/gemm.md holds predictions against measured
-//! times.
+//! The time of a launch (a roofline model with waves). Groups run in waves over the processors, and
+//! the last wave may be almost empty. In a wave, computation and memory traffic of a processor
+//! overlap, and the slower of the two counts. The prologue and epilogue of an output tile are
+//! added. The constants are those of [`Speed`]; docs/perf/gemm.md compares predictions with
+//! measured times.
 
 use crate::counts::{Counts, Product};
 use std::fmt;
 use tessera_target::speed::{LINE, Speed};
 
-/// What is requested of a launch beside its counts.
+/// The schedule of a launch, beside its counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
-    /// Iterations of a loop whose operands are held at once, where that is pinned.
+    /// The pipeline depth, where it is pinned.
     pub stages: Option<u64>,
-    /// Whether rows of arrays begin at lines of the cache: pieces that do not lie in two.
+    /// Whether rows of arrays begin at cache lines: no piece is in two lines.
     pub whole_lines: bool,
     /// Registers of a thread that its tiles take beyond those it may have.
     pub spilled: u32,
-    /// Whether warps make products on a machine with an engine for them.
+    /// Whether MMAs are synchronous on a machine with asynchronous ones.
     pub by_warps: bool,
 }
 
@@ -26,13 +27,13 @@ impl Default for Requested {
     }
 }
 
-/// What the time of a launch is mostly.
+/// What limits the time of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     Arithmetic,
     Cache,
     Memory,
-    /// What is before and after the work of groups.
+    /// The beginning and end of groups.
     Groups,
 }
 
@@ -55,7 +56,7 @@ pub struct Estimate {
     pub cache: f64,
     pub memory: f64,
     pub epilogue_overhead: f64,
-    /// How often each processor takes a group.
+    /// Waves: how many groups each processor runs one after another.
     pub rounds: u64,
     /// Registers of a thread that do not fit.
     pub spilled: u32,
@@ -73,15 +74,16 @@ impl Estimate {
     }
 }
 
-/// Of what overlaps the longest counts, and so much of the rest: among ways that are bound by the same thing the one
-/// with less of the others is the better.
+/// The longest of the overlapping parts counts, and this fraction of the others: among schedules
+/// with the same limit the one with less of the others is better.
 const REST: f64 = 0.1;
-/// How many times as long products of warps take where there is an engine: as measured, docs/perf/gemm.md.
+/// The slowdown of synchronous MMAs of warps where there are asynchronous ones (measured,
+/// docs/perf/gemm.md).
 const BY_WARPS: f64 = 1.8;
-/// A thread with so many registers too few takes twice as long: what it holds goes to memory and back in every iteration, and
-/// products wait for that. As measured, docs/perf/untuned.md.
+/// With this many registers too few, a thread takes twice as long: spills go to memory and back in
+/// every iteration, and MMAs wait for them (measured, docs/perf/untuned.md).
 const SPILLED: f64 = 32.0;
-/// The part of the processors that read as fast from memory as all of them.
+/// The fraction of the processors that reaches the full memory bandwidth.
 const ENOUGH: f64 = 0.4;
 
 pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimate {
@@ -89,7 +91,7 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
     let processors = speed.processors.max(1);
     let has_products = !counts.products.is_empty() && speed.matrix > 0.0;
     let rounds = groups.div_ceil(processors);
-    // The last round takes as long as the others, however few groups are in it.
+    // The last wave takes as long as the others, however few groups are in it.
     let uneven = (rounds * processors) as f64 / groups as f64;
     let products: f64 = counts.products.iter().map(|p| clocks(p, requested, speed)).sum();
     let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0));
@@ -101,7 +103,8 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
     let reading = (groups as f64 / (ENOUGH * processors as f64)).min(1.0);
     let memory = counts.work.bytes() as f64 / (speed.memory * reading);
     let sums = counts.products.iter().map(|p| p.rows * p.columns).max().unwrap_or(0);
-    // The groups of a processor without products begin while others work; one with products has the processor alone.
+    // Groups without MMAs begin while others of their processor work; one with MMAs has the
+    // processor to itself.
     let (epilogue_overhead, begun) = if has_products {
         (rounds as f64 * sums as f64 * speed.epilogue_overhead / speed.matrix_rate(), 0.0)
     } else {
@@ -126,19 +129,19 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
     }
 }
 
-/// The clocks of one processor that makes a product all its times.
+/// The clocks of one processor for an MMA, over all its executions.
 fn clocks(product: &Product, requested: Requested, speed: &Speed) -> f64 {
     let (rate, slower) = match product.weight {
         Some(weight) if speed.matrix > 0.0 => (speed.matrix, weight / product.efficiency()),
-        // What the matrix units do not take goes the same way through shared memory.
+        // Dtypes that the tensor cores do not take go through shared memory too.
         None if speed.matrix > 0.0 => (speed.scalar.max(1.0), 1.0 / product.efficiency()),
         _ => (speed.scalar.max(1.0), 1.0),
     };
     let whole = product.multiply_adds() * slower / rate;
     let iteration = whole / product.times.max(1) as f64;
     match requested.stages {
-        // The operands of an iteration come, and are multiplied, before those of a later one can take their place: so long
-        // each of the stages is taken.
+        // A stage is occupied from its load until its MMA is complete; only then can a later
+        // iteration use it.
         Some(stages) => {
             product.times as f64
                 * iteration.max((speed.memory_latency + iteration) / stages.max(1) as f64)
@@ -168,7 +171,7 @@ mod tests {
         launch: 3.9e-6,
     };
 
-    /// A product of n x n matrices of bf16 in tiles of b x b, 64 deep, padding included.
+    /// An n x n bf16 matmul in tiles of b x b with k tiles of 64, padding included.
     fn gemm(n: u64, b: u64) -> Counts {
         let (tiles, iterations) = (n.div_ceil(b), n.div_ceil(64));
         let (groups, padded) = (tiles * tiles, tiles * b);
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_that_spill_and_products_of_warps_come_last() {
+    fn tiles_that_spill_and_synchronous_mmas_come_last() {
         let seconds = |b: u64, spilled: u32, by_warps: bool| {
             let requested = Requested { spilled, by_warps, ..Requested::default() };
             estimate(&gemm(4096, b), requested, &HOPPER).seconds
@@ -232,7 +235,7 @@ mod tests {
         // Smaller tiles that fit are better than larger ones that do not.
         assert!(seconds(64, 0, false) < seconds(128, 100, false));
         assert!(seconds(128, 0, false) < seconds(128, 0, true));
-        // A few registers are a few moves.
+        // A few spilled registers cost little.
         assert!(seconds(128, 4, false) < seconds(64, 0, false));
     }
 

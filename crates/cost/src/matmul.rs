@@ -1,5 +1,5 @@
-//! The schedule of a product of matrices, before there is a kernel: which tiles, and into how many chunks of K it is
-//! divided where there are too few tiles for all processors.
+//! The schedule of a matmul, before there is a kernel: its tiles, and its split-K factor where
+//! there are too few tiles for all processors.
 
 use crate::Work;
 use crate::counts::{Counts, Product};
@@ -18,7 +18,7 @@ pub struct Shape {
     pub out_bytes: u64,
     /// See [`Product::weight`].
     pub weight: Option<f64>,
-    /// Rows of the matrices lie on multiples of so many bytes.
+    /// Rows of the matrices are aligned to this many bytes.
     pub row_bytes: u64,
 }
 
@@ -28,39 +28,41 @@ impl Shape {
     }
 }
 
-/// A way to compute it, and how long that takes.
+/// A schedule, and its time.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct MatmulPlan {
     pub rows: u64,
     pub columns: u64,
-    /// Chunks of K; more than one are combined by a second launch.
+    /// The split-K factor; with more than 1, a second launch adds the partial sums.
     pub split: u64,
-    /// Whether all tiles are computed at once, so that no processor takes a second one.
+    /// Whether all tiles are computed in one wave, so that no processor takes a second one.
     pub once: bool,
-    /// Iterations whose operands are on their way at once; none where that is what memory holds.
+    /// The pipeline depth; none where it is what shared memory holds.
     pub stages: Option<u64>,
     pub seconds: f64,
     pub limit: Limit,
 }
 
-/// Sides of tiles that are tried; of equal ones the first is taken.
+/// Tile sizes that are tried; of equal ones the first is taken.
 const TILES: [(u64, u64); 7] =
     [(128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (64, 64)];
-/// Chunks that K may be divided into, and how much of K one must have.
+/// Split-K factors, and the least k of a chunk.
 const SPLITS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 const CHUNK: u64 = 512;
-/// Up to so many columns the long matrix is read once, and nothing else takes time.
+/// Up to this many columns the large matrix is read once, and nothing else takes time.
 pub const FEW: u64 = 64;
-/// Of such a product a chunk has more: what counts is that reads are long.
+/// The least k of a chunk of such a matmul: long reads matter more.
 const LONG_CHUNK: u64 = 1024;
-/// The part of the processors that read as fast as all: more chunks are a second launch for nothing.
+/// The fraction of the processors that reaches the full memory bandwidth: more chunks gain nothing
+/// for their second launch.
 const ENOUGH: (u64, u64) = (2, 5);
-/// Chunks must be so many times as quick: two launches vary more than one, and what was predicted to gain less lost as much.
+/// Split-K must be this many times as fast: two launches vary more than one, and smaller predicted
+/// gains were losses as often.
 const SURE: f64 = 1.05;
-/// Bytes of a sum that is kept between two launches.
+/// Bytes of a partial sum in memory between two launches.
 const SUM: u64 = 4;
 
-/// What ways there are, the quickest first; `may_split` says whether K may be divided.
+/// The schedules, the fastest first; `may_split` says whether split-K is allowed.
 pub fn plans(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
     if shape.n <= FEW {
         return vec![narrow(shape, may_split, speed)];
@@ -79,13 +81,14 @@ pub fn plans(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
             found.push(plan(shape, rows, columns, split, speed));
         }
     }
-    // The order of tiles stays where times are equal.
+    // Tiles of equal times keep their order.
     let key = |p: &MatmulPlan| if p.split > 1 { p.seconds * SURE } else { p.seconds };
     found.sort_by(|a, b| key(a).total_cmp(&key(b)));
     found
 }
 
-/// The way for few columns: pieces of 64 rows, and as few chunks as keep enough processors reading.
+/// The schedule for few columns: tiles of 64 rows, and as few chunks as keep enough processors
+/// reading.
 fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> MatmulPlan {
     let columns = [16, 32, FEW].into_iter().find(|&w| w >= shape.n).unwrap_or(FEW);
     let count = shape.batch * shape.m.div_ceil(64);
@@ -100,7 +103,7 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Ma
     let main: Estimate = estimate(&counts(shape, rows, columns, split), requested, speed);
     let mut seconds = main.seconds;
     if split > 1 {
-        // Parts are read again, and the result is written.
+        // Partial sums are read again, and the result is written.
         let elements = shape.batch * shape.m * shape.n;
         let bytes = elements * (SUM * split + shape.out_bytes);
         seconds += speed.launch + bytes as f64 / speed.memory;
@@ -116,16 +119,17 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Ma
     }
 }
 
-/// Bytes of a row that a copy engine requests at once, and its clocks for such a row that begins inside of a line: as
-/// measured, where one at the beginning of a line takes 1.5. Rows on multiples of 32 bytes take 1.8 where one processor
-/// asks and 3.0 where all do, and the same count of stages was the best for them.
+/// Bytes of a row that TMA requests in one piece, and its clocks for a piece that does not begin at
+/// a cache line (measured); one at a line takes 1.5 clocks. Rows aligned to 32 bytes take 1.8
+/// clocks with one processor and 3.0 with all of them, and the same pipeline depth was the best for
+/// them.
 const PIECE: u64 = 128;
 const INSIDE_LINE: f64 = 2.7;
-/// Stages beside those that cover the way to memory: one that is multiplied, and one that is filled.
+/// Stages beside those that cover the memory latency: one that is read, and one that is filled.
 const BESIDE: u64 = 2;
 
-/// Where rows begin inside of lines a copy engine is slow, and iterations that are requested earlier than the way to memory
-/// wants it only wait for each other.
+/// The pipeline depth for rows that do not begin at cache lines. TMA is slow for them, and loads
+/// that are issued earlier than the memory latency requires only wait for each other.
 fn stages(shape: &Shape, rows: u64, columns: u64, speed: &Speed) -> Option<u64> {
     if shape.lies_on(LINE) {
         return None;
@@ -137,7 +141,7 @@ fn stages(shape: &Shape, rows: u64, columns: u64, speed: &Speed) -> Option<u64> 
     Some((speed.memory_latency / iteration.max(products)).ceil() as u64 + BESIDE)
 }
 
-/// What a launch in such tiles is; the padding of K is left out.
+/// The counts of a launch with such tiles; the padding of k is left out.
 pub fn counts(shape: &Shape, rows: u64, columns: u64, split: u64) -> Counts {
     let &Shape { batch, m, n, k, bytes, out_bytes, weight, .. } = shape;
     let tiles = batch * m.div_ceil(rows) * n.div_ceil(columns);
@@ -157,8 +161,8 @@ pub fn counts(shape: &Shape, rows: u64, columns: u64, split: u64) -> Counts {
     Counts { work, groups, products, requested: read, tile: SUM * rows * columns }
 }
 
-/// The width of tiles of `rows` for a product whose rows are in groups, each with a matrix of its own: `count` tiles of
-/// rows, of which a group ends in the middle of one.
+/// The tile width for a grouped matmul, whose rows are in groups with a matrix each: `count` tiles
+/// of `rows` rows, where a group may end inside a tile.
 pub fn grouped(rows: u64, count: u64, n: u64, shape: &Shape, speed: &Speed) -> u64 {
     let fits = |&(r, c): &(u64, u64)| r == rows && (c <= 128 || c < 2 * n);
     let seconds = |columns: u64| {

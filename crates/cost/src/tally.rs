@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use tessera_ir::OpId;
 
-/// Arithmetic, the bytes read and written of each parameter, how many bytes that is where short rows are
-/// counted as the pieces that memory is requested, the rows of tiles by their parameter and their bytes, and how often
-/// each product of tiles is made.
+/// Arithmetic, the bytes read and written of each parameter, the bytes requested where short rows
+/// are counted in whole sectors, the rows of tiles by their parameter and bytes, and the number of
+/// executions of each MMA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {
     pub flops: u64,
@@ -23,7 +23,7 @@ impl Tally {
         Self { flops: 0, read, written, requested: 0, rows, products }
     }
 
-    /// Adds `other`, so many times.
+    /// Adds `other`, `times` times.
     pub fn add(&mut self, other: &Tally, times: u64) {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         sum(&mut self.flops, other.flops);

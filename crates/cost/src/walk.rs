@@ -9,13 +9,14 @@ use std::ops::Range;
 use tessera_ir::{Attr, BlockId, OpId, Value};
 use tessera_tile::{KernelKind, TileFunc, TileOp, kind_of};
 
-/// How many coordinates and iterations of loops are followed one by one. Beyond that some stand for all.
+/// The most coordinates and iterations that are followed one by one. Beyond that a sample
+/// represents all.
 const BUDGET: u64 = 1 << 14;
 
 pub struct Walk<'a> {
     known: Known<'a>,
     domain: i64,
-    /// Values that the bounds of loops and conditions are made of.
+    /// Values that loop bounds and conditions depend on.
     control: BTreeSet<Value>,
     budget: u64,
     pub exact: bool,
@@ -74,7 +75,7 @@ impl<'a> Walk<'a> {
         Tally::new(self.known.func.params().len())
     }
 
-    /// Which of `n` are looked at, and how many each of them stands for.
+    /// The sample of `n`, and how many each of them represents.
     fn samples(&mut self, n: u64, one_by_one: bool) -> Vec<(u64, u64)> {
         let most = if one_by_one { n.min(self.budget.max(1)) } else { n.min(1) };
         if one_by_one && n > 1 {
@@ -87,7 +88,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// A block as it runs in these lanes; in a group kernel, in the one that stands for the group.
+    /// A block as it runs in these lanes; in a group kernel, in one lane for the group.
     fn block(&mut self, block: BlockId, lanes: &Range<i64>) -> Tally {
         let mut total = self.empty();
         if lanes.is_empty() {
@@ -178,7 +179,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Everything that the bounds of loops and the conditions of branches come from.
+/// Everything that the bounds of loops and the conditions of branches depend on.
 fn control(func: &TileFunc) -> BTreeSet<Value> {
     let mut found = BTreeSet::new();
     let mut open: Vec<Value> = Vec::new();

@@ -1,5 +1,5 @@
-//! Which schedules are chosen for products on a Hopper of 132 processors. The choices for bf16 were measured
-//! (docs/perf/gemm.md); whoever changes the model looks at what becomes of them.
+//! Which schedules are chosen for matmuls on a Hopper of 132 multiprocessors. The choices for bf16
+//! were measured (docs/perf/gemm.md); a change of the model must check what becomes of them.
 
 use std::collections::BTreeMap;
 use tessera_cost::matmul::{MatmulPlan, Shape, counts, grouped, plans};
@@ -26,7 +26,7 @@ const HOPPER: Speed = Speed {
 
 fn shape(batch: u64, [m, n, k]: [u64; 3], of: DType) -> Shape {
     let bytes = of.bytes() as u64;
-    // Rows of 1000 elements of 2 bytes begin in the midst of lines.
+    // Rows of 1000 elements of 2 bytes do not begin at cache lines.
     let whole_lines =
         (k * bytes).is_multiple_of(128) && (n * bytes).is_multiple_of(128) || k > 4090;
     let out_bytes = if bytes == 1 { 2 } else { bytes };
@@ -46,7 +46,7 @@ fn best(batch: u64, sides: [u64; 3], of: DType) -> MatmulPlan {
     plans(&shape(batch, sides, of), true, &HOPPER)[0]
 }
 
-fn reported(batch: u64, sides: [u64; 3], of: DType) -> (u64, u64, u64) {
+fn chosen(batch: u64, sides: [u64; 3], of: DType) -> (u64, u64, u64) {
     let MatmulPlan { rows, columns, split, .. } = best(batch, sides, of);
     (rows, columns, split)
 }
@@ -76,24 +76,25 @@ fn the_choices_that_were_measured_stay() {
         (128, [256, 256, 256], (128, 256, 1)),
         (16, [1000, 1000, 1000], (128, 256, 1)),
         (1, [256, 256, 16384], (64, 64, 8)),
-        // The transposed products of 16 and of 64 rows: the long matrix is read once.
+        // The transposed matmuls of 16 and of 64 rows: the large matrix is read once.
         (1, [4096, 16, 14336], (64, 16, 1)),
         (1, [8192, 64, 8192], (64, 64, 1)),
         (1, [1024, 16, 14336], (64, 16, 4)),
     ] {
-        assert_eq!(reported(batch, sides, DType::BF16), expected, "{batch} {sides:?}");
+        assert_eq!(chosen(batch, sides, DType::BF16), expected, "{batch} {sides:?}");
     }
     for of in [DType::Fp8E4M3, DType::I8, DType::Tf32, DType::F32] {
-        assert_eq!(reported(1, [4096, 4096, 4096], of), (128, 256, 1), "{of}");
-        assert_eq!(reported(1, [8192, 8192, 8192], of), (128, 256, 1), "{of}");
+        assert_eq!(chosen(1, [4096, 4096, 4096], of), (128, 256, 1), "{of}");
+        assert_eq!(chosen(1, [8192, 8192, 8192], of), (128, 256, 1), "{of}");
     }
 }
 
-/// 128 rows were four chunks of K: a count of multiply-adds alone saw 128 tiles wait for them. The matrix is read from
-/// memory whatever is done, which takes longer than the products of 128 small tiles, and needs no second launch.
+/// A count of multiply-adds alone chose split-K by four for 128 rows. The matrix is read from
+/// memory in any case, which takes longer than the MMAs of 128 small tiles, and needs no second
+/// launch.
 #[test]
 fn what_memory_bounds_is_not_split() {
-    assert_eq!(reported(1, [128, 4096, 14336], DType::BF16), (64, 64, 1));
+    assert_eq!(chosen(1, [128, 4096, 14336], DType::BF16), (64, 64, 1));
     let best = best(1, [128, 8192, 8192], DType::BF16);
     assert_eq!((best.split, best.limit.to_string().as_str()), (1, "memory"));
 }
@@ -104,13 +105,13 @@ fn strict_products_are_not_split_and_all_ways_are_reported_in_order() {
     let found = plans(&shape, false, &HOPPER);
     assert!(found.iter().all(|p| p.split == 1) && found.len() > 3);
     assert!(found.windows(2).all(|pair| pair[0].seconds <= pair[1].seconds));
-    // A gain of two in a hundred is none: measured, two chunks took 4% longer here.
-    assert_eq!(reported(1, [1200, 1200, 8192], DType::Tf32), (128, 128, 1));
+    // A gain of 2% is none: measured, two chunks took 4% longer here.
+    assert_eq!(chosen(1, [1200, 1200, 8192], DType::Tf32), (128, 128, 1));
     assert!(plans(&shape, true, &HOPPER)[0].seconds < found[0].seconds);
     assert_eq!(grouped(128, 68, 4096, &shape, &HOPPER), 256);
 }
 
-/// The largest rows of docs/perf/gemm.md, in TFLOP/s.
+/// The largest matmuls of docs/perf/gemm.md, in TFLOP/s.
 #[test]
 fn predictions_are_near_what_was_measured() {
     for (n, measured) in [(4096u64, 779.9), (8192, 709.8)] {
@@ -155,16 +156,16 @@ fn tile_ir_and_shapes_are_counted_alike() {
     assert_eq!(found.other_flops(), 0.0);
     let [one] = found.products[..] else { panic!("{found:?}") };
     assert_eq!(one.multiply_adds(), foretold.products[0].multiply_adds());
-    // The result is requested too, where it is stored.
+    // The store of the result is counted too.
     assert_eq!(found.requested, foretold.requested + 2 * 1024 * 2048);
     let seconds = |counts| estimate(counts, Requested::default(), &HOPPER).seconds;
     assert!((seconds(&found) / seconds(&foretold) - 1.0).abs() < 0.02);
 }
 
-/// As measured: a product of 1000 has more than the way to memory requests on its way with 8 stages, and larger tiles have
-/// as few as fit anyway.
+/// Measured: for a matmul of 1000, 8 stages have more loads in flight than the memory latency
+/// requires, and larger tiles have as few as fit anyway.
 #[test]
-fn rows_inside_of_lines_are_requested_no_earlier_than_needed() {
+fn misaligned_rows_are_loaded_no_earlier_than_needed() {
     let of = |rows: u64| Shape { row_bytes: rows, ..shape(1, [1000; 3], DType::BF16) };
     let stages = |rows: u64| plans(&of(rows), true, &HOPPER)[0].stages;
     assert_eq!([stages(128), stages(32), stages(16)], [None, Some(6), Some(6)]);

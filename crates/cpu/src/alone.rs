@@ -1,8 +1,9 @@
-//! Which launches may change shared elements without the processor's atomic instructions.
+//! Which launches may replace atomic instructions by plain loads and stores.
 //!
-//! Those cost some twenty clocks each, also where nobody else is near. A launch on one thread is alone
-//! with its arrays as long as no other launch of the process that has atomics runs beside it: then
-//! what it reads is still there when it writes. A launch that begins meanwhile waits for its end.
+//! An atomic instruction costs about twenty cycles, even without contention. A launch on one thread
+//! is alone with its arrays as long as no other launch of the process that has atomics runs
+//! concurrently: no write comes between its load and its store. A launch that begins meanwhile
+//! waits for its end.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub struct Admission(Kind);
 enum Kind {
     Alone,
     Together,
-    /// Inside of one that is alone, on its thread.
+    /// Nested in a launch that is alone, on its thread.
     Within,
 }
 

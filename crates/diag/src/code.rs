@@ -1,7 +1,7 @@
 //! The closed table of codes. A row gives the name users search for, the exception class it is
 //! raised as, and one line for the reference.
 
-/// How bad it is; reported by the first letter of the code.
+/// How bad it is: the first letter of the code.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
     Error,
@@ -95,7 +95,7 @@ codes! {
     E_UNINIT Check "A value is read that was never written."
     E_UNWAITED Check "A buffer is used while a copy into it has not been waited for."
     E_ASSERT Check "An assertion of the kernel does not hold."
-    E_OOB Check "A scalar or gathered element is outside of its array."
+    E_OOB Check "A scalar or gathered element is outside its array."
     E_OVERFLOW Check "Integer arithmetic that makes an index leaves the range of its dtype."
     E_DIV_ZERO Check "An integer is divided by zero."
     E_NAN_INF Check "An op makes NaN or an infinity of finite numbers, and it is stored."

@@ -82,8 +82,8 @@ impl Diagnostics {
         Self::default()
     }
 
-    /// The same words at the same place are kept once: two ways to one mistake are one mistake, also where they
-    /// are two calls of the function that it is in.
+    /// The same message at the same place is kept once: two paths to one mistake are one mistake,
+    /// also where they are two calls of the function that it is in.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let is_reported = |reported: &Diagnostic| {
             let same_words = (reported.code, &reported.message, &reported.labels, &reported.help)
@@ -146,7 +146,7 @@ impl Diagnostics {
         self
     }
 
-    /// How a host raises them: the first error tells, unless it was said.
+    /// The exception class that a host raises: that of the first error, unless one was set.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.or_else(|| self.errors().next().map(|d| d.code.kind()))
     }

@@ -105,7 +105,7 @@ impl Choice {
     }
 }
 
-/// A backend that somebody names: what was written, who wrote it, and why that is followed.
+/// A backend that is named: the text, the setting it comes from, and why it takes effect.
 struct Named {
     text: String,
     requested: &'static str,
@@ -132,7 +132,7 @@ impl Backends {
         Ok(())
     }
 
-    /// How often another backend was selected: what was settled before holds while it stays.
+    /// How often another backend was selected. Cached choices are valid while it does not change.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -190,7 +190,7 @@ impl Backends {
         }
     }
 
-    /// The backend that checks and watches, whatever is selected; `why` it is wanted.
+    /// The backend for checked and watched calls, whatever is selected; `why` it is needed.
     pub fn interpreter(&self, why: &'static str) -> Result<Choice, Diagnostics> {
         Ok(Choice { backend: self.ready("interp", "the call")?, why })
     }
@@ -205,7 +205,7 @@ impl Backends {
         })
     }
 
-    /// A backend by name, to compile with; `requested` says who requested it.
+    /// A backend by name, to compile with; `requested` names the setting that requests it.
     pub fn ready(&self, name: &str, requested: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
         self.find(name, requested, nvidia::to_compile)
     }
@@ -267,7 +267,7 @@ impl Backends {
         }
     }
 
-    /// Says of a backend that cannot be had who requested it, and which there are.
+    /// The error for an unavailable backend: what requested it, and which backends there are.
     fn unavailable(&self, found: Diagnostics, requested: &str) -> Diagnostics {
         let mut out = Diagnostics::new();
         for mut error in found {
@@ -285,7 +285,7 @@ impl Backends {
     }
 }
 
-/// Arrays on one device, and something that was reported to run elsewhere.
+/// The error for arrays on one device and a request to run elsewhere.
 fn elsewhere(device: u32, place: &str, requested: &str) -> Diagnostics {
     let message = format!("the arrays are on cuda:{device}, and {requested} requests {place}");
     let help = match requested {
@@ -300,7 +300,7 @@ fn elsewhere(device: u32, place: &str, requested: &str) -> Diagnostics {
     Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help).into()
 }
 
-/// What a name stands for: users type backends, architectures, vendors, and devices such as
+/// The target that a name means: users write backends, architectures, vendors, and devices such as
 /// `cuda:0`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {

@@ -1,5 +1,5 @@
-//! The store of compiled code that this process uses, as the environment says. Opened when
-//! something is compiled or requested about, never at import.
+//! The store of compiled code of this process, as the environment sets it. It is opened when
+//! something is compiled or the cache is inspected, never at import.
 
 use crate::{knobs, warnings};
 use std::path::{Path, PathBuf};

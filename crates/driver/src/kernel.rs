@@ -26,7 +26,7 @@ use tessera_support::{Census, Counted, ForkLock, Hash128};
 use tessera_target::arrays::Said;
 use tessera_target::beside;
 
-/// What stands beside the declaration: how the kernel is to be used.
+/// Options beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The backend the kernel is bound to.
@@ -61,7 +61,7 @@ pub fn census() -> (usize, usize) {
 
 struct Shared {
     state: ForkLock<KernelState>,
-    /// One configuration is compiled at a time; whoever requested the same finds what the other made.
+    /// One configuration is compiled at a time; a thread that wants the same one finds the result.
     compiling: ForkLock<()>,
     /// Whether there may be warnings that were not handed out.
     news: AtomicBool,
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// Compiled code by its configuration; what was not requested longest is forgotten first.
+/// Compiled code by its configuration: a least-recently-used cache.
 #[derive(Default)]
 struct Compiled {
     all: BTreeMap<Hash128, (Arc<Specialised>, u64)>,
@@ -117,7 +117,7 @@ impl Compiled {
 struct KernelState {
     compiled: Compiled,
     last: Option<Arc<Record>>,
-    /// How long the last launch took, where the record tells of an earlier one like it.
+    /// How long the last launch took, where it was a replay and `last` describes an earlier launch.
     took: Option<Duration>,
     warnings: Warnings,
 }
@@ -157,7 +157,7 @@ impl KernelHandle {
 
     /// Warnings that were not handed out yet; each is handed out once.
     pub fn take_warnings(&self) -> Vec<String> {
-        // A call seldom has any, and should not take the lock to find that out.
+        // A call rarely has any, and should not take the lock to find that out.
         if !self.shared.news.swap(false, Ordering::Acquire) {
             return Vec::new();
         }

@@ -140,8 +140,8 @@ pub const ALL: &[Knob] = &[
 ];
 
 impl Knob {
-    /// What it is set to; an empty value counts as not set. One that is not text is refused by `off`, which
-    /// every call and every compilation asks.
+    /// What it is set to; an empty value counts as not set. One that is not text is refused by
+    /// `off`, which every call and every compilation reads.
     pub fn get(&self) -> Option<String> {
         self.bytes()?.into_string().ok()
     }
@@ -170,14 +170,14 @@ impl Knob {
         self.get().is_some() && !self.is_off()
     }
 
-    /// Set to say no: what is on by itself requests this.
+    /// Whether it is set to a false value: for features that are on by default.
     pub fn is_off(&self) -> bool {
         self.get().is_some_and(|v| matches!(v.as_str(), "0" | "false" | "off"))
     }
 }
 
-/// What every launch requests. Looking names up one by one takes longer than all else that a repeated
-/// launch compares, so that it is done once for each state of the environment.
+/// The variables that every launch reads. To look them up takes longer than all else that a
+/// repeated launch compares, so it is done once for each state of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfLaunches {
     pub check: bool,
@@ -191,7 +191,7 @@ thread_local! {
     static SEEN: RefCell<Option<(usize, OfLaunches)>> = const { RefCell::new(None) };
 }
 
-/// Hands over the variables that launches request, as they are now.
+/// Passes the current values of the variables that launches read.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
     let read = || OfLaunches {
         check: CHECK.is_set(),

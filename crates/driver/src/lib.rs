@@ -1,6 +1,6 @@
 //! Wires the compiler together: a declared kernel is bound to arguments, specialised, compiled for
-//! a backend and launched, and what happened can be requested. The only crate that names backends.
-//! It knows no Python: the binding converts, this decides.
+//! a backend and launched, and the call can be inspected. The only crate that names backends. It
+//! knows no Python: the binding converts values, this crate decides.
 //!
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.

@@ -1,4 +1,4 @@
-//! Schedules of products of matrices, as the library requests them.
+//! Schedules of matmuls for the library: tile sizes, pipeline depth and passes from the cost model.
 
 use crate::backends::{Backends, PTX};
 use tessera_cost::matmul::{MatmulPlan, Shape, plans};
@@ -13,7 +13,7 @@ fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
     })
 }
 
-/// The ways to compute a product on a GPU, the quickest first.
+/// The schedules of a matmul on a GPU, the fastest first.
 pub fn matmul_plans(
     backends: &Backends,
     shape: &Shape,
@@ -22,7 +22,7 @@ pub fn matmul_plans(
     Ok(plans(shape, may_split, &speed(backends)?))
 }
 
-/// The width of tiles for a product whose rows are in groups: see [`tessera_cost::matmul::grouped`].
+/// The tile width of a grouped matmul: see [`tessera_cost::matmul::grouped`].
 pub fn grouped_columns(
     backends: &Backends,
     rows: u64,

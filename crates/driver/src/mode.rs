@@ -91,8 +91,8 @@ impl Mode {
     }
 }
 
-/// Takes the place of `tile-geometry` where the caller gives the grid: nothing may rest on the
-/// kernel's own, and what several groups of the caller's grid write is a race.
+/// Replaces `tile-geometry` where the caller gives the grid: nothing may depend on the kernel's own
+/// grid, and an element that several groups of the caller's grid write is a race.
 struct CallerGrid([bool; 3]);
 
 impl Pass<Tile> for CallerGrid {

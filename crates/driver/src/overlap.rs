@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_and_side_by_side_views_are_disjoint() {
+    fn interleaved_and_adjacent_views_are_disjoint() {
         assert!(!views_overlap(&view(0, &[10], &[8]), &view(4, &[10], &[8])));
         assert!(views_overlap(&view(0, &[10], &[8]), &view(8, &[10], &[8])));
         // The left and right halves of the columns of a 100 x 64 matrix.
         assert!(!views_overlap(&view(0, &[100, 32], &[256, 4]), &view(128, &[100, 32], &[256, 4])));
         assert!(views_overlap(&view(0, &[100, 33], &[256, 4]), &view(128, &[100, 32], &[256, 4])));
-        // Two views that run in opposite directions and meet, and two that only come near.
+        // Two views that run in opposite directions and overlap, and two that are only close.
         assert!(views_overlap(&view(0, &[10], &[4]), &view(40, &[2], &[-4])));
         assert!(!views_overlap(&view(0, &[10], &[4]), &view(48, &[3], &[-4])));
         // Half an element is an overlap too.

@@ -1,4 +1,4 @@
-//! What runs while somebody looks: each launch with its begin, its time and its work.
+//! Profiling sessions: each launch with its begin, its time and its work.
 //!
 //! One session at a time holds for the process. While none does, a launch pays one relaxed load. On
 //! a device the times are those of events around the launch on its own stream, so that nothing waits
@@ -46,7 +46,7 @@ struct Noted {
 
 struct Session {
     start: Instant,
-    /// For each device the first mark, and when it was set: where its clock stands against ours.
+    /// For each device the first event, and its time on the host: the offset of the two clocks.
     origins: BTreeMap<u32, (Mark, f64)>,
     noted: Vec<Noted>,
 }
@@ -195,7 +195,8 @@ struct Reported<'a> {
     record: Option<Arc<Record>>,
 }
 
-/// Sets the first mark of a device. It is waited for once, so that its time is known by our clock.
+/// Records the first event of a device. It is waited for once, so that its time on the host is
+/// known.
 fn origin(queue: Queue) -> Option<()> {
     let mut session = SESSION.lock();
     let session = session.as_mut()?;

@@ -1,5 +1,6 @@
-//! What a schedule pins: names among the tunables that every kernel may have, whatever it reads itself. They are checked
-//! when a kernel is declared, stand in the function's `config` when it is compiled, and are read from the text of a plan.
+//! The fields of a schedule: tunables that every kernel has, beside those it declares. They are
+//! checked when a kernel is declared, are part of the function's `config` when it is compiled, and
+//! are read from the text of a plan.
 
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
@@ -118,13 +119,13 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     for field in &FIELDS {
         let param = config.consts.get(field.name).filter(|_| field.of_parameters);
         match config.tunables.get(field.name).or(param) {
-            Some(Capture::Bool(false) | Capture::Int(0)) if turns_off(field) => {
+            Some(Capture::Bool(false) | Capture::Int(0)) if can_be_off(field) => {
                 said.set(field.name, Attr::Bool(false));
             }
             Some(Capture::Str(word)) if !word.is_empty() && field.name == WARP_SPECIALIZATION => {
                 said.set(WARP_SPECIALIZATION, Attr::word(word));
             }
-            Some(Capture::Int(n @ 1..=1024)) if !turns_off(field) => {
+            Some(Capture::Int(n @ 1..=1024)) if !can_be_off(field) => {
                 said.set(field.name, Attr::Int(*n as i64));
             }
             Some(value) if field.name == OFF => {
@@ -140,7 +141,7 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     said
 }
 
-fn turns_off(field: &Field) -> bool {
+fn can_be_off(field: &Field) -> bool {
     matches!(field.name, LAZY_RESCALE | MULTICAST | PERSISTENT)
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Severity};
 use tessera_frontend::{Capture, Config};
 
-/// So many values of one `int` parameter are taken for a size that changes, not for a choice.
+/// With this many values an `int` parameter is taken for a size that changes, not for a choice.
 const MANY_VALUES: usize = 8;
 
 #[derive(Default)]

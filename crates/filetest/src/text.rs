@@ -151,7 +151,7 @@ mod tests {
     fn comments_end_outside_strings_only() {
         assert_eq!(comment_start(r#"a "x;y" ; z"#), Some(8));
         assert_eq!(comment_start(r#""\";" "#), None);
-        assert_eq!(comment_start("pipeline<3; a> ; b"), Some(11));
+        assert_eq!(comment_start("pipeline<3; a> ; b"), Some(15));
         assert_eq!(without_comments("; h\n\na ; b\n  ; c\nd\n\n"), "a\nd\n");
     }
 

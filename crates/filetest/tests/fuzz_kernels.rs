@@ -112,16 +112,16 @@ fn difference(got: &Result<Vec<Vec<u8>>, (Code, String)>, expected: &[Vec<u8>]) 
     None
 }
 
-/// One in so many kernels is compiled too.
+/// One of this many kernels is compiled too.
 const COMPILED: u64 = 4;
 
-/// One in so many kernels is compiled to PTX, and interpreted there.
+/// One of this many kernels is compiled to PTX, and run by the PTX interpreter.
 const EMULATED: u64 = 3;
 
 /// What became of a case.
 enum Outcome {
     Refused,
-    /// And what the PTX compiler said, where it was requested.
+    /// And the result of the PTX compiler, where it was run.
     Ran(Option<Result<(), String>>),
     Faulted,
 }
@@ -198,7 +198,7 @@ fn case(seed: u64) -> Outcome {
             };
             let what = "the passes changed the result";
             assert_eq!(got, Ok(expected.clone()), "{}", show(what, &lowered));
-            // The grid here is not the one that the passes know positions to be inside of.
+            // The passes derived bounds of positions from another grid than this one.
             for id in lowered.walk() {
                 lowered.ops[id].attrs.remove("bounds");
             }

@@ -1,6 +1,6 @@
-//! Kernels that lay tiles out over many threads in unusual ways, compiled to PTX and interpreted there: the
-//! results are those of the interpreter of Tile IR, bit for bit, on every kind of chip and for every way an
-//! array can lie in memory.
+//! Kernels whose tiles have unusual layouts over many threads, compiled to PTX and run by the PTX
+//! interpreter: the results are those of the interpreter of Tile IR, bit for bit, on every
+//! architecture and for every layout of arrays.
 
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use tessera_ptx::emulate::Emulated;
 use tessera_target::{ArgValue, Backend, BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-/// How arrays lie in memory.
+/// The layout of arrays.
 #[derive(Copy, Clone, Debug)]
 enum Lie {
     Plain,
@@ -326,7 +326,7 @@ fn scans_and_shapes() {
     ]);
 }
 
-/// Tiles that shared memory does not hold at once.
+/// Tiles that do not fit into shared memory.
 #[test]
 fn tiles_larger_than_shared_memory() {
     check(vec![

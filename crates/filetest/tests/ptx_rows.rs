@@ -1,7 +1,7 @@
-//! Kernels whose blocks take one row after another, and those whose rows several blocks hold, compiled to
-//! PTX and interpreted there in the default profile. All numbers are small whole ones, and all sums
-//! of them exact: the order in which they are added makes no difference, and the results are those of
-//! the interpreter of Tile IR, bit for bit.
+//! Kernels whose blocks take one row after another, and those whose rows are split over a cluster,
+//! compiled to PTX and run by the PTX interpreter in the default profile. All numbers are small
+//! whole ones, and all sums of them exact: the order in which they are added makes no difference,
+//! and the results are those of the interpreter of Tile IR, bit for bit.
 
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
@@ -191,7 +191,7 @@ fn rows_that_blocks_share() {
         tunables: &[],
         wants: &["cluster = [4]", "pipeline_create", "blocks 4]"],
     });
-    // One exchange an iteration, and parts that do not lie side by side.
+    // One exchange in each iteration, and parts that are not contiguous.
     check(Case {
         params: "x: n,70000 bf16; y: n,70000 bf16",
         body: "t = ts.tile.cast(x[i, :], ts.f32)
@@ -200,7 +200,7 @@ fn rows_that_blocks_share() {
         tunables: &[],
         wants: &["cluster = [4]"],
     });
-    // Results of several rows at once, and where a largest element is.
+    // Results of several rows together, and where a largest element is.
     check(Case {
         params: "x: 4,30000 bf16; y: 4 f32; z: 4 i32",
         body: "t = ts.tile.cast(x[:, :], ts.f32)

@@ -309,8 +309,8 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
     ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),
-    ("stop_gradient detach", "derivatives are taken outside of kernels: see ts.custom_vjp"),
-    ("block_until_ready synchronize", "call it outside of the kernel"),
+    ("stop_gradient detach", "derivatives are taken outside kernels: see ts.custom_vjp"),
+    ("block_until_ready synchronize", "call it outside the kernel"),
 ];
 
 /// Names that the language has too, where a module of another library means something else by them.
@@ -343,7 +343,7 @@ const METHODS: &[(&str, &str)] = &[
         "index it: `x[0]`; tiles become scalars by a reduction such as `ts.tile.sum(x)`",
     ),
     ("copy clone contiguous", "leave it out: tiles are values, and arrays may have any strides"),
-    ("at", "write `y[i] = v` or `y[i] += v`; `ts.tile.atomic_add(y[i], v)` where groups meet"),
+    ("at", "write `y[i] = v` or `y[i] += v`; `ts.tile.atomic_add(y[i], v)` where groups overlap"),
     ("set add", "write `y[i] = v` or `y[i] += v`"),
     ("view bitcast", "write `ts.tile.bitcast(x, dtype)`"),
     ("mT transpose t swapaxes permute", "write `x.T` or `ts.tile.transpose(x)`"),
@@ -357,7 +357,7 @@ const METHODS: &[(&str, &str)] = &[
     ("flatten ravel squeeze unsqueeze", "write `ts.tile.reshape(x, shape)`"),
     ("masked_fill", "write `ts.tile.where(c, value, x)`"),
     ("real imag conj", "there are no complex numbers: give both parts as arrays of their own"),
-    ("backward grad requires_grad", "derivatives are taken outside of kernels: see ts.grad"),
+    ("backward grad requires_grad", "derivatives are taken outside kernels: see ts.grad"),
     ("handle", "there are no pointers: index the array"),
 ];
 
@@ -488,7 +488,7 @@ const PYTHON: &[(&str, &str)] = &[
         "sorted",
         "sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
     ),
-    ("reversed", "count up, and turn the index around: `j = n - 1 - i`"),
+    ("reversed", "count up, and reverse the index: `j = n - 1 - i`"),
     (
         "list tuple dict set",
         "write a tuple, `(a, b)`, whose length is known; arrays are parameters",

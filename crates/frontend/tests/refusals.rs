@@ -1,4 +1,4 @@
-//! Programs that are refused: the code, the place, and what the message tells to write.
+//! Programs that are refused: the code, the place, and the help of the message.
 
 mod common;
 use common::*;
@@ -235,7 +235,7 @@ fn invalid_source_is_reported_at_its_place() {
 }
 
 #[test]
-fn several_errors_are_reported_at_once_and_none_twice() {
+fn several_errors_are_reported_together_and_none_twice() {
     let got = errors_of("u = nope1\ny[0] = u + u\ny[1] = nope2\nv = u * 2.0");
     assert_eq!(got.lines().count(), 2, "{got}");
 }

@@ -1,4 +1,4 @@
-//! Names and arguments that other libraries have and this language does not: what the error tells to write.
+//! Names and arguments that other libraries have and this language does not: the help of the error.
 
 mod common;
 use common::*;

@@ -49,7 +49,7 @@ impl GraphBuilder {
         &self.func
     }
 
-    /// The function as it stands, for transforms that end and check it themselves.
+    /// The function in its present state, for transforms that end and check it themselves.
     pub fn into_func(self) -> GraphFunc {
         self.func
     }
@@ -178,7 +178,7 @@ impl GraphBuilder {
         Ok(spec.results(ruled))
     }
 
-    /// A value may be used in the region that made it and in those inside of it.
+    /// A value may be used in the region that defines it and in nested ones.
     fn in_scope(&self, value: Value, loc: &Loc) -> Result<(), Diagnostic> {
         let home = self.func.values.get(value).map(|data| match data.def {
             ValueDef::Result(op, _) => self.func.ops[op].block,

@@ -1,6 +1,6 @@
-//! How an op's types are ruled on: one function for each op looks at the types that go in, the
-//! attributes, and the result types where they were written, and gives the result types or says what
-//! is wrong. Inference, the verifier and the builder all ask it.
+//! Typing rules: one function for each op takes the operand types, the attributes, and the result
+//! types where they were written, and returns the result types or an error. Inference, the verifier
+//! and the builder share it.
 
 use crate::dims::show;
 use crate::ops::{
@@ -39,13 +39,13 @@ impl Refusal {
 /// The result types, or why there are none.
 pub type Ruled = Result<Vec<Type>, Refusal>;
 
-/// What a rule sees of an op. Rules are also requested before the structure is checked, so that nothing
-/// here may be taken for granted.
+/// What a rule sees of an op. Rules also run before the structure is checked, so nothing here may
+/// be taken for granted.
 pub struct Site<'a> {
     pub operands: &'a [Type],
     pub groups: &'a [(&'static str, Vec<Type>)],
     pub attrs: &'a Attrs,
-    /// As written; empty where inference is requested.
+    /// As written; empty where types are inferred.
     pub results: &'a [Type],
 }
 

@@ -29,7 +29,7 @@ impl Machine<'_> {
         self.finish(inst, value)
     }
 
-    /// Binds the result and lets go of what is used up.
+    /// Binds the result and drops values at their last use.
     pub(crate) fn finish(&mut self, inst: &Inst, value: Option<Tile>) -> Outcome<()> {
         if let Some(value) = value {
             match inst.results.first() {
@@ -151,7 +151,7 @@ impl Machine<'_> {
         Arc::new(Data::I64((0..self.width as i64).map(|i| first.saturating_add(i)).collect()))
     }
 
-    /// Lanes run in lock step, so meeting is no work; but all that exist must be there.
+    /// Lanes run in lock step, so a barrier does nothing; but all lanes that exist must reach it.
     fn barrier(&self, inst: &Inst) -> Outcome<()> {
         if self.mask == self.present || self.check.is_some() {
             return Ok(());

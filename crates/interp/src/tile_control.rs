@@ -1,6 +1,6 @@
 //! Loops and branches, under the mask of the lanes that run. A block is run only where some lane is
 //! active. In a group kernel the one lane is always active, so nothing is ever merged and values,
-//! tiles among them, are only handed on.
+//! tiles among them, are only passed on.
 
 use crate::fault::{Outcome, broken, fault};
 use crate::lanes::Mask;
@@ -25,12 +25,12 @@ impl Machine<'_> {
         for &arg in &block.yields {
             out.push(self.take_arg(arg).ok_or_else(|| broken("a yield without a value", loc))?);
         }
-        // What a block did not use itself, a branch's condition for one, would be held on to.
+        // Arguments that the block did not use itself, such as a branch's condition, are dropped.
         block.args.iter().for_each(|&slot| self.forget(slot));
         Ok(out)
     }
 
-    /// Runs the body of the function for the present lanes of one group.
+    /// Runs the body of the function for the lanes of one group that exist.
     pub fn body(&mut self) -> Outcome<()> {
         let program = self.program;
         for inst in &program.blocks[0].insts {
@@ -65,7 +65,7 @@ impl Machine<'_> {
         self.give(inst, results)
     }
 
-    /// All rows at once: those where the condition is false come out as they were.
+    /// All rows together: those where the condition is false keep their initial value.
     pub(crate) fn slow_path(&mut self, inst: &Inst, body: usize) -> Outcome<()> {
         let bad = match self.value(inst, 0)?.bools() {
             Some(bad) => bad.contains(&true),
@@ -99,7 +99,7 @@ impl Machine<'_> {
             carried.insert(0, Arc::new(Data::I64(at.clone())));
             let next = self.masked(&running, body, carried, &inst.loc)?;
             carried = self.merge(&running, next, &old, &inst.loc)?;
-            // At the end of the number range the sum stays there, and no bound is above it.
+            // At the end of the number range the sum saturates, and no bound is above it.
             at.iter_mut().zip(&step).for_each(|(at, &step)| *at = at.saturating_add(step));
         }
     }

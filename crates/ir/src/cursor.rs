@@ -7,7 +7,7 @@ pub(crate) struct Cursor<'s> {
     pub file: Arc<SourceFile>,
     text: &'s str,
     pos: usize,
-    /// Starts of lines, to turn a position into line and column.
+    /// Starts of lines, to convert a position to line and column.
     lines: Vec<usize>,
 }
 

@@ -131,7 +131,7 @@ impl<'s> Parser<'_, 's> {
         let mut scope = Scope::new();
         self.c.expect("(")?;
         let body = func.body;
-        // A function's names end with its scope: nobody has to take them out again.
+        // A function's names end with its scope: they need not be removed.
         self.args(&mut func, body, &mut scope, &mut Vec::new())?;
         self.c.expect("{")?;
         // Both attributes and the body begin with a brace: attributes are `{name = …`.
@@ -327,7 +327,8 @@ impl<'s> Parser<'_, 's> {
     }
 
     /// Whether the names that stand here are results of the next op (`%a, %b = …`) and not operands
-    /// of the one that ended at `end`. Results begin a line, so that only a line break requests a look.
+    /// of the one that ended at `end`. Results begin a line, so it looks further only after a line
+    /// break.
     fn next_op_begins(&mut self, end: usize) -> bool {
         let mark = self.c.pos();
         if !self.c.between(end, mark).contains('\n') {

@@ -22,9 +22,9 @@ pub enum TypeClass {
     Tensor,
     /// Shared memory with a layout.
     Smem,
-    /// What a matrix engine reads: shared memory, or a tile in registers.
+    /// An operand of an asynchronous MMA: shared memory, or a tile in registers.
     Operand,
-    /// What a matrix engine adds to: a tile, or one that it is already adding to.
+    /// The accumulator of an asynchronous MMA: a tile, or a pending one of an earlier MMA.
     Accumulator,
     Pipeline,
     Stage,
@@ -174,7 +174,7 @@ pub enum Effects {
     ReadWrite,
     /// Orders other effects: barriers, waits.
     Sync,
-    /// Tells the host something: never removed, and kept in order.
+    /// Prints or asserts: never removed, and kept in order.
     Host,
     /// Runs its regions; its effects are theirs.
     Control,

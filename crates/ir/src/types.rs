@@ -131,17 +131,17 @@ pub enum Type {
     Buf { shape: Shape, dtype: DType },
     /// A whole array, at graph level.
     Tensor { dims: Shape, elem: NumType },
-    /// A tile whose elements have their places in registers, lanes, warps and blocks.
+    /// A distributed tile: the layout maps elements to registers, lanes, warps and blocks.
     Frag { shape: Shape, dtype: DType, layout: Arc<Layout> },
-    /// Memory that a block shares, whose elements have their places.
+    /// Shared memory of a block, with a layout of its elements.
     Smem { shape: Shape, dtype: DType, layout: Arc<Shared> },
-    /// Stages of shared memory that are filled and emptied in turn.
+    /// A software pipeline: stages of shared memory that are filled and released in turn.
     Pipeline { stages: u32, fields: Vec<Field> },
-    /// One iteration of a pipeline's stage, in the hands of who fills it or who reads it.
+    /// One stage of a pipeline for one iteration, owned by its producer or its consumer.
     Stage { fields: Vec<Field> },
-    /// A tile that an engine is still adding to. Used exactly once.
+    /// An accumulator with asynchronous MMAs in flight. Used exactly once.
     Pending(Box<Type>),
-    /// The right to go on, handed around between roles.
+    /// An order barrier (CUTLASS `OrderedSequenceBarrier`): roles take turns in a fixed order.
     OrderBarrier,
 }
 
@@ -190,7 +190,7 @@ impl Type {
         Type::Pending(Box::new(tile))
     }
 
-    /// The number type of the elements. What has none (a pipeline, a stage, an iteration) is bytes.
+    /// The number type of the elements. Types without one (a pipeline, a stage) count as bytes.
     pub fn dtype(&self) -> DType {
         match self {
             Type::Scalar(d)
@@ -261,7 +261,7 @@ impl Type {
         }
     }
 
-    /// The tile with its elements at these places; a scalar has only one and stays.
+    /// The tile with this layout; a scalar has none and stays.
     pub fn with_layout(&self, layout: impl Into<Arc<Layout>>) -> Type {
         match self.shape() {
             [] => self.clone(),
@@ -272,7 +272,7 @@ impl Type {
         }
     }
 
-    /// The same value without places for its elements.
+    /// The same value without a layout.
     pub fn without_layout(&self) -> Type {
         match self {
             Type::Frag { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },

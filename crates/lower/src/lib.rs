@@ -1,6 +1,7 @@
-//! The passes over Tile IR, from what the front end emits to what interpreter and backends take.
+//! The passes over Tile IR, from what the front end emits to what the interpreter and the backends
+//! take, and the lowering to Staged IR (`stage`).
 //!
-//! Each pass is one file with its contract at the top. The order is data: [`TILE_PASSES`].
+//! Each pass is one file with its contract at the top. The pass order is data: [`TILE_PASSES`].
 //!
 //! ```
 //! use tessera_ir::{PassContext, PassOptions};

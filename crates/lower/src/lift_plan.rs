@@ -21,7 +21,7 @@ type Sources = BTreeMap<Value, Source>;
 #[derive(Default)]
 pub(crate) struct LiftPlan {
     pub lifted: BTreeSet<Value>,
-    /// The buffers whose value an `if` has to hand on, in order.
+    /// The buffers whose value an `if` yields, in order.
     pub carried: BTreeMap<OpId, BTreeSet<Value>>,
     pub kept: Vec<Diagnostic>,
 }

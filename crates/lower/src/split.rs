@@ -1,14 +1,17 @@
-//! Loops whose masks hide nothing in their first iterations are cut in two (index-set splitting).
+//! Index-set splitting: a loop whose masks hide nothing in its first iterations becomes two loops,
+//! as causal attention kernels do by hand.
 //!
-//! Before: a group kernel after the tile pipeline. After: a loop of products whose scores are masked by where they are, as
-//! by a causal mask or by the end of an array, is two that follow each other: the iterations in which these masks hold for every
-//! element of the tile, without them, and the others as they were. A block of queries so masks the blocks of keys on its
-//! diagonal and those before it not.
+//! Input: a group kernel after the tile passes. Output: applies to a matmul loop whose scores are
+//! masked by position, by a causal mask or at the end of an array. The first loop has the
+//! iterations in which these masks hold for every element, without the masks; the second loop has
+//! the others unchanged. A block of queries then masks only the blocks of keys on its diagonal, and
+//! not those before it.
 //!
-//! A mask is a `select` whose condition compares positions: sums and differences of `iota`, of the loop's own position and
-//! of numbers from outside of it. The smallest of one side less the largest of the other is the loop's position and a number
-//! `end`, and the condition holds everywhere in the iterations before `end`. Only loops that begin at a constant are cut, so that what
-//! was cut is not cut again.
+//! A mask is a `select` whose condition compares positions: sums and differences of `iota`, of the
+//! loop's own position and of scalars from outside it. The smallest value of one side minus the
+//! largest of the other is the loop's position plus a scalar `end`, and the condition holds
+//! everywhere in the iterations before `end`. Only loops that begin at a constant are split, so the
+//! second loop is not split again.
 //!
 //! Must not: change the iterations of the loop, their order, or a bit of what they compute.
 
@@ -21,10 +24,10 @@ use tessera_ir::{Attr, BlockId, OpId, Pass, PassContext, Rewriter, Value, ValueD
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// Steps that one question may take.
+/// The most ops of one query.
 const DEPTH: u32 = 16;
 
-/// The function with such loops cut; none where there are none.
+/// The function with such loops split; none where there are none.
 pub fn split(func: &TileFunc) -> Option<TileFunc> {
     let plans: Vec<SplitPlan> = func.walk().into_iter().filter_map(|id| plan(func, id)).collect();
     if plans.is_empty() {
@@ -36,12 +39,12 @@ pub fn split(func: &TileFunc) -> Option<TileFunc> {
         emit(&mut rw, &plans, id, body);
     }
     let mut new = rw.new;
-    // It takes out what only the masks needed; it has nothing to refuse.
+    // Removes what only the masks needed; it has nothing to refuse.
     let _ = Canonicalise.run(&mut new, &mut PassContext::default());
     Some(new)
 }
 
-/// A loop that is cut.
+/// A loop that is split.
 struct SplitPlan {
     id: OpId,
     first: i64,
@@ -51,7 +54,7 @@ struct SplitPlan {
     ends: Vec<Sum>,
 }
 
-/// Numbers from outside of a loop, some of them subtracted, and a constant.
+/// A sum of scalars from outside a loop, some of them subtracted, and a constant.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Sum {
     added: Vec<Value>,
@@ -59,7 +62,8 @@ struct Sum {
     constant: i64,
 }
 
-/// The elements of a tile of integers: so many times the loop's position, a sum, and from 0 to `over` more.
+/// The elements of a tile of integers: a multiple of the loop's position, a sum, and from 0 to
+/// `over` more.
 #[derive(Clone, Default)]
 struct Positions {
     iterations: i64,
@@ -77,7 +81,7 @@ impl Positions {
         Some(self)
     }
 
-    /// From the negative of the largest on.
+    /// The negation: it begins at minus the largest.
     fn negative(self) -> Option<Positions> {
         let Sum { added, taken, constant } = self.sum;
         let constant = constant.checked_add(self.over)?.checked_neg()?;
@@ -128,7 +132,8 @@ struct Iteration<'f> {
 }
 
 impl Iteration<'_> {
-    /// Whether a condition holds for every element in the iterations before some ends, which it adds.
+    /// Whether a condition holds for every element in the iterations before some ends, which it
+    /// adds.
     fn holds_before(&self, condition: Value, ends: &mut Vec<Sum>) -> bool {
         let Some(op) = self.func.def(condition) else { return false };
         let [a, b] = [0, 1].map(|i| op.operands.get(i).copied().unwrap_or(condition));
@@ -158,7 +163,7 @@ impl Iteration<'_> {
         // It holds where the position is at most `room - by`.
         let mut end = room.sum;
         end.constant = end.constant.checked_sub(by)?.checked_add(1)?;
-        // A number that is added and subtracted is neither.
+        // A scalar that is added and subtracted cancels.
         end.added.retain(|v| match end.taken.iter().position(|w| w == v) {
             Some(at) => {
                 end.taken.remove(at);
@@ -189,7 +194,7 @@ impl Iteration<'_> {
                 let constant = op.attr("value").and_then(Attr::as_int)?;
                 Some(Positions { sum: Sum { constant, ..Sum::default() }, ..Positions::default() })
             }
-            // Wider positions are the same ones.
+            // A widening cast keeps positions.
             TileOp::Cast if is_wider(ty.dtype(), func.ty(op.operands[0]).dtype()) => {
                 self.positions(op.operands[0], depth)
             }
@@ -201,7 +206,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// A number: the loop's position, one from outside, or what is computed of them here.
+    /// A scalar: the loop's position, one from outside, or computed from them here.
     fn scalar(&self, v: Value, depth: u32) -> Option<Positions> {
         let func = self.func;
         if func.ty(v).dtype() != DType::I64 {
@@ -258,7 +263,7 @@ fn emit(rw: &mut Rw<'_>, plans: &[SplitPlan], id: OpId, into: BlockId) {
     }
 }
 
-/// Both loops: the second goes on with what the first hands on.
+/// Both loops: the second continues with the carried values of the first.
 fn cut(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[plan.id];
@@ -288,7 +293,8 @@ fn without(rw: &mut Rw<'_>, masks: &BTreeSet<OpId>, id: OpId, into: BlockId) {
     rw.copy_op_with(id, into, &mut |rw, inner, block| without(rw, masks, inner, block));
 }
 
-/// The position of the first iteration in which a mask may hide something: behind the first as many steps as begin before all ends.
+/// The position of the first iteration in which a mask may hide something: the start plus as many
+/// whole steps as begin before all ends.
 fn middle(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId, loc: Loc) -> Value {
     let mut end = rw.get(rw.old.ops[plan.id].operands[1]);
     for sum in &plan.ends {

@@ -1,10 +1,10 @@
-//! Stages every kernel under `tests/async_mma` for a target with the tensor cores, and compares all of
-//! what comes out with the text after the line `=>`. `TESSERA_BLESS=1` writes that text anew.
+//! Stages every kernel under `tests/async_mma` for a target with asynchronous MMAs, and compares
+//! the whole output with the text after the line `=>`. `TESSERA_BLESS=1` rewrites that text.
 //!
-//! Lines that begin with `; ` say how: `cols: a b` names arrays whose columns lie side by side,
-//! `boxes: not a` those that copy engines cannot move, `profile: strict` the profile; and each
-//! `run: m=3 n=4 grid=1,1` is a launch whose results the interpreter of Staged IR must give as that of
-//! Tile IR does, bit by bit, or with `within: 1e-5` as close; whatever the timing.
+//! Lines that begin with `; ` are options: `cols: a b` names arrays with contiguous columns,
+//! `boxes: not a` those that are not TMA compatible, `profile: strict` the profile. Each `run: m=3
+//! n=4 grid=1,1` is a launch for which the interpreter of Staged IR must give the results of the
+//! interpreter of Tile IR, bit by bit, or with `within: 1e-5` that close, whatever the timing.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn caps() -> StageCaps {
     }
 }
 
-/// The kernel after the tile pipeline.
+/// The kernel after the tile passes.
 fn tile_func(text: &str) -> TileFunc {
     let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let options = PassOptions { verify_each: true, ..PassOptions::default() };
@@ -147,7 +147,7 @@ fn arrays(func: &TileFunc, run: &str) -> Vec<HostArray> {
     out
 }
 
-/// Every launch of a case gives what the oracle gives.
+/// Checks that every launch of a case gives the results of the oracle.
 fn runs(func: &TileFunc, staged: &StagedFunc, text: &str) {
     let within: f64 = headers(text, "within:").first().map_or(0.0, |n| n.parse().unwrap());
     let artifact = Interp.compile(func, &CompileOptions::new(profile(text))).unwrap();
@@ -201,7 +201,7 @@ fn cases_give_their_expected_text_and_values() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Whatever pass is left out, a kernel can still be staged and computes the same.
+/// A kernel can be staged without any one pass, and computes the same.
 #[test]
 fn every_pass_can_be_left_out() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/async_mma");

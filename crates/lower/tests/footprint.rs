@@ -1,8 +1,8 @@
-//! Stages every kernel under `tests/footprint` and compares what its blocks take with the lines after `=>`.
-//! `TESSERA_BLESS=1` writes those anew.
+//! Stages every kernel under `tests/footprint` and compares the resources of its blocks with the
+//! lines after `=>`. `TESSERA_BLESS=1` rewrites those.
 //!
-//! Lines that begin with `; ` say how: `warps: - 4 8` pins `num_warps` in turn (`-`: not), `async_mma: none` is a target
-//! without the tensor cores.
+//! Lines that begin with `; ` are options: `warps: - 4 8` pins `num_warps` in turn (`-`: not),
+//! `async_mma: none` is a target without asynchronous MMAs.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn lowered(text: &str) -> TileFunc {
     func
 }
 
-fn reported(text: &str) -> String {
+fn footprints(text: &str) -> String {
     let func = lowered(text);
     let class = |&v| match func.ty(v) {
         Type::View { dims, .. } => ArrayClass::said(dims.len(), dims.len().checked_sub(1), 16),
@@ -96,7 +96,7 @@ fn footprints_are_as_written() {
     for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
         let (source, wanted) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
-        let got = reported(source);
+        let got = footprints(source);
         if std::env::var("TESSERA_BLESS").is_ok_and(|v| v == "1") {
             std::fs::write(&path, format!("{source}{SPLIT}{got}")).unwrap();
         } else {

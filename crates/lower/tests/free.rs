@@ -1,8 +1,9 @@
-//! Frees the reference of every kernel under `tests/free`, and compares the text with what stands after
-//! the line `=>`, or why it was left as it is. `TESSERA_BLESS=1` writes that text anew.
+//! Applies lazy rescaling to every kernel under `tests/free`, and compares the text with what
+//! follows the line `=>`, or the reason why it was left alone. `TESSERA_BLESS=1` rewrites that
+//! text.
 //!
-//! Kernels that were changed are run on scores of every kind, and must give what they gave before: as
-//! close as rounding weights differently allows, NaN in the same rows, rows without scores as zeros.
+//! Changed kernels run on scores of every kind, and must give the same results: up to the rounding
+//! of weights, with NaN in the same rows, and rows without scores as zeros.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ const KINDS: [(&str, Scores); 10] = [
     ("falling", |r, c| noise(r * 977 + c) - (c / 16) as f64 * 41.0 * std::f64::consts::LN_2),
     ("far below", |r, c| noise(r * 977 + c) - 300.0),
     ("masked", |r, c| match r {
-        // Nothing at all; nothing at first; nothing at last; every other block.
+        // No scores at all; none at first; none at last; in every other block.
         0..4 => f64::NEG_INFINITY,
         4..7 if c < 32 => f64::NEG_INFINITY,
         7..10 if c >= 16 => f64::NEG_INFINITY,
@@ -101,7 +102,7 @@ fn compare(before: &TileFunc, after: &TileFunc, what: &str) {
     for (name, scores) in KINDS {
         for n in [16, 64, 80, 160] {
             let (wanted, got) = (run(before, n, scores, 1.0), run(after, n, scores, 1.0));
-            // Weights of bf16 against another reference are rounded elsewhere.
+            // bf16 weights with another reference are rounded differently.
             for (array, bound) in [(2, 2e-2), (3, 1e-4)] {
                 let (w, g) = (wanted[array].values(), got[array].values());
                 for (i, (&w, &g)) in w.iter().zip(&g).enumerate() {
@@ -136,7 +137,7 @@ fn cases_give_their_expected_text_and_values() {
         if let Some(new) = new {
             freed += 1;
             verify(&new).unwrap_or_else(|e| panic!("not valid:\n{new}\n{e}"));
-            // It is repaired, or nothing can outgrow it and no maximum is taken at all.
+            // It has a rescale path, or scores are bounded and there is no maximum at all.
             let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::SlowPath);
             assert!(repaired || !new.to_string().contains("op = max"), "{new}");
             compare(&func, &new, &path.display().to_string());
@@ -146,7 +147,7 @@ fn cases_give_their_expected_text_and_values() {
     assert!(freed >= 3, "only {freed} kernels were changed");
 }
 
-/// A slow_path gives the same whether it is run for all rows or only where the condition holds.
+/// A slow path gives the same whether it runs for all rows or only where the condition holds.
 #[test]
 fn slow_paths_change_no_row_that_is_not_bad() {
     for path in cases() {

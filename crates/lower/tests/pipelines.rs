@@ -1,7 +1,7 @@
-//! Runs `stage-pipelines` over every function under `tests/pipelines` and compares all of what comes out with
-//! the text after the line `=>`. `TESSERA_BLESS=1` writes that text anew. The first line says how the
-//! arrays lie: `; align: 16` (bytes), with `; cols: a b` for those whose columns lie side by side, and
-//! `; without async` for a target that has no copies.
+//! Runs `stage-pipelines` over every function under `tests/pipelines` and compares the whole output
+//! with the text after the line `=>`. `TESSERA_BLESS=1` rewrites that text. The first line gives
+//! the array layouts: `; align: 16` (bytes), with `; cols: a b` for arrays with contiguous columns,
+//! and `; without async` for a target that has no asynchronous copies.
 
 use std::fmt::Write;
 use std::path::Path;

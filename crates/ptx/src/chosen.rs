@@ -1,9 +1,9 @@
-//! What staging chose of a schedule, read off its result by the names that pin it.
+//! What staging chose of a schedule, read from the Staged IR, under the names that pin it.
 
 use tessera_ir::{Attr, Attrs, Type};
 use tessera_staged::{StagedFunc, StagedOp};
 
-/// How roles that fill pipelines are called; where there are several, with their numbers.
+/// The name of producer roles; where there are several, with their numbers.
 const PRODUCER: &str = "producer";
 
 pub fn of(func: &StagedFunc) -> Attrs {
@@ -33,7 +33,7 @@ pub fn of(func: &StagedFunc) -> Attrs {
     let cluster = func.attrs.get("cluster").and_then(Attr::as_ints);
     let cluster = cluster.map_or(1, |sides| sides.iter().product());
     let mut out = Attrs::new();
-    // Without roles a pipeline's depth follows from more than the count of stages.
+    // Without roles a pipeline's depth follows from more than its number of stages.
     let rows = [
         ("num_warps", warps),
         ("num_stages", if has_roles { stages } else { 0 }),

@@ -1,5 +1,5 @@
-//! What a block of a kernel takes of a multiprocessor, known when it is staged and before it is selected; and what to
-//! write where a count of warps that the user pins leaves its tiles too few registers.
+//! The resources that a block of a kernel needs, known after staging and before selection; and the
+//! warning for a pinned number of warps that leaves its tiles too few registers.
 
 use crate::caps::PtxCaps;
 use crate::code::Classes;
@@ -32,11 +32,11 @@ fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
 
 pub fn of_staged(func: &StagedFunc, caps: &StageCaps) -> Footprint {
     let found = tessera_lower::stage::footprint(func, caps);
-    // Where there is no async_mma, products of warps are all there is.
+    // Where the target has no WGMMA, MMAs are `mma.sync`.
     Footprint { async_mma: found.async_mma.filter(|_| !caps.async_mma.is_empty()), ..found }
 }
 
-/// Warns of tiles that spill for the warps that the user pins.
+/// Warns of tiles that spill with the pinned number of warps.
 pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option<Diagnostic> {
     let warps = pinned_warps(func)?;
     if found.spilled() == 0 {
@@ -58,7 +58,7 @@ pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option
             "pin {n} warps (`warps={n}` in `@ts.kernel.schedule`, `num_warps` among tunables), or leave the count to the \
              compiler"
         ),
-        None => "take smaller tiles, or hold fewer of them at once".to_string(),
+        None => "take smaller tiles, or hold fewer of them".to_string(),
     };
     let warning = Diagnostic::new(Code::W_REGISTER_SPILL, message);
     Some(warning.at(found.widest.clone()).help(help))

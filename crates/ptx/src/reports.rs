@@ -1,15 +1,17 @@
-//! What a kernel prints: values that it leaves in memory, made into lines when the launch is over.
+//! Printed output of kernels: values that a kernel writes to memory, formatted when the launch has
+//! ended.
 //!
-//! A record is its number of bytes, which op it is of, and the number of its group; then the elements of
-//! each value, row by row in its carrier, each value from a multiple of eight bytes on. Groups run side by
-//! side: lines are reported in the order of the groups' numbers, and of a group in the order they came.
+//! A record is its number of bytes, the number of its op, and that of its group; then the elements
+//! of each value, row-major in its carrier, each value aligned to eight bytes. Groups run
+//! concurrently: lines are printed in the order of the groups' numbers, and within a group in
+//! program order.
 
 use crate::code::context;
 use tessera_ir::{Attr, Func, Level, OpId, Type};
 use tessera_numerics::DType;
 use tessera_tile::ops::host::pieces;
 
-/// What an op `print` shows.
+/// What a `print` op prints.
 #[derive(Clone, Debug)]
 pub struct Printing {
     pieces: Vec<String>,
@@ -34,7 +36,7 @@ impl Printing {
         }
     }
 
-    /// Where each value begins in a record, and where the record ends.
+    /// The offset of each value in a record, and its size.
     pub fn places(&self) -> (Vec<u32>, u32) {
         let mut at = HEAD;
         let mut out = Vec::new();
@@ -47,13 +49,14 @@ impl Printing {
     }
 }
 
-/// Bytes that were printed, as the words of a context say; more than fit if that is what kernels tried.
+/// Bytes that were printed, from the words of a context; more than the buffer has if some did not
+/// fit.
 pub fn printed(head: &[u8]) -> u32 {
     let at = context::PRINTED as usize;
     head.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// The lines of a launch. `records` is what lies behind the context's words.
+/// The lines of a launch. `records` is the memory after the context's words.
 pub fn lines(
     name: &str,
     grid: [i64; 3],
@@ -68,11 +71,11 @@ pub fn lines(
     let mut found = Vec::new();
     let mut at = 0;
     while let (Some(bytes), Some(which), Some(group)) = (word(at), word(at + 4), word(at + 8)) {
-        // Behind the last record, and where one did not fit, is nothing.
+        // After the last record, and where one did not fit, is nothing.
         if at as u32 >= printed || bytes < HEAD {
             break;
         }
-        // Clocks are reported otherwise.
+        // Clock records are read by `stamps`.
         if which >= crate::stamps::FIRST {
             at += bytes as usize;
             continue;
@@ -134,7 +137,7 @@ mod tests {
         let all = [record(0, 4, 1.0), record(0, 0, 2.0), record(0, 4, 0.5)].concat();
         let reported = lines("k", [2, 3, 1], &prints, &all, 72);
         assert_eq!(reported, ["k[0, 0]: x = 2.0", "k[1, 1]: x = 1.0", "k[1, 1]: x = 0.5"]);
-        // What did not fit is counted, and leaves nothing behind the last record.
+        // A record that does not fit is counted, and leaves nothing after the last one.
         let mut cut = all.clone();
         cut.extend([0; 64]);
         let reported = lines("k", [2, 3, 1], &prints, &cut, context::ROOM + 100);

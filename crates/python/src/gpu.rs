@@ -69,7 +69,7 @@ pub fn cuda_trim(py: Python<'_>, device: u32) -> PyResult<u64> {
     enter(py, || gpu::trim(device))
 }
 
-/// Where the assembler is that stands beside the driver's own, and its version.
+/// The path and version of `ptxas`, the assembler beside the driver's own.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_ptxas(py: Python<'_>, packages: Vec<PathBuf>) -> PyResult<String> {
@@ -98,7 +98,7 @@ pub fn named_stream() -> Option<u64> {
     streams::named()
 }
 
-/// An order of work on a device, beside the default one.
+/// A stream of a device, beside the default one.
 #[pyclass(frozen, module = "tessera.runtime")]
 pub struct Stream(gpu::Stream);
 
@@ -126,7 +126,7 @@ impl Stream {
         enter(py, || gpu::synchronize(self.0.device(), Some(self.0.handle())))
     }
 
-    /// As other libraries request it: a version and the handle.
+    /// The protocol of other libraries: a version and the handle.
     fn __cuda_stream__(&self) -> (u32, u64) {
         (0, self.0.handle())
     }
@@ -143,7 +143,7 @@ pub struct Event(gpu::Mark);
 #[tessera_entry::entry]
 #[pymethods]
 impl Event {
-    /// Behind what the stream has been given so far.
+    /// Recorded after the stream's work so far.
     #[new]
     fn new(py: Python<'_>, device: u32, stream: u64) -> PyResult<Self> {
         enter(py, || gpu::Mark::new(Queue { device, stream }, true)).map(Self)
@@ -160,12 +160,12 @@ impl Event {
     }
 }
 
-/// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
-/// whether all tiles are computed at once, iterations that are on their way, seconds as predicted, and what they are mostly.
-/// Rows lie on multiples of `row_bytes`.
+/// Schedules of the matmul `[P, M, K]` by `[P, K, N]` on a GPU, the fastest first: rows and columns
+/// of a tile, parts of split-K, whether all tiles run in one wave, the pipeline depth, the
+/// predicted seconds, and what limits them. Rows begin at multiples of `row_bytes`.
 #[tessera_entry::entry]
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // A product, number by number.
+#[allow(clippy::too_many_arguments)] // A matmul, number by number.
 pub fn matmul_plans(
     py: Python<'_>,
     batch: u64,
@@ -188,10 +188,10 @@ pub fn matmul_plans(
 
 type PlanRow = (u64, u64, u64, bool, Option<u64>, f64, String);
 
-/// Bytes that rows lie on multiples of where nothing else is known.
+/// The alignment of rows in bytes where nothing else is known.
 const WHOLE: u64 = 128;
 
-/// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
+/// The tile width of a grouped matmul with `count` tiles of `rows` rows.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn grouped_columns(

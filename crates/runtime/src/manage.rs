@@ -1,4 +1,4 @@
-//! Looking at the store and emptying it, for people.
+//! Listing and clearing the store, for the command line.
 
 use crate::DiskStore;
 use crate::disk::{DiskState, warning};

@@ -1,5 +1,5 @@
-//! Asks Tile IR about an op of the family: the op alone, without layouts, in a function of its own.
-//! So a rule on shapes and dtypes stands once, in the tile crate.
+//! Applies Tile IR's rules to an op of the family: the op alone, without layouts, in a function of
+//! its own. So a rule on shapes and dtypes exists once, in the tile crate.
 
 use crate::Staged;
 use tessera_ir::{Func, OpErrors, OpId, OpSpec, Opcode, Type};
@@ -31,7 +31,7 @@ pub fn tile_alone(func: &Func<Staged>, id: OpId) -> Result<(Func<Tile>, OpId), S
         alone.attrs.set("kind", kind.clone());
     }
     let body = alone.body;
-    // `dim` requests a dimension of a parameter.
+    // `dim` names a dimension of a parameter.
     if code == TileOp::Dim {
         for &param in func.params() {
             alone.add_arg(body, func.ty(param).clone(), None);

@@ -1,15 +1,16 @@
-//! What is the same in all blocks of a cluster that take neighbouring tiles.
+//! Uniformity analysis over a cluster: which values are the same in all CTAs that take neighbouring
+//! tiles.
 //!
-//! A value is, where nothing that it is computed from is the tile's coordinate along an axis on which
-//! the blocks differ: neither its operands, nor what loops carry to it, nor what decides how often they
-//! iteration.
+//! A value is uniform if it does not depend on the tile's coordinate along an axis on which the
+//! CTAs differ: neither through its operands, nor through carried values, nor through the iteration
+//! counts of loops.
 
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
 use tessera_ir::{BlockId, Effects, Func, OpId, Opcode, Value, ValueDef};
 use tessera_tile::TileOp;
 
-/// Questions on one function.
+/// Queries on one function.
 pub struct Alike<'f> {
     func: &'f Func<Staged>,
 }
@@ -19,8 +20,8 @@ impl<'f> Alike<'f> {
         Self { func }
     }
 
-    /// Whether blocks that differ along `axes` of the grid come by an op equally often, with equal values
-    /// of `values`. The op is in a persistent loop.
+    /// Whether CTAs that differ along `axes` of the grid execute an op equally often, with equal
+    /// `values`. The op is in a persistent loop.
     pub fn is(&self, id: OpId, values: &[Value], axes: &[usize]) -> bool {
         let func = self.func;
         let mut open = values.to_vec();
@@ -104,7 +105,7 @@ impl<'f> Alike<'f> {
         }
     }
 
-    /// What a control op hands on as its `i`th value.
+    /// The values that a control op carries as its `i`th one.
     fn carried(&self, id: OpId, i: usize, open: &mut Vec<Value>) {
         let op = &self.func.ops[id];
         open.extend(op.group("init").get(i));

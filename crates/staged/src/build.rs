@@ -1,13 +1,13 @@
-//! Short ways to make the ops that passes make most. Result types are given by the caller wherever
-//! a layout is chosen.
+//! Short forms for the ops that passes emit most. The caller gives result types wherever a layout
+//! is chosen.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Builder, OpId, OpSpec, Type, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::TileOp;
 
-/// Adds Staged IR's ops to a [`Builder`]. Callers hand over operands that fit; what does not is
-/// reported by the verifier, at the op.
+/// Adds Staged IR's ops to a [`Builder`]. Callers pass operands that fit; the verifier reports
+/// errors, at the op.
 pub trait StagedBuild {
     /// An op with one result whose type is given.
     fn one(&mut self, spec: OpSpec<Staged>, ty: Type) -> Value;
@@ -143,7 +143,7 @@ impl StagedBuild for Builder<'_, Staged> {
             Type::Stage { fields } => fields.iter().find(|f| f.name == name).map(|f| f.as_smem()),
             _ => None,
         };
-        // A field that is not there keeps the stage's type, which the verifier refuses.
+        // A field that does not exist keeps the stage's type, which the verifier refuses.
         let ty = ty.unwrap_or_else(|| self.func.ty(stage).clone());
         self.one(OpSpec::new(StagedOp::Field, &[stage]).attr("name", Attr::word(name)), ty)
     }

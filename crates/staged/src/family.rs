@@ -1,6 +1,6 @@
-//! The family of Tile IR's ops: their rows as rows of Staged IR, made once from those of Tile IR.
-//! What differs: results that are tiles have layouts, so that loads and shape ops infer otherwise;
-//! and loops carry what Tile IR does not have.
+//! The family of Tile IR's ops: their rows as rows of Staged IR, derived once from those of Tile
+//! IR. Two things differ: tiles have layouts, so loads and shape ops infer other types; and loops
+//! carry values that Tile IR does not have.
 
 use crate::ops::family::{
     infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_slow_path,
@@ -45,7 +45,7 @@ pub(crate) fn info(op: TileOp) -> &'static OpInfo<Staged> {
     &ROWS[&op]
 }
 
-/// What a loop carries here: also pending tiles and counters of pipelines.
+/// Types that a loop carries here: also pending tiles and pipeline counters.
 const INIT: &[GroupSpec] =
     &[GroupSpec { name: "init", class: TypeClass::Any, min: 0, max: usize::MAX }];
 const VALUES: &[GroupSpec] =

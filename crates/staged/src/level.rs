@@ -1,4 +1,4 @@
-//! The level itself: its types and what a function is reported.
+//! The level itself: its types and function attributes.
 
 use crate::StagedOp;
 use tessera_ir::{Attr, Func, Level, OpErrors, Type};
@@ -39,7 +39,7 @@ impl Level for Staged {
             }
             Type::Stage { fields } => fields.iter().all(|f| sized(&f.as_smem())),
             Type::Pending(tile) => matches!(**tile, Type::Frag { .. }) && Staged::admits(tile),
-            // A tile has places here, and shared memory a layout.
+            // Here tiles and shared memory have layouts.
             Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => false,
         }
     }

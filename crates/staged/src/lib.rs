@@ -1,10 +1,11 @@
-//! Staged IR: what a kernel is on a machine with threads. Tiles have layouts, shared memory is
-//! allocated, copies and products run on engines, and warps have roles. What it computes is what
-//! the Tile IR it came from computes.
+//! Staged IR: a kernel on a machine with threads. Tiles have layouts, shared memory is allocated,
+//! copies (TMA, `cp.async`) and MMAs (WGMMA) are asynchronous, and warps have roles (warp
+//! specialization). It computes what the Tile IR it came from computes.
 //!
 //! The op table is [`StagedOp`]. All ops of Tile IR are there as one family, `StagedOp::Tile`, with
 //! rules on layouts beside their own; see `family`. The rules on a whole function are in `verify/`.
-//! Phases, parities and addresses are not in it: a pipeline op takes the counter of its turn.
+//! mbarrier phases, parities and addresses are not part of it: a pipeline op takes the counter of
+//! its iteration.
 //!
 //! ```
 //! use tessera_staged::parse;

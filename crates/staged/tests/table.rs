@@ -68,7 +68,7 @@ const AROUND: &str = "func @example(%v: view<[m, n], f32, read_write>, %i: i64, 
   %r = staged.pipeline_create : PIPELINE
   %s = staged.wait %r, %i : STAGE
   %p = staged.mma_open %t : PENDING
-  %iteration = staged.order_barrier_create : iteration
+  %order = staged.order_barrier_create : order_barrier
 ";
 
 #[test]

@@ -1,10 +1,10 @@
-//! SlowPaths that are always made, for targets that cannot run code for some rows only.
+//! Inlines `tile.slow_path`, for targets that cannot run code for some rows only.
 
 use crate::{Tile, TileFunc, TileOp};
 use tessera_ir::{BlockId, OpId, Rewriter};
 
-/// The function with the region of every `slow_path` in its place: what it yields is right for all rows.
-/// None where there is none.
+/// The function with every `slow_path` replaced by its region, which is correct for all rows.
+/// `None` where it has no `slow_path`.
 pub fn without_slow_paths(func: &TileFunc) -> Option<TileFunc> {
     if !func.walk().iter().any(|&id| func.ops[id].code == TileOp::SlowPath) {
         return None;

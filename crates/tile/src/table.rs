@@ -60,11 +60,11 @@ define_ops! {
         results: Some(0), effects: Terminator, infer: None, verify: None,
         example: "tile.return",
     }
-    /// What its region yields, which reads values from outside and only computes. A row of its results, an
-    /// index of their first axis, depends on the same row of what it reads alone, and where the condition
-    /// is false in all of a row it is that row of `init`. So it need not run where the condition is false:
-    /// targets run it for those parts of the rows in which it holds anywhere. To take the condition as true
-    /// for more rows is as right.
+    /// A slow path for some rows. The region reads values from outside, has no effects, and yields
+    /// the results. A row is an index of the first axis: a row of the results depends only on the
+    /// same row of what the region reads. Where the condition is false in all of a row, that row
+    /// equals the row of `init`. Targets therefore run the region only for those parts of the rows
+    /// in which the condition holds anywhere; to run it for more rows gives the same results.
     SlowPath = 0x06 "slow_path" since "0.2" {
         operands: [bad: Tile],
         groups: [init: Value [1, usize::MAX]],
@@ -116,7 +116,7 @@ define_ops! {
         example: "%n = tile.dim {name = n} : i64",
     }
     /// An implicit tile origin (LANGUAGE 4): 0, step, 2·step … below the dimension. The pass
-    /// `tile-normalise` turns it into a grid coordinate or a loop.
+    /// `tile-normalise` replaces it by a grid coordinate or a loop.
     Origin = 0x16 "origin" since "0.1" {
         operands: [], groups: [], attrs: [name: Word required, dim: Exprs required, step: Int required], regions: [],
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_origin),
@@ -142,8 +142,8 @@ define_ops! {
         example: "%r = tile.select %c, %x, %y : f32",
     }
     /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest
-    /// even unless reported otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
-    /// saturates; integers wrap unless `saturate`.
+    /// even unless `round` says otherwise, saturating for fp8, fp6 and fp4; float to integer
+    /// truncates and saturates; integers wrap unless `saturate`.
     Cast = 0x23 "cast" since "0.1" {
         operands: [x: Value], groups: [], attrs: [round: Word optional, saturate: Bool optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_cast),
@@ -238,7 +238,8 @@ define_ops! {
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_copy),
         example: "%b = tile.buf_alloc : buf<64xf32>\ntile.copy_async %b, %v at(%lo) {extent = [64]}",
     }
-    /// All lanes of the group meet, and see each other's writes to shared memory.
+    /// All lanes of the group reach it before any goes on, and see each other's writes to shared
+    /// memory.
     Barrier = 0x47 "barrier" since "0.1" {
         operands: [], groups: [], attrs: [], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: None,
@@ -246,8 +247,9 @@ define_ops! {
     }
     /// Changes one element for each position in one step that nothing else comes between, and gives
     /// what was there before; a position outside is left alone and gives zero. `exchange` puts the
-    /// value there; `cas` does so where `expected` stands (the same bits); the others read, combine
-    /// in the value's dtype, convert and write. Elements of one tile are taken in row-major order.
+    /// value there; `cas` does so where memory holds `expected` (the same bits); the others read,
+    /// combine in the value's dtype, convert and write. Elements of one tile are taken in row-major
+    /// order.
     Atomic = 0x48 "atomic" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [0, usize::MAX], expected: Value [0, 1]],
@@ -261,8 +263,8 @@ define_ops! {
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "tile.copy_commit",
     }
-    /// Waits until at most the `n` newest groups of copies are still on their way, or until the
-    /// copies of a `stage` are there. In a kernel with explicit groups nothing else waits.
+    /// Waits until at most the `n` newest groups of copies are in flight, or until the copies
+    /// of a `stage` are complete. In a kernel with explicit groups nothing else waits.
     CopyWait = 0x4A "copy_wait" since "0.1" {
         operands: [], groups: [], attrs: [n: Int optional, stage: Int optional], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: Some(memory::verify_wait),
@@ -296,7 +298,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
         example: "%r = tile.group_broadcast %x, %lo : f32",
     }
-    /// The value of the lane that each lane requests; of a lane that does not exist, zero.
+    /// The value of the lane that each lane chooses; of a lane that does not exist, zero.
     GroupShuffle = 0x63 "group_shuffle" since "0.1" {
         operands: [x: Scalar, src: Index], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
@@ -309,7 +311,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(value::infer_philox), verify: Some(value::verify_philox),
         example: "%r = tile.philox %lo, %hi : u32",
     }
-    /// Tells the host values, with the group's coordinates. In `text`, `{}` stands for one value
+    /// Prints values, with the group's coordinates. In `text`, `{}` stands for one value
     /// after another; `{{` and `}}` are braces.
     Print = 0x70 "print" since "0.1" {
         operands: [],

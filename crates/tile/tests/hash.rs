@@ -32,7 +32,7 @@ fn hash_is_pinned() {
     assert_eq!(module(TEXT).hash().to_string(), PINNED);
 }
 
-/// Requested for by `hash_is_the_same_in_other_processes`; by itself it shows the hash.
+/// Run by `hash_is_the_same_in_other_processes`; by itself it prints the hash.
 #[test]
 fn show_hash() {
     println!("hash = {}", module(TEXT).hash());

@@ -1,4 +1,4 @@
-//! What text cannot say wrong but a pass can.
+//! Malformed IR that text cannot express but a pass can build.
 
 use tessera_diag::Loc;
 use tessera_ir::{

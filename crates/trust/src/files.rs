@@ -1,4 +1,4 @@
-//! Files that are opened without being led elsewhere, and judged by what was opened.
+//! Opens files without following links, and checks the open descriptor.
 
 use crate::owner::{check, distrust};
 use std::fs::{File, OpenOptions};

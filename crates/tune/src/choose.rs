@@ -8,9 +8,9 @@ use crate::stats;
 /// order is taken.
 pub const TIE: f64 = 0.02;
 
-/// Where the rounds are too noisy to tell, so much more is as good too, and no more than that.
+/// Where the rounds are too noisy to decide, a ratio up to this counts as equal.
 const NOISE: f64 = 0.03;
-/// Standard errors that tell two candidates apart.
+/// Standard errors that distinguish two candidates.
 const SURE: f64 = 2.0;
 
 /// What is to be small.
@@ -41,7 +41,7 @@ impl Metric {
     pub fn of(self, row: &Row) -> Option<f64> {
         match self {
             Metric::Latency => row.median(),
-            // An outlier is a launch too, where the tail is requested.
+            // Outliers count: they are the tail.
             Metric::Tail => stats::quantile(&row.samples, 0.9),
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         let pick_noisy =
             |record: &Record| choose(record, ["a", "b"].into_iter(), latency).map(|c| c.config);
         assert_eq!(pick_noisy(&noisy).as_deref(), Some("b"));
-        // The same where each round is noise: it cannot be reported.
+        // The same where each round has noise: the difference is not significant.
         noisy.set(measured("a", &times(&|i| 1.04 * rounds[i] * noise[i])));
         assert_eq!(pick_noisy(&noisy).as_deref(), Some("a"));
         // The outlier of b is in its tail.

@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Json, String> {
         if depth > MAX_DEPTH {
-            return Err(self.fault("expected fewer brackets inside of each other"));
+            return Err(self.fault("expected fewer nested brackets"));
         }
         self.space();
         match self.peek() {

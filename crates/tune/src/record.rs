@@ -110,10 +110,10 @@ impl Subject {
     }
 }
 
-/// How far a candidate came. The later ones say more, and win when records are merged.
+/// The state of a candidate. Later states carry more information, and win when records are merged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordState {
-    /// Not looked at: ranked behind others, or nothing was left of the budget.
+    /// Not considered: ranked after others, or the budget was spent.
     Skipped,
     /// A measurement began and its end is not known: the process was lost with it.
     Started,
@@ -249,7 +249,7 @@ impl Record {
         Self { subject, rows: BTreeMap::new() }
     }
 
-    /// Puts in a row in the place of what was known of its candidate.
+    /// Replaces the row of a candidate.
     pub fn set(&mut self, row: Row) {
         self.rows.insert(row.config.clone(), row);
     }

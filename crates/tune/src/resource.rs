@@ -1,5 +1,5 @@
-//! What a candidate would take of a block's resources, read off its Tile IR before anything is
-//! compiled. The estimate is from below: what it refuses cannot be compiled as the candidate asks.
+//! An estimate of a candidate's resources from its Tile IR, before anything is compiled. It is a
+//! lower bound: a candidate that it refuses cannot be compiled.
 
 use tessera_ir::{BlockId, Dim, Type};
 use tessera_target::Caps;
@@ -19,7 +19,7 @@ pub struct Requested {
 pub struct Need {
     /// Threads that the candidate requests.
     pub threads: Option<u64>,
-    /// Shared memory: operands of products that a loop reads ahead, and buffers.
+    /// Shared memory: pipeline stages for MMA operands of a loop, and buffers.
     pub shared_bytes: u64,
     /// Tiles that loops carry from iteration to iteration; they stay in registers.
     pub carried_bytes: u64,
@@ -80,7 +80,7 @@ fn bytes(ty: &Type) -> u64 {
     shape.iter().map(extent).fold(dtype.bytes() as u64, u64::saturating_mul)
 }
 
-/// The most that is carried at once: a loop's own and that of the deepest in it.
+/// The most bytes that loops carry together: a loop's own or those of the deepest loop in it.
 fn carried(func: &TileFunc, block: BlockId) -> u64 {
     let mut most = 0;
     for &id in &func.blocks[block].ops {
@@ -90,7 +90,7 @@ fn carried(func: &TileFunc, block: BlockId) -> u64 {
             _ => 0,
         };
         let inner = op.regions.iter().map(|&r| carried(func, r)).max().unwrap_or(0);
-        // What an inner loop carries is most often the outer one's, on its way.
+        // An inner loop mostly carries the outer loop's values.
         most = most.max(own.max(inner));
     }
     most

@@ -1,6 +1,6 @@
-//! Records in a directory, one file for each subject, shared by processes. A file is whole from the
-//! moment it has its name; who adds to one holds the directory's lock from reading to writing, so
-//! that nothing another process measured is lost.
+//! Records in a directory, one file for each subject, shared by processes. A file is complete from
+//! the moment it has its name. A process that adds to a record holds the directory's lock from
+//! reading to writing, so that no measurement of another process is lost.
 //!
 //! A record decides what code runs, so it is trusted as compiled code is: the file belongs to the user,
 //! and its first field is an authentication code, under the user's key, of its name and the rest.
@@ -133,7 +133,7 @@ impl Store {
         let trusted = tessera_trust::check_folder(&self.dir, self.trust.owner());
         let bytes = match trusted.and_then(|()| tessera_trust::read(path, self.trust.owner())) {
             Ok((_, bytes)) => bytes,
-            // A file in the way of a folder is reported by who writes.
+            // A file where a folder should be is reported when something is written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
@@ -189,8 +189,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8], private: bool) -> io::Result<()> 
     done
 }
 
-/// A new file. Whoever else may write the folder could have put a link under the name, so that no file
-/// that is there is opened.
+/// A new file. Another user who may write the folder could have put a link under the name, so no
+/// existing file is opened.
 fn temporary(folder: &Path, private: bool) -> io::Result<(PathBuf, File)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn writers_at_once_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let dir = Dir::new("tune-writers");
         let store = dir.store();
         std::thread::scope(|scope| {

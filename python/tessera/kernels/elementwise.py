@@ -1,7 +1,7 @@
-"""Functions of the caller's, element by element, on up to four arrays that broadcast against each other.
+"""Elementwise functions of the caller, on up to four arrays that broadcast against each other.
 
-Arrays that lie side by side in memory are one line and are cut into tiles of it. Others are cut into tiles of two axes;
-an array that repeats along one of them is read once for the tile: a bias as one row of it.
+Contiguous arrays are cut into one-dimensional tiles. Others are cut into two-dimensional tiles; an array that broadcasts along
+one of the axes is read once for the tile, for example a bias as one row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def line(
     kd: str = "-",
 ):
     """``count`` says how many of the four arrays there are; the others are not touched. An array of kind "1" has one
-    element, for all of the line."""
+    element, broadcast to the whole tile."""
     i = ts.tile.program_id(0) * T
     ta = of_line(a, i, T, ka)
     if count == 1:
@@ -91,7 +91,7 @@ def area(
     kc: str = "-",
     kd: str = "-",
 ):
-    """As `line`; an array of kind "r" has one row, for all rows, one of "c" one column, and one of "1" one element."""
+    """As `line`; an array of kind "r" has one row, "c" one column, "1" one element, broadcast to the tile."""
     across, down, pq = ts.tile.grid(ts.cdiv(N, C), ts.cdiv(M, R), P * Q)
     p = pq // Q
     q = pq % Q
@@ -179,7 +179,7 @@ def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: An
 
 
 def copy(x: Any, y: Any) -> None:
-    """The elements of ``x`` into ``y``, which lies otherwise."""
+    """Copies ``x`` into ``y``, which has other strides."""
     if arrays.movable(x):
         x, y = arrays.bits(x), arrays.bits(y)
     _launch(ts.identity, [x], y, None, None)
@@ -213,7 +213,7 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
 
 
 def _kind(x: Any) -> str:
-    """How an array repeats along the last two axes."""
+    """How an array broadcasts along the last two axes."""
     down, across = (not arrays.strides(x)[a] and x.shape[a] > 1 for a in (-2, -1))
     return "1" if down and across else "r" if down else "c" if across else "-"
 
@@ -223,5 +223,5 @@ def _cut(x: Any, kind: str) -> Any:
 
 
 def _filled(operands: list) -> list:
-    """Four arrays: any stands for one that is not there."""
+    """Four arrays: missing ones are filled with any array, which kernels do not touch."""
     return operands + operands[:1] * (4 - len(operands))

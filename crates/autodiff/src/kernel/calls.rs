@@ -1,4 +1,4 @@
-//! `graph.kernel_call`: calls of made kernels in place of the kernel's derivative.
+//! The rule of `graph.kernel_call`: calls of the derived kernels.
 
 use super::reverse::{Arg, Made, adjoint};
 use super::tangent::tangent;
@@ -71,7 +71,7 @@ impl Context<'_> {
         }
     }
 
-    /// Answers a call by its adjoint kernels.
+    /// The reverse rule of a call: calls of its adjoint kernels.
     pub fn answer_kernel(
         &mut self,
         a: &mut Adjoint<'_>,
@@ -182,7 +182,7 @@ impl Context<'_> {
         Ok(written.into_iter().zip(made).collect())
     }
 
-    /// Moves tangents through a call.
+    /// The forward rule of a call.
     pub fn kernel_jvp(&mut self, t: &mut Tangents<'_>, id: OpId) -> Result<(), Diagnostic> {
         let op = &t.source.ops[id];
         let call = self.called(&t.em, op)?;

@@ -1,5 +1,5 @@
 //! Which kernels have a derivative (LANGUAGE 15): pointwise ones (K1), rows (K2), sums of
-//! contributions over loops with a K2 epilogue (K3). Whatever else is found is refused at its line, with
+//! contributions over loops with a K2 epilogue (K3). Everything else is refused at its line, with
 //! the reason.
 
 use super::study::Study;
@@ -27,7 +27,7 @@ fn param_name<'a>(study: &'a Study<'_>, v: Value) -> &'a str {
     study.func.name_of(v).unwrap_or("an array")
 }
 
-/// Looks at all that moves.
+/// Checks all active ops.
 pub fn judge(study: &Study<'_>, how: Direction) -> Result<(), Diagnostic> {
     for id in study.func.walk() {
         if let Some(why) = objection(study, id, how) {
@@ -83,7 +83,7 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::CopyCommit
         | TileOp::CopyWait => None,
         // Made by passes for a target, after kernels are differentiated.
-        TileOp::SlowPath => Some("slow_paths rows of what is differentiated".into()),
+        TileOp::SlowPath => Some("has a slow path for rows of what is differentiated".into()),
         TileOp::Bitcast => Some(format!("has {} of what is differentiated", mnemonic())),
         TileOp::Reduce => match reduce() {
             Some(ReduceOp::Prod) => Some("multiplies the elements of a row together".into()),

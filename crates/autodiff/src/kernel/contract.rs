@@ -1,13 +1,14 @@
-//! The adjoints of a contraction (K3): one kernel for each input of the loop, whose grid are the axes
-//! in that input's index and whose loop are the others, so that the derivatives of a product are
-//! products.
+//! The adjoints of a contraction (K3): one kernel for each input of the loop, whose grid are the
+//! axes in that input's index and whose loop are the others, so that the derivatives of a matmul
+//! are matmuls.
 //!
-//! Two steps. The first kernel is the adjoint of everything outside of the loop: it gives the
-//! cotangent of the sum, as an array beside the results. Each other kernel takes blocks of that array
-//! and answers the loop's body, adding up in registers what belongs to one block of its input.
+//! Two steps. The first kernel is the adjoint of everything outside the loop: it gives the
+//! cotangent of the sum, as an array beside the results. Each other kernel takes blocks of that
+//! array and applies the reverse rules of the loop's body; it accumulates the cotangent of one
+//! block of its input in registers.
 //!
-//! A kernel that has not this form (a loop in a loop, bounds that depend on the group, an input that is
-//! read twice) keeps its adjoint in one kernel, where groups add into memory.
+//! A kernel that does not have this form (a loop in a loop, bounds that depend on the group, an
+//! input that is read twice) keeps its adjoint in one kernel, where groups add into memory.
 
 use super::reverse::{Arg, Made, Reverse, Target, finish};
 use super::study::{Key, Study};
@@ -23,14 +24,14 @@ use tessera_tile::{
 /// A loop at the top of a kernel that adds up one value, and where that value is stored.
 pub struct Contraction {
     pub id: OpId,
-    /// The store whose place the sum has.
+    /// The store of the sum.
     pub store: OpId,
     /// The parameter that is stored to: the array between has its extents.
     pub out: usize,
     /// Inputs of the loop, each with its load.
     pub inputs: Vec<(usize, OpId)>,
     grid: Vec<i64>,
-    /// Where iterations begin, where they end, and by how much they go.
+    /// Lower bound, upper bound and step of the loop.
     bounds: [i64; 3],
 }
 
@@ -63,7 +64,7 @@ fn axes(key: &Key, iteration: Value) -> Option<Vec<Axis>> {
     Some(out)
 }
 
-/// Whether blocks of different axes have nothing in common: each axis moves its own dimension by at
+/// Whether blocks of different iterations are disjoint: each axis advances its own dimension by at
 /// least the block.
 fn parts(key: &Key, axes: &[Axis], iteration: Value, step: i64) -> bool {
     axes.iter().all(|axis| {
@@ -97,7 +98,7 @@ pub fn find(study: &Study<'_>, wrt: &[bool], seeded: &[bool]) -> Option<Contract
     if !func.blocks[body].ops.iter().all(plain) {
         return None;
     }
-    // What moves inside comes from memory: nothing is captured but numbers that stand still.
+    // Active values inside come from memory: only inactive numbers are captured.
     if !study.captured(&op.regions).is_empty() {
         return None;
     }
@@ -241,7 +242,7 @@ pub fn input(
         }
     };
 
-    // Everything before the loop again, for the groups that these numbers stand for; then the body.
+    // Recompute everything before the loop, for the groups of these indices; then the body.
     let into = r.w.block;
     for &id in &func.blocks[func.body].ops {
         if id == c.id {
@@ -328,14 +329,14 @@ fn open(
     Ok((id, var, carried))
 }
 
-/// What stands for the axes of the source's grid, and for the position of its loop.
+/// The new values for the axes of the source's grid, and for the position of its loop.
 struct Stands {
     programs: Vec<Option<Value>>,
     iteration: Option<(Value, Value)>,
 }
 
 impl Stands {
-    /// An index of the source made again of what stands for its axes, where ops go now.
+    /// Recomputes an index of the source from the new values of its axes.
     fn again(&self, w: &mut Weave<'_>, v: Value) -> Result<Value, Diagnostic> {
         let linear = linear_of(w.old, v);
         let mut sum = w.b().index(linear.constant);

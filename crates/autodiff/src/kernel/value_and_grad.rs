@@ -1,8 +1,9 @@
-//! How fast what a function gives moves with one of its values, element by element. The function is a part of a kernel
-//! already: it was inlined there, and its derivative goes behind it. Before: the ops from `first` on stand in one block,
-//! and `y` is made of `x` by them. After: ops are added to that block, and none is changed.
+//! `ts.tile.value_and_grad`: the elementwise derivative of a function with respect to one of its
+//! values. The function is already inlined in a kernel; the ops of its derivative follow it.
+//! Before: the ops from `first` on are in one block and compute `y` from `x`. After: ops are added
+//! to that block, and none is changed.
 //!
-//! Only what keeps elements apart has such a derivative; the rest is refused where it stands.
+//! Only elementwise functions have such a derivative; other ops are refused at their lines.
 
 use super::weave::wide;
 use crate::emit::{Out, Outs1};
@@ -67,7 +68,7 @@ impl Behind<'_> {
         self.b().constant(ty, Attr::Float(value))
     }
 
-    /// Whether an op or what is in its regions takes a value that moves.
+    /// Whether an op, or an op in its regions, takes an active value.
     fn touched(&self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let blocks = op.regions.iter().flat_map(|&r| &self.func.blocks[r].ops);
@@ -84,7 +85,7 @@ impl Behind<'_> {
         let mnemonic = || Opcode::<Tile>::mnemonic(op.code);
         match op.code {
             TileOp::Ew(_) | TileOp::Select | TileOp::Cast => None,
-            // They give no numbers that move, or none at all.
+            // Their results are not active.
             TileOp::ArgReduce | TileOp::Philox | TileOp::Print | TileOp::Assert => None,
             TileOp::Broadcast => {
                 let same =
@@ -95,7 +96,7 @@ impl Behind<'_> {
             TileOp::For | TileOp::While => Some("a loop over it".into()),
             TileOp::Reduce | TileOp::GroupReduce => Some("a reduction of it".into()),
             TileOp::Scan | TileOp::GroupScan => Some("a running result of it".into()),
-            TileOp::Mma => Some("a product of matrices of it".into()),
+            TileOp::Mma => Some("an MMA of it".into()),
             TileOp::Reshape | TileOp::Transpose | TileOp::Expand => {
                 Some("its elements at other places".into())
             }

@@ -1,5 +1,5 @@
-//! One more axis through a whole function. Inside, a value either has it, as its first axis, or is
-//! the same for all; an op none of whose operands have it is copied.
+//! Batching (`vmap`): adds an axis to a whole function. Inside, a value either has it as its first
+//! axis or is the same for all examples; an op without a batched operand is copied.
 
 mod index;
 mod products;

@@ -1,6 +1,6 @@
-//! One more axis through branches, loops and calls. Where the examples do not agree on a branch,
-//! both are run and chosen from; where they do not agree when a loop ends, it runs while one of them
-//! wants to, and the others keep what they have.
+//! Batching of branches, loops and calls. Where the condition of a branch is batched, both sides
+//! run and a select chooses. Where the end of a loop is batched, it runs until the last example is
+//! done; the others keep their values.
 
 use super::{Batch, Batched};
 use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
@@ -160,7 +160,8 @@ impl Context<'_> {
         let op = &b.source.ops[id];
         let on = b.mask(&op.operands);
         let args = b.new_values(&op.operands);
-        // What the call means can be transformed whatever rules it has: they are dropped then.
+        // The plain definition of the call can be transformed whatever rules it has; they are
+        // dropped.
         let plain = op.attr("plain").is_some();
         let kind = if plain { "jit" } else { call_kind(op) }.to_string();
         let size = b.size.clone();
@@ -201,7 +202,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// A backward function for all examples: what every example used is answered by the sum.
+    /// A backward function for all examples: cotangents of unbatched values are summed.
     fn summed_vmap(
         &mut self,
         bwd: &GraphFunc,

@@ -1,4 +1,4 @@
-//! Branches and loops, one in another too.
+//! Branches and loops, also nested.
 
 use crate::common::{check, func, module};
 use tessera_autodiff::{jvp, vjp};
@@ -40,7 +40,7 @@ fn a_loop_over_nothing() {
 
 #[test]
 fn activity_that_spreads_from_one_carried_value_to_the_next() {
-    // `b` moves only from the second step on, `c` from the third.
+    // `b` is active only from the second step on, `c` from the third.
     let body = "  %c0 = graph.const {value = 0.5} : tensor<[], f64>
   %la, %lb, %lc = graph.loop init(%x, %c0, %c0) {trip = 4} : tensor<[], f64>, tensor<[], f64>, tensor<[], f64> do (%i: tensor<[], i64>, %a: tensor<[], f64>, %b: tensor<[], f64>, %c: tensor<[], f64>) {
     %p = graph.sin %a : tensor<[], f64>
@@ -165,7 +165,7 @@ fn a_while_is_refused_backwards_with_the_reason() {
     let error = vjp(&mut m, "f", &[0]).unwrap_err().to_string();
     assert!(error.contains("while has no reverse mode"), "{error}");
     assert!(error.contains("trip count"), "{error}");
-    // Where nothing of it is requested, it is copied.
+    // Where it needs no cotangent, it is copied.
     let body = WHILE.replace("graph.return %z, %n", "graph.return %n, %w");
     let mut m = module(&func(WHILE_PARAMS, &body));
     vjp(&mut m, "f", &[0, 2]).unwrap();

@@ -1,5 +1,5 @@
-//! Derivatives of kernels: against differences by the interpreter, to the second order, as text, and
-//! what is refused.
+//! Derivatives of kernels: against finite differences by the interpreter, to second order, as text,
+//! and what is refused.
 
 use crate::common::{arguments, check_in, module, run_in};
 use crate::kernel_cases::CASES;
@@ -191,7 +191,7 @@ fn every_float_dtype() {
 }
 
 /// The kernel with arrays of another dtype: loads are converted to what arithmetic is done in, what
-/// is stored back. Products take narrow operands as they are.
+/// is stored back. MMAs take narrow operands without conversion.
 fn narrowed(text: &str, dtype: &str) -> Option<String> {
     let mut out = String::new();
     let compute = text.replace("f64", "f32");

@@ -1,4 +1,4 @@
-//! Derivatives and batches judged by the interpreter.
+//! Derivatives and batching, checked with the interpreter.
 
 mod calls;
 mod common;

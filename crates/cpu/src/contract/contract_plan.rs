@@ -1,4 +1,4 @@
-//! The block of sums that is computed at a time, and how much of the operands is at hand with it.
+//! Block sizes: the accumulators of the microkernel, and how much of the operands the caches hold.
 
 use super::Kind;
 use crate::isa::Isa;
@@ -15,7 +15,7 @@ pub(super) struct Shape {
     /// Bytes of an element of an operand and of a sum.
     pub operand: u32,
     pub sum: u32,
-    /// Elements along the depth that are used together; packed operands are padded to it by zeros.
+    /// Elements along k that are used together; packed operands are padded to it by zeros.
     pub step: u32,
 }
 
@@ -39,8 +39,9 @@ impl Shape {
                 step: 64 / operand,
             };
         }
-        // As many sums as leave registers for a row of the right operand and one element of the left.
-        // More than eight rows would fill a set of the first cache when they lie 4096 bytes apart.
+        // As many accumulators as leave registers for a row of the right operand and one element of
+        // the left. More than eight rows would fill a set of the L1 cache at a stride of 4096
+        // bytes.
         let (rows, vectors) = match isa {
             Isa::Generic => (4, 2),
             Isa::Avx2 => (6, 2),
@@ -62,7 +63,7 @@ impl Shape {
     pub fn block_bytes(self) -> i64 {
         i64::from(self.rows) * self.row_bytes()
     }
-    /// Rows that a left panel holds side by side where the operand lies transposed: whole vectors.
+    /// Adjacent rows of a left panel where the operand is transposed in memory: whole vectors.
     pub fn across(self) -> u32 {
         self.rows.next_power_of_two()
     }
@@ -90,15 +91,15 @@ impl Shape {
     }
 }
 
-/// How much is at hand at a time.
+/// Cache budgets: how much is in use at a time.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Budget {
-    /// The longest part of the depth that one pass covers; a multiple of the shape's step.
+    /// The longest part of k that one pass covers; a multiple of the shape's step.
     pub depth: i64,
-    /// Bytes of the packed right operand: what the second cache holds beside the rest. With 2 MiB of
-    /// it, a few percent are lost at 1.2 MB and a quarter at 2.
+    /// Bytes of the packed right operand that fit the L2 cache with the rest. With 2 MiB of L2, a
+    /// few percent are lost at 1.2 MB and a quarter at 2 MB.
     pub right: i64,
-    /// Bytes of sums that wait between passes.
+    /// Bytes of accumulators that are kept between passes.
     pub sums: i64,
 }
 
@@ -111,10 +112,10 @@ pub(super) struct Room {
 }
 
 impl Budget {
-    /// `computed` says that the left operand is packed, which is done anew for each block of columns:
-    /// short passes make those wide.
+    /// `computed` says that the left operand is packed, again for each block of columns: short
+    /// passes make those wide.
     pub fn of(shape: Shape, computed: bool) -> Self {
-        // In longer passes the left rows would drive one another out of the second cache.
+        // In longer passes the left rows would evict one another from the L2 cache.
         let row = if computed && !shape.is_tiles() { 2048 } else { 8192 };
         let depth = row / i64::from(shape.operand);
         let right = if shape.is_tiles() { 1 << 20 } else { 800 << 10 };

@@ -1,5 +1,5 @@
-//! Loops and branches. Carried scalars are values of the loop; carried tiles have one place in
-//! memory each, which the body's new tile is copied over at the end of a round.
+//! Loops and branches. Carried scalars are SSA values of the loop; each carried tile has a buffer
+//! in memory, to which the body's new tile is copied at the end of an iteration.
 
 use super::nest::{Nest, shape_of};
 use super::{Buffer, Group, Repr};
@@ -78,8 +78,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Brings what a block yields to the places. All are computed before any place is written, for
-    /// one may be computed from another's old tile.
+    /// Stores what a block yields to the buffers of the carried values. All are computed before any
+    /// buffer is written, for one may be computed from another's old tile.
     fn hand_over(&mut self, yields: &[Value], places: &[Carried]) {
         let mut moves = Vec::new();
         for (i, (&v, place)) in yields.iter().zip(places).enumerate() {
@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
                 }
             }
         }
-        // A place that is itself what another place gets must not be written first.
+        // A buffer that is itself the source of another one must not be written first.
         for i in 0..moves.len() {
             if moves.iter().enumerate().any(|(j, (_, to))| j != i && to.ptr == moves[i].0.ptr) {
                 let (from, _) = &moves[i];
@@ -109,8 +109,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether a yielded expression can be computed straight into its place: of what the place holds
-    /// now it reads each element only where it writes it, and nothing else that is yielded reads it.
+    /// Whether a yielded expression can be computed in place: it reads each old element of the
+    /// buffer only where it writes it, and nothing else that is yielded reads the buffer.
     fn fits_in_place(&self, yields: &[Value], i: usize, to: &Buffer) -> bool {
         if !matches!(self.repr(yields[i]), Repr::Expression) {
             return false;
@@ -257,8 +257,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// How many iterations a loop that is known to be long counts at once: to count each is a chain of loads and
-/// stores as long as a small body.
+/// How many iterations a long loop counts in one step: to count each is a chain of loads and stores
+/// as long as a small body.
 const TOGETHER: i64 = 64;
 
 /// Where the bounds of a loop are known: whether this iteration is one in `TOGETHER`.

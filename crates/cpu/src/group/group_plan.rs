@@ -28,7 +28,7 @@ pub struct GroupPlan {
 
 /// Above this, computing a tile twice costs more than writing and reading it.
 const WORTH_KEEPING: u32 = 4;
-/// From so many elements on, a tile that others stretch is worth a loop of its own.
+/// From this many elements on, a tile that others broadcast is worth a loop of its own.
 const SEVERAL: i64 = 8;
 const HEAVY: u32 = 1 << 16;
 

@@ -1,5 +1,5 @@
-//! A transposed tile into memory: squares are read along the axis that is last before the transposition, as
-//! they lie, and turned in registers. Element by element every read would be a gather.
+//! Stores a transposed tile: squares are loaded along the last axis of the source, contiguously,
+//! and transposed in registers. Element by element every load would be a gather.
 
 use super::nest::Nest;
 use super::{Buffer, Group, Repr};
@@ -8,7 +8,7 @@ use tessera_ir::{Attr, Value};
 use tessera_tile::TileOp;
 
 impl<'a> Group<'a> {
-    /// Whether a tile is a turned expression of whole squares.
+    /// Whether a tile is a transposed expression of whole squares.
     pub fn stores_transposed(&self, v: Value, to: &Buffer) -> bool {
         let Some(op) = self.func.def(v).filter(|op| op.code == TileOp::Transpose) else {
             return false;
@@ -21,7 +21,7 @@ impl<'a> Group<'a> {
         swapped && squares && expression && to.dtype.bytes() == 4
     }
 
-    /// Writes it, inside of a nest over its shape.
+    /// Writes it, inside a nest over its shape.
     pub fn store_transposed(&mut self, n: &mut Nest, v: Value, to: &Buffer) {
         let ir = self.ir;
         let (lanes, identity) = (self.lanes, n.identity());

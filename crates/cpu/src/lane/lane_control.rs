@@ -1,5 +1,5 @@
-//! Loops and branches of one vector of lanes. Where lanes part, each way is gone under the mask of
-//! those that take it, and not at all where there are none.
+//! Loops and branches of one vector of lanes. Where lanes diverge, each path runs under the mask of
+//! the lanes that take it, and is skipped where there are none.
 
 use super::uniform::{is_pure, yields};
 use super::{Lanes, Repr};
@@ -9,9 +9,9 @@ use tessera_numerics::{ScalarFn, expansion};
 use tessera_support::Entity;
 use tessera_tile::TileOp;
 
-/// A way that is shorter is gone by all lanes, for a branch costs more.
+/// A shorter region is executed by all lanes under a mask (if-conversion): a branch costs more.
 const SHORT: usize = 8;
-/// Rounds after which the host may be requested again.
+/// Iterations after which the host may be polled again.
 const BRIEF: i64 = 64;
 
 impl<'a> Lanes<'a> {
@@ -67,7 +67,7 @@ impl<'a> Lanes<'a> {
         self.finish(&self.func.ops[id].results);
     }
 
-    /// All lanes go one way.
+    /// A uniform branch.
     fn together(&mut self, id: OpId, cond: Val) {
         let op = &self.func.ops[id];
         let ir = self.ir;
@@ -86,7 +86,7 @@ impl<'a> Lanes<'a> {
         self.bind(&op.results, &xs);
     }
 
-    /// Each lane goes its way.
+    /// A divergent branch.
     fn apart(&mut self, id: OpId, cond: Val) {
         let op = &self.func.ops[id];
         let ir = self.ir;
@@ -99,7 +99,7 @@ impl<'a> Lanes<'a> {
         self.bind(&op.results, &xs);
     }
 
-    /// One way of a branch for the lanes of a mask, if there are any.
+    /// One path of a branch for the lanes of a mask, if there are any.
     fn side(&mut self, block: BlockId, mask: Val, results: &[Value]) -> Vec<Val> {
         let ir = self.ir;
         if self.is_short(block) {
@@ -160,7 +160,7 @@ impl<'a> Lanes<'a> {
         self.finish(&self.func.ops[id].results);
     }
 
-    /// All lanes run the same rounds.
+    /// A loop whose lanes all run the same iterations.
     fn in_step(&mut self, id: OpId, lo: Val, hi: Val, step: Val) {
         let func = self.func;
         let op = &func.ops[id];
@@ -193,7 +193,7 @@ impl<'a> Lanes<'a> {
         self.bind(&op.results, &xs);
     }
 
-    /// Whether a loop is known to be over soon, so that the host need not be requested.
+    /// Whether a loop is known to be short, so that it need not poll the host.
     fn is_brief(&self, lo: Val, hi: Val, step: Val) -> bool {
         match [lo, hi, step].map(|v| self.ir.as_int(v)) {
             [Some(lo), Some(hi), Some(step)] => hi.saturating_sub(lo) / step.max(1) <= BRIEF,

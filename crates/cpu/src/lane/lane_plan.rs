@@ -1,9 +1,9 @@
 //! Where the ops of a lane kernel are emitted, and which values are kept in memory in between.
 //!
-//! The ops between two cuts form a segment: one loop over the vectors of lanes. What is the same for
-//! all lanes and only computed is emitted once, outside of these loops. A value that one segment
-//! computes and another uses has a slot, an array with one element for each lane of the group; or it
-//! is computed again where that is cheap. Values that loops and branches with cuts in them hand on
+//! The ops between two cuts form a segment: one loop over the vectors of lanes. A pure op with the
+//! same value for all lanes is emitted once, outside these loops. A value that one segment computes
+//! and another uses has a slot, an array with one element for each lane of the group; or it is
+//! computed again where that is cheap. Values that loops and branches with cuts in them hand on
 //! have slots too.
 
 use super::uniform::{cuts, is_pure, varying, yields};
@@ -35,7 +35,7 @@ pub struct LanePlan {
     folded: BTreeSet<Value>,
     /// Slots in all.
     pub slots: u64,
-    /// Groups do not matter: neither do their lanes meet, nor do they ask where they are.
+    /// Groups do not matter: their lanes do not synchronise and do not read their position.
     pub flat: bool,
 }
 
@@ -112,7 +112,7 @@ impl LanePlan {
         self.slots - 1
     }
 
-    /// Gives slots to values that are used outside of the segment that computes them.
+    /// Gives slots to values that are used outside the segment that computes them.
     fn keep(&mut self, func: &TileFunc, walk: &[OpId], def: &[Place]) {
         let mut cheap = Cheap { func, plan: self, def, known: BTreeMap::new() };
         let (mut kept, mut again) = (BTreeSet::new(), BTreeSet::new());
@@ -288,7 +288,7 @@ impl Walker<'_> {
                 self.lane_op(id);
                 continue;
             }
-            // What is behind the cut is another segment.
+            // What follows the cut is another segment.
             self.segment += 1;
             match op.code {
                 TileOp::Atomic | TileOp::Accumulate => {
@@ -296,8 +296,8 @@ impl Walker<'_> {
                     self.segment += 1;
                     continue;
                 }
-                // Each lane looks for itself once all have come, and before any changes what others
-                // look at.
+                // Each lane reads after all lanes have arrived, and before any lane overwrites what
+                // others read.
                 TileOp::GroupBroadcast | TileOp::GroupShuffle
                     if self.varying[op.result().index()] =>
                 {

@@ -1,10 +1,10 @@
-//! Lane kernels: every value is a scalar for each lane, and lanes run side by side as vectors.
+//! Lane kernels (SPMD on SIMD): every value is a scalar for each lane, and lanes run as vectors.
 //!
-//! A kernel whose lanes never meet is one loop over vectors of lanes, whatever the groups. One with
-//! barriers, group operations or shared memory is cut at these ([`plan`]): group after group, each
-//! piece between two cuts is a loop over the group's vectors ([`span`]), and what lives longer is
-//! kept in memory. Control flow around a cut belongs to the group ([`group`]), all other control
-//! flow to the vector ([`control`]): lanes that do not take part are masked off.
+//! A kernel whose lanes never synchronise is one loop over vectors of lanes, whatever the groups.
+//! One with barriers, group operations or shared memory is cut at these ([`plan`]): group after
+//! group, each piece between two cuts is a loop over the group's vectors ([`span`]), and what lives
+//! longer is kept in memory. Control flow around a cut belongs to the group ([`group`]), all other
+//! control flow to the vector ([`control`]): lanes that do not take part are masked off.
 
 mod access;
 mod change;
@@ -55,7 +55,7 @@ struct Span {
     base: Val,
 }
 
-/// Which lanes of the group are at the present place of the group's own control flow.
+/// Which lanes of the group are active at the present point of the group's own control flow.
 #[derive(Copy, Clone, Default)]
 struct LaneState {
     /// The slot of their mask; all that exist where there is none.
@@ -289,7 +289,7 @@ impl<'a> Lanes<'a> {
         self.ir.offset(self.slot_address(slot), self.ir.mul_const(number, bytes))
     }
 
-    /// Carriers lie in slots as they are, bools as bytes.
+    /// Slots hold carriers unchanged, and bools as bytes.
     fn slot_type(&self, dtype: DType, lanes: u32) -> Ty {
         match dtype.carrier() {
             DType::Bool => self.ir.vec(self.ir.i8(), lanes),

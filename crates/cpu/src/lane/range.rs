@@ -1,8 +1,8 @@
-//! For which lanes everything is plain sailing: guards such as `if i < n` hold, and positions that
-//! follow the lane's number are inside their memory. Vectors of such lanes need no masks.
+//! The range of lanes that need no masks: guards such as `if i < n` hold, and positions that follow
+//! the lane's number are inside their memory.
 //!
-//! What is requested of the lanes once, before their loop, is a range of their numbers. What must be
-//! requested of each vector by itself is in [`super::local`].
+//! The range is computed once, before the loop over vectors. Conditions that must be tested for
+//! each vector are in [`super::local`].
 
 use super::local::Local;
 use super::ops::plus;
@@ -231,7 +231,7 @@ impl<'a> Lanes<'a> {
             return false;
         }
         let ir = self.ir;
-        // A guard that few lanes pass is none: most would then be outside of the range.
+        // A guard that few lanes pass is not used: most lanes would be outside the range.
         let known = ir.as_int(bound);
         let few = if up { known.is_none() } else { known.is_some_and(|k| k < FEW) };
         if few && form.first == self.span.base {

@@ -1,9 +1,9 @@
 //! The pool of threads that run the groups of a launch. There is one in a process.
 //!
 //! A job is the indices 0..total; each is run exactly once, in chunks, by whichever worker comes to
-//! it. The calling thread is worker 0 and begins at once: waking a thread takes longer than many a
-//! kernel, so the others come when they come, and a job too small to share never wakes them. Where
-//! the pool has a job already, from another thread or from a work function that calls [`run`]
+//! it. The calling thread is worker 0 and begins immediately: waking a thread takes longer than
+//! many a kernel, so the others come when they come, and a job too small to share never wakes them.
+//! Where the pool has a job already, from another thread or from a work function that calls [`run`]
 //! itself, the caller does its job alone.
 
 mod float_env;
@@ -57,7 +57,7 @@ pub enum Finish {
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs a job and returns when no worker is in it any more. `poll` is requested about every 20 ms, on
+/// Runs a job and returns when no worker is in it any more. `poll` is called about every 20 ms, on
 /// this thread only, between its chunks and while it waits; `true` ends the job early. A panic in
 /// `work` ends the job and goes on in the caller.
 ///
@@ -118,7 +118,7 @@ fn together(team: &'static Team, job: &Job<'_>, mut clock: Clock<'_>) -> Finish 
     }
 }
 
-/// Asks `poll` by the clock: it may be dear.
+/// Calls `poll` at most every 20 ms: it may be expensive.
 struct Clock<'a> {
     poll: &'a mut dyn FnMut() -> bool,
     next: Instant,
@@ -130,7 +130,7 @@ impl<'a> Clock<'a> {
         Self { poll, next: Instant::now() + POLL_EVERY, stopped: false }
     }
 
-    /// Whether the job is to end; once that was said it is not requested again.
+    /// Whether the job is to end; after that the host is not polled again.
     fn says_stop(&mut self) -> bool {
         if !self.stopped && Instant::now() >= self.next {
             self.stopped = (self.poll)();

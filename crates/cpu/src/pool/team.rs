@@ -1,6 +1,6 @@
 //! The threads: how they are hired, handed a job, and waited for.
 //!
-//! A job lies on its caller's stack. A worker gets at it through a ticket, the pointer in its
+//! A job is on its caller's stack. A worker gets at it through a ticket, the pointer in its
 //! seat. Worker and caller both take a ticket out by an atomic swap, so exactly one of them gets
 //! it: either the worker goes in, and counts itself out when it has left, or the caller has taken
 //! the ticket back and the worker never sees the job. A worker that wakes late is not waited for.
@@ -120,7 +120,7 @@ impl Team {
 
     fn leave(&self) {
         // Release: the caller sees what this worker wrote. Later counts of others are part of the
-        // release sequence, so it sees it whoever is the last.
+        // release sequence, so it sees it whichever worker is last.
         if self.out.fetch_sub(1, Release) == ASLEEP | 1 {
             // The caller set the bit under the lock, and has it until it sleeps.
             drop(self.bed.lock());
@@ -159,10 +159,10 @@ impl Seat {
                 }
             }
             if begun.elapsed() < LOOK_OUT {
-                // Not a bare spin: whoever else wants this core gets it.
+                // Not a bare spin: another runnable thread gets this core.
                 thread::yield_now();
             } else {
-                // A wake-up after the look above is kept, and makes this return at once.
+                // A wake-up after the check above is kept, and makes this return immediately.
                 thread::park();
             }
         }

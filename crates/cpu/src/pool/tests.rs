@@ -156,7 +156,7 @@ fn an_interrupt_ends_the_job_between_chunks_and_while_waiting() {
 }
 
 #[test]
-fn no_two_chunks_run_at_once_under_one_number() {
+fn no_two_chunks_run_concurrently_under_one_number() {
     let _serial = serial();
     let taken = [const { AtomicBool::new(false) }; 4];
     let caller = thread::current().id();
@@ -235,7 +235,7 @@ mod fork {
         assert_eq!(needs_two(), Finish::Done);
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            // So that the fork meets the pool in every state.
+            // So that forks happen in every state of the pool.
             scope.spawn(|| {
                 while !over.load(SeqCst) {
                     each_index_once(split(20, 1, 3));

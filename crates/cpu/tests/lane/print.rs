@@ -1,4 +1,4 @@
-//! What lanes tell the host, line by line in the interpreter's order.
+//! What lanes print, line by line in the interpreter's order.
 
 use super::harness::{Arg, Kernel, Layout, array};
 use std::cell::RefCell;

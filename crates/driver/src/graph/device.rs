@@ -1,5 +1,5 @@
-//! Running a plan on arrays of a device: everything is put on the caller's stream, and the host waits
-//! for nothing but the values that say what runs next.
+//! Runs a plan on arrays of a device: everything is enqueued on the caller's stream. The host waits
+//! only for values that decide control flow.
 
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
@@ -16,8 +16,8 @@ use tessera_lower::graph::{Array, BufferId, Origin, Step};
 use tessera_numerics::DType;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
-/// What a program keeps on its device whoever runs it: constants, and for each loop the numbers of
-/// its iterations, one after another.
+/// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
+/// iterations, one after another.
 pub struct Kept {
     constants: Vec<Option<Memory>>,
     iterations: Vec<Option<Memory>>,
@@ -321,8 +321,8 @@ fn launches<'a>(tasks: &'a [Task], out: &mut BTreeMap<usize, (&'a LaunchArgs, &'
 const LOADERS: usize = 16;
 
 impl GraphProgram {
-    /// Assembles and loads the code of all launches side by side, ahead of the first. What cannot be
-    /// loaded is reported when it is launched.
+    /// Assembles and loads the code of all launches in parallel, before the first launch. Code that
+    /// cannot be loaded is reported when it is launched.
     fn load(&self, tasks: &[Task], bases: &[u64], queue: Queue) {
         let mut all = BTreeMap::new();
         launches(tasks, &mut all);

@@ -143,7 +143,7 @@ fn ready(steps: &[Step]) -> Vec<Ready> {
     steps.iter().map(one).collect()
 }
 
-/// Reported the place of a step and its time.
+/// Called with the index of a step and its time in seconds.
 type Clock<'a> = &'a mut dyn FnMut(usize, f64);
 
 fn label(step: &Step, kernels: &[TileFunc]) -> String {
@@ -248,7 +248,7 @@ impl GraphProgram {
         Ok(outputs)
     }
 
-    /// Runs the function on the caller's memory: each array lies row by row, and no result overlaps
+    /// Runs the function on the caller's memory: each array is row-major, and no result overlaps
     /// another array.
     pub fn run_into(
         &self,
@@ -350,7 +350,7 @@ impl GraphProgram {
     }
 }
 
-/// Whether axes of more than one position lie row by row.
+/// Whether an array is row-major contiguous, apart from axes of extent 1.
 fn dense(array: &BufferArg) -> bool {
     let mut stride = array.dtype.bytes() as i64;
     for (&d, &s) in array.dims.iter().zip(&array.strides).rev() {
@@ -393,7 +393,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Runs a step and tells the profile of it; what holds other steps tells of those.
+    /// Runs a step and reports it to the profile; a step that contains others reports those.
     fn watched(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
         let span = Span::open(None);
         self.step(step)?;
@@ -414,7 +414,7 @@ impl World<'_> {
                 let bytes = bytes_of(&to.dims, to.dtype) as u64;
                 span.step(("copy", "copy"), "host", &unknown, Some(Work::moved(bytes)), memory);
             }
-            // The kernels that are called, and the steps inside, tell of themselves.
+            // The kernels that are called, and the steps inside, report themselves.
             Ready::Call { .. } | Ready::Cond { .. } | Ready::While { .. } | Ready::Loop { .. } => {}
         }
         Ok(())

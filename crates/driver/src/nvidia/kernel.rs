@@ -1,4 +1,4 @@
-//! A kernel as PTX: code for the layouts of arrays that were met, loaded on the devices that ran
+//! A kernel as PTX: code for each layout of arrays that occurred, loaded on the devices that ran
 //! it.
 
 use super::host;
@@ -48,8 +48,8 @@ pub struct Variant {
 #[derive(Clone)]
 struct Loaded {
     function: Arc<Function>,
-    /// How many blocks, or clusters of them, the device holds at once; requested where launches depend
-    /// on it.
+    /// How many blocks, or clusters of them, are resident on the device; computed where launches
+    /// depend on it.
     max_resident_blocks: u64,
 }
 
@@ -133,7 +133,7 @@ impl Kernel {
             let module =
                 Module::load_cached(&device, ptx.as_bytes(), &options, &*self.store, &about)?;
             let function = Arc::new(module.function(&variant.code.kernel().name)?);
-            let max_resident_blocks = at_once(&variant.code, &function)?;
+            let max_resident_blocks = resident_blocks(&variant.code, &function)?;
             Ok(Loaded { function, max_resident_blocks })
         };
         let loaded = load().map_err(|e: CudaError| {
@@ -262,8 +262,8 @@ impl Kernel {
     }
 }
 
-/// Blocks or clusters that the device holds at once, of code whose launches have no more of them.
-fn at_once(code: &Code, function: &Function) -> Result<u64, CudaError> {
+/// Resident blocks or clusters of the device, for code whose launches have no more of them.
+fn resident_blocks(code: &Code, function: &Function) -> Result<u64, CudaError> {
     let kernel = code.kernel();
     match code.shape {
         Shape::Groups | Shape::Once { .. } | Shape::Lanes { .. } => Ok(u64::MAX),

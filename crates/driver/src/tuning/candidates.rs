@@ -1,5 +1,5 @@
-//! The candidates of a search on their way: lowered, pruned, ranked, compiled. One that falls out
-//! has a row with the reason.
+//! The candidates of a search: they are lowered, pruned, ranked and compiled. The record has a row
+//! with the reason for each rejected one.
 
 use super::hook::{self, Moment, Phase};
 use super::{machine, parallel};
@@ -128,7 +128,8 @@ impl Candidate {
 /// A candidate that has been lowered, and what it will take.
 type Looked = (Lowered, Option<Footprint>);
 
-/// Elaborates and lowers all that are to be looked at, for arrays that lie so, and asks what each will take.
+/// Elaborates and lowers all candidates to consider, for arrays of these layouts, and predicts
+/// their times.
 pub fn lower(
     kernel: &KernelHandle,
     all: &mut [Candidate],
@@ -185,17 +186,17 @@ pub fn prune_and_predict(
     Ok(())
 }
 
-/// What candidates for a call are looked at by.
+/// What candidates for a call are judged by.
 struct Judge<'a> {
     bound: &'a Bound,
     limits: Limits,
     speed: Speed,
     whole_lines: bool,
-    /// What the rows of each array lie on multiples of, in bytes.
+    /// The alignment of the rows of each array, in bytes.
     lies_on: BTreeMap<String, u64>,
 }
 
-/// How the arrays of a call lie; those that are not there yet will lie as most do.
+/// The layouts of the arrays of a call; arrays that do not exist yet get the usual one.
 pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
     let said = kernel.params.items.iter().zip(&bound.slots).filter_map(|(param, slot)| {
         let Slot::Array(array) = slot else { return None };
@@ -276,7 +277,8 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
-/// What the rows of an array lie on multiples of, in bytes and up to a line of the cache; what is not there yet will lie on lines.
+/// The alignment of the rows of an array, in bytes and up to a cache line; arrays that do not exist
+/// yet will be aligned.
 fn lies_on(slot: &Slot) -> u64 {
     let Slot::Array(array) = slot else { return LINE };
     let b = &array.buffer;
@@ -312,11 +314,12 @@ fn predict(
     Some(tessera_cost::estimate(&counts, requested, speed))
 }
 
-/// How many candidates the cost model looks at before a first call: each is elaborated and lowered.
+/// How many candidates the cost model considers before a first call: each is elaborated and
+/// lowered.
 const LOOKED_AT: usize = 64;
 
-/// The candidates as the cost model has them, the quickest first; none where it cannot tell. What cannot be here is
-/// left out, and those that it does not look at come last, in their own order.
+/// The candidates as the cost model ranks them, the fastest first; none where it cannot predict.
+/// Impossible ones are left out, and those that it does not consider come last, in their own order.
 pub fn ranked(
     kernel: &KernelHandle,
     bound: &Bound,
@@ -421,7 +424,7 @@ pub fn compile(
         };
         if let Some((spec, queue)) = made.as_ref().zip(queue) {
             // A device's assembler runs when code is loaded: that too is done several at a time.
-            // What is wrong with it the first launch tells.
+            // The first launch reports its errors.
             let ready = kernel.ready(call.clone().with(spec.clone(), true))?;
             let _ = spec.artifact.settle(&ready.args, queue);
         }

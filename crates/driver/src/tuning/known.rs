@@ -31,7 +31,7 @@ struct Known {
 
 type Lowered = Arc<Vec<Option<(TileFunc, Option<Footprint>)>>>;
 
-/// Configurations whose candidates are held; all are let go where there are more.
+/// Configurations whose candidates are kept; all are dropped where there are more.
 const HELD: usize = 16;
 
 /// Where a record is from.
@@ -144,8 +144,7 @@ pub fn store() -> Option<Store> {
     Some(Store::new(&dir.join("tuning"), trust))
 }
 
-/// A row of a report: the candidate, how far it came, its time in seconds, and why it came no
-/// further.
+/// A row of a report: the candidate, its state, its time in seconds, and the reason for the state.
 pub struct ReportRow {
     pub config: String,
     pub state: RecordState,

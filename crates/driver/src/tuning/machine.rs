@@ -7,7 +7,7 @@ use crate::processor;
 use tessera_diag::Diagnostics;
 use tessera_target::speed::{LINE, Speed};
 
-/// Clocks of a second: what differs between machines cancels out, since only ratios are used.
+/// Clock rate in Hz: differences between machines cancel out, since only ratios are used.
 const CLOCK: f64 = 2e9;
 
 /// The device that a call on this backend, with arrays there, runs on.
@@ -66,7 +66,7 @@ pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
         processors: threads,
         clock: CLOCK,
         matrix: 0.0,
-        // Two fused vectors of eight a clock.
+        // Two fused multiply-adds of eight lanes a cycle.
         scalar: 16.0,
         // The cache of a core that is nearest, or little more.
         local_bytes: 1 << 16,

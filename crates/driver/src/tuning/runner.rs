@@ -23,9 +23,9 @@ pub struct Runner<'a> {
     entries: Vec<Entry>,
     clock: Clock,
     poll: Poll,
-    /// Whether the host wants no more of it.
+    /// Whether the host requested to stop.
     stopped: bool,
-    /// By the kernel's parameter: what is written in the place of the caller's arrays.
+    /// By the kernel's parameter: memory that is written instead of the caller's arrays.
     copies: BTreeMap<usize, Written>,
     /// Where a candidate that is about to run is noted, lest it take the process with it.
     journal: Option<(Store, Record)>,

@@ -1,4 +1,4 @@
-//! Runs a function both ways and compares.
+//! Runs a function compiled and by the interpreter, and compares.
 
 use std::sync::Arc;
 use tessera_driver::graph::{

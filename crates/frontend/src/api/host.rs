@@ -1,4 +1,4 @@
-//! What a kernel tells the host: prints and assertions; and `identity`, which tells nothing.
+//! Prints and assertions; and `identity`, which does nothing.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::expr::Truth;

@@ -1,4 +1,4 @@
-//! The functions of the tile language: one row each, with its signature, its words for the user,
+//! The functions of the tile language: one row each, with its signature, its documentation,
 //! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
 
 mod atomic;
@@ -145,12 +145,6 @@ pub fn iota(e: &mut Elab<'_>, extent: &tessera_ir::Dim) -> Val {
 pub fn find(name: &str) -> Option<&'static ApiRow> {
     static BY_NAME: OnceLock<BTreeMap<&'static str, &'static ApiRow>> = OnceLock::new();
     BY_NAME.get_or_init(|| all().iter().map(|r| (r.name, r)).collect()).get(name).copied()
-}
-
-/// The function that had this name until 0.4.
-pub fn former(name: &str) -> Option<&'static ApiRow> {
-    const NAMES: &[(&str, &str)] = &[("tile.slope", "tile.value_and_grad")];
-    NAMES.iter().find(|(former, _)| *former == name).and_then(|(_, now)| find(now))
 }
 
 /// A parameter of a signature; `*name` is none.

@@ -1,4 +1,4 @@
-//! Calls of functions that somebody else gave: what they may not do is said at their own lines.
+//! Calls of functions that the user passes in: an error names the line of the function.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::call::Given;
@@ -88,7 +88,8 @@ fn value_and_grad(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
-/// Calls the first value with the others, and looks for what it may not do; what stands for the result where there is none.
+/// Calls the first value with the others, and checks that it has no effects; `Err` is the value to
+/// use after an error.
 fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
     let mut given = given.into_iter();
     let call_site = e.loc.clone();
@@ -145,7 +146,7 @@ fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
     Ok(Called { name, result, first, definition })
 }
 
-/// Whether a function takes so many values.
+/// The error for a function that does not take this number of values.
 fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
     let names: Vec<&str> = parsed.def.parameters.iter().map(|p| p.name().as_str()).collect();
     let needed = parsed.def.parameters.iter().filter(|p| p.default().is_none()).count();
@@ -171,7 +172,7 @@ fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) 
     let made = match &result {
         Val::Rt(v) => Some(*v),
         Val::Open(_) => return result,
-        // A number where a tile of another dtype is wanted, which is stretched.
+        // A number where a tile of another dtype is expected: it is broadcast.
         Val::Const(Const::Bool(_)) if dtype == Some(DType::Bool) => return result,
         _ => None,
     };
@@ -195,7 +196,7 @@ fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) 
         None => describe_type(&wanted),
     };
     let code = if of_shape && made.is_some() { Code::E_SHAPE_MISMATCH } else { Code::E_TYPE };
-    // What it was given and gives back has no place of its own in it.
+    // An argument that is returned unchanged has no location in the function.
     let place = made.and_then(|v| e.func.def_id(v)).filter(|id| id.index() >= first);
     let place = place.map_or(definition, |id| e.func.ops[id].loc.clone());
     let message = format!("expected `{name}` to give {expected}, got {got}");
@@ -234,7 +235,7 @@ fn stretches(a: &[Dim], b: &[Dim]) -> bool {
     a.len() <= b.len() && a.iter().rev().zip(b.iter().rev()).all(|(a, b)| one(a) || agree(a, b))
 }
 
-/// What an op changes beside the value it gives, in words.
+/// The side effect of an op, in words.
 fn effect(code: TileOp) -> Option<&'static str> {
     match code {
         TileOp::Store | TileOp::Scatter => Some("a store"),
@@ -243,7 +244,8 @@ fn effect(code: TileOp) -> Option<&'static str> {
         TileOp::BufAlloc => Some("a shared buffer"),
         TileOp::CopyAsync | TileOp::CopyCommit | TileOp::CopyWait => Some("a copy"),
         TileOp::Barrier => Some("a barrier"),
-        // Loops and branches do what is in them; prints and assertions tell and change nothing.
+        // Loops and branches have the effects of their bodies; prints and assertions change
+        // nothing.
         TileOp::For
         | TileOp::If
         | TileOp::While

@@ -21,7 +21,7 @@ pub struct Range {
     pub hi: Value,
     /// Above 0.
     pub step: Value,
-    /// The loop counts its iterations, and its variable is the first number and so many of the second.
+    /// The loop counts its iterations, and its variable is `first + count * second`.
     pub scale: Option<(Value, Value)>,
 }
 
@@ -85,7 +85,7 @@ impl Elab<'_> {
             ),
             other => {
                 let what = self.describe(&other);
-                // A module's function is what it is called there; a bare name may be anybody's.
+                // A dotted path names a module's function; a bare name may mean anything.
                 let path = crate::names::dotted_path(&c.func).unwrap_or_default();
                 let known = crate::foreign::path(&path)
                     .filter(|_| path.contains('.') || crate::foreign::name(&path).is_some());
@@ -276,7 +276,7 @@ impl Elab<'_> {
                 self.report(error.help("cast one of them: ts.tile.cast(v, …)"))
             }
             (Some(value), Flag::Always) => value,
-            // Nobody may request it.
+            // An error where the program uses it.
             (Some(value), Flag::Maybe(_)) => {
                 let what = self.describe(&value);
                 let none = format!("None, where `{}` ends without a `return`", source.name);
@@ -416,7 +416,7 @@ impl Elab<'_> {
         }
         let iterations = match known {
             Some(s) => self.iterations(lo, hi, by, s > 0),
-            None => self.turns_either_way(lo, hi, by),
+            None => self.iterations_of_signed_step(lo, hi, by),
         };
         let (zero, one) = (self.b().index(0), self.b().index(1));
         Some(Range { lo: zero, hi: iterations, step: one, scale: Some((lo, by)) })
@@ -444,8 +444,8 @@ impl Elab<'_> {
         self.b().ew(ScalarFn::Add, &[whole, one])
     }
 
-    /// The same for a step whose sign is known at run time. Of 0 Python makes an error.
-    fn turns_either_way(&mut self, lo: Value, hi: Value, step: Value) -> Value {
+    /// The same for a step whose sign is known at run time. A step of 0 is an error, as in Python.
+    fn iterations_of_signed_step(&mut self, lo: Value, hi: Value, step: Value) -> Value {
         let zero = self.b().index(0);
         let valid = self.b().ew(ScalarFn::Ne, &[step, zero]);
         let text = Val::Const(Const::Str("expected a step of `range` other than 0".into()));

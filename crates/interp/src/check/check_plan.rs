@@ -1,5 +1,5 @@
-//! What can be said of a program before it runs: the names and places of its ops and memory, which
-//! integers become indices, and which reads are followed by a mask.
+//! Static facts about a program: the names and locations of its ops and memory, which integers
+//! become indices, and which reads are followed by a mask.
 
 use super::access::{Touch, accesses};
 use crate::program::{Action, Change, Inst, ParamKind, Program};
@@ -12,7 +12,7 @@ use tessera_tile::{KernelKind, TileFunc, TileOp};
 #[derive(Debug)]
 pub(crate) struct CheckPlan {
     pub kind: KernelKind,
-    /// By the number of the op.
+    /// By the index of the op.
     pub sites: Vec<Site>,
     /// By slot: what memory it names, if any.
     pub memory: Vec<Option<Place>>,
@@ -20,12 +20,12 @@ pub(crate) struct CheckPlan {
     pub shapes: Vec<Vec<i64>>,
     /// By slot: whether the value reaches an index through integer arithmetic.
     pub feeds: Vec<bool>,
-    /// By slot: positions among which the program itself put ones outside, as a mask with a negative
-    /// constant does.
+    /// By slot: positions that the program itself set outside for some elements, as a mask with a
+    /// negative constant does.
     pub names_outside: Vec<bool>,
     /// Whether the kernel orders memory itself, by acquire and release.
     pub orders: bool,
-    /// Whether it takes turns by `cas` or `exchange`, as locks do.
+    /// Whether it uses `cas` or `exchange` to take turns, as locks do.
     pub locks: bool,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Site {
     /// The op's name without the level's prefix.
     pub name: &'static str,
     pub result: Option<usize>,
-    /// As what the op writes to memory, where it does.
+    /// How the op writes to memory, where it does.
     pub writes: Touch,
-    /// A read that is followed by nothing but a selection: where its condition says otherwise, the
-    /// read is as good as not made. The front end writes `load(…, mask=m)` so.
+    /// A read whose only use is a select: where the condition is false, the read does not count.
+    /// The front end emits `load(…, mask=m)` this way.
     pub guard: Option<Guard>,
-    /// The zero of a variable that no iteration of its loop gave a value.
+    /// The zero of a variable that no iteration of its loop assigned.
     pub unset: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Site {
 pub(crate) struct Guard {
     /// The condition.
     pub slot: usize,
-    /// What it is where the read counts.
+    /// The value of the condition where the read counts.
     pub holds: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub name: String,
-    /// Whether any op writes to it: what is only read cannot be raced for.
+    /// Whether any op writes to it: there are no races on memory that is only read.
     pub written: bool,
     /// The operator of a `reduce_*` parameter.
     pub reduces: Option<ReduceOp>,
@@ -117,7 +117,7 @@ impl CheckPlan {
         plan
     }
 
-    /// Finds reads whose one use, but for a conversion, is to be selected or not.
+    /// Finds reads whose only use, apart from a conversion, is a select.
     fn guards(&mut self, program: &Program) {
         let mut uses: Vec<Vec<(&Inst, usize)>> = vec![Vec::new(); program.slots];
         let mut yielded = vec![false; program.slots];
@@ -165,7 +165,7 @@ impl Site {
     }
 }
 
-/// Whether a value, but for conversion and shape, is a selection that gives a negative constant.
+/// Whether a value, apart from conversion and shape, is a select with a negative constant.
 fn names_outside(func: &TileFunc, value: Value) -> bool {
     let Some(op) = func.def(value) else { return false };
     let negative = |v: Value| {
@@ -199,8 +199,8 @@ fn operator(privilege: Privilege) -> Option<ReduceOp> {
     }
 }
 
-/// Backwards from the index operands, through arithmetic, conversions, shapes and control flow, until
-/// nothing is added. Memory ends the search: an index that was loaded is what it is.
+/// Backwards from the index operands, through arithmetic, conversions, shapes and control flow, to
+/// a fixed point. Loads end the search.
 fn feeds(program: &Program) -> Vec<bool> {
     let mut feeds = vec![false; program.slots];
     let none = Vec::new();

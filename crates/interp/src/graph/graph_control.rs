@@ -13,7 +13,7 @@ use tessera_ir::{Attr, BlockId, Dim, DimExpr, Op, OpId, Privilege, Type, Value};
 use tessera_numerics::{DType, Scalar};
 
 impl<'a> World<'a> {
-    /// Runs a function on arguments; `loc` is where it is called.
+    /// Runs a function on arguments; `loc` is the location of the call.
     pub fn function(
         &mut self,
         func: &'a GraphFunc,
@@ -29,7 +29,7 @@ impl<'a> World<'a> {
         self.block(&mut frame, func.body)
     }
 
-    /// Runs the ops of a block and gives what its terminator hands on.
+    /// Runs the ops of a block and returns what its terminator yields.
     pub fn block(&mut self, frame: &mut Frame<'a>, block: BlockId) -> Outcome<Vec<Array>> {
         let func = frame.func;
         for &id in &func.blocks[block].ops {
@@ -198,7 +198,7 @@ fn stack(rows: &[Vec<Array>], column: usize, ty: &Type, trip: usize) -> Option<A
     Some(Array::new(dims, first.elem, data))
 }
 
-/// What the symbols of a function stand for on these arguments.
+/// The values of a function's symbols on these arguments.
 fn bind(func: &GraphFunc, args: &[Array], loc: &Loc) -> Outcome<Symbols> {
     if func.params().len() != args.len() {
         let (wanted, got) = (func.params().len(), args.len());

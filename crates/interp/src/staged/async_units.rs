@@ -1,5 +1,6 @@
-//! AsyncUnits: work that was begun and is done some time later. When, the timing says; what must be
-//! done by then, the waits say. Work of one agent on one is_async is done in order.
+//! Asynchronous units (TMA, tensor cores): operations that are issued and complete later. The
+//! timing decides when; the waits decide by when at the latest. Operations of one agent on one unit
+//! complete in order.
 
 use super::buffer::MemRef;
 use super::world::World;
@@ -15,13 +16,13 @@ use std::sync::Arc;
 use tessera_diag::{Code, Loc};
 use tessera_numerics::{Rounding, Scalar};
 
-/// A copy of global memory over a field of a pipeline's stage.
+/// An asynchronous copy of global memory to a field of a pipeline's stage.
 #[derive(Debug)]
 pub(super) struct Fill {
     pub pipeline: usize,
     pub i: i64,
     pub to: MemRef,
-    /// The stage of the environment that holds the view.
+    /// The slot of the environment that holds the view.
     pub view: usize,
     pub at: Vec<i64>,
     pub extent: Vec<i64>,
@@ -34,18 +35,18 @@ pub(super) enum Source {
     Tile(Tile),
 }
 
-/// One group of products.
+/// One group of MMAs.
 #[derive(Debug)]
 pub(super) struct Product {
     pub a: Source,
     pub b: MemRef,
-    /// The accumulators before and after, as places in [`AsyncUnits::cells`].
+    /// The accumulators before and after, as indices into [`AsyncUnits::cells`].
     pub from: usize,
     pub to: usize,
     pub loc: Loc,
 }
 
-/// A copy of shared memory over, or into, a block of global memory.
+/// A copy, or reduction, of shared memory to a block of global memory.
 #[derive(Debug)]
 pub(super) struct Bulk {
     pub from: MemRef,
@@ -53,12 +54,12 @@ pub(super) struct Bulk {
     pub at: Vec<i64>,
     pub extent: Vec<i64>,
     pub fold: Option<Fold>,
-    /// What was read, once it was.
+    /// The data, once it was read.
     pub data: Option<Tile>,
     pub loc: Loc,
 }
 
-/// The work of one agent.
+/// The operations of one agent.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub products: Vec<Product>,
@@ -66,17 +67,17 @@ pub(super) struct Queue {
     pub bulks: Vec<Bulk>,
     pub bulks_read: usize,
     pub bulks_done: usize,
-    /// How many the agent has waited for, all of it or their reading only.
+    /// How many of each the agent has waited for; of bulk stores also their reads only.
     pub products_awaited: usize,
     pub bulks_awaited: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct AsyncUnits {
-    /// Copies that are under way.
+    /// Copies in flight.
     pub fills: Vec<Fill>,
     pub queues: Vec<Queue>,
-    /// Accumulators: there when the group that makes them is done.
+    /// Accumulators: present when the group that computes them is complete.
     pub cells: Vec<Option<Tile>>,
 }
 
@@ -88,7 +89,7 @@ impl AsyncUnits {
 }
 
 impl World<'_> {
-    /// Does the copies that `pick` names.
+    /// Completes the copies that `pick` names.
     pub fn fills(&mut self, pick: impl Fn(&Fill) -> bool) -> Outcome<()> {
         let all = std::mem::take(&mut self.async_units.fills);
         for fill in all {
@@ -106,7 +107,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Does the products of an agent, up to a number.
+    /// Completes the MMAs of an agent, up to an index.
     pub fn products(&mut self, agent: usize, to: usize) -> Outcome<()> {
         let AsyncUnits { queues, cells, .. } = &mut self.async_units;
         let queue = &mut queues[agent];
@@ -120,7 +121,7 @@ impl World<'_> {
             };
             let b = self.buffers[p.b.buffer].load(&p.b, &p.loc)?;
             let (k, n) = (p.b.shape()[0], p.b.shape()[1]);
-            // A pending tile is used once, so that nobody else wants what was there before.
+            // A pending tile is used once, so nothing else needs the old accumulator.
             let Some(acc) = cells[p.from].take() else {
                 let why = "expected a pending tile to be used once, got a second use";
                 return Err(fault(Code::E_GRAPH_INVALID, why, &loc));
@@ -132,7 +133,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Lets the bulk stores of an agent read their memory, up to a number.
+    /// Lets the bulk stores of an agent read their memory, up to an index.
     pub fn bulk_reads(&mut self, agent: usize, to: usize) -> Outcome<()> {
         let queue = &mut self.async_units.queues[agent];
         while queue.bulks_read < to.min(queue.bulks.len()) {

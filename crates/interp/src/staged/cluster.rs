@@ -1,8 +1,8 @@
-//! Blocks of a cluster that fill each other's pipelines: what they tell each other, and when they may.
+//! Clusters: CTAs that multicast to each other's pipelines.
 //!
-//! A copy for several blocks is there when each of them has begun its part; all must have requested the
-//! same. A part that comes while the block still reads the stage is an error, and so is anything that
-//! is reported to a block that has ended.
+//! A multicast load is complete when each CTA has issued its part; all must have requested the same
+//! block. A part that arrives while the receiving CTA still reads the stage is an error, and so is
+//! any access to a CTA that has exited.
 
 use super::agent::Agent;
 use super::buffer::StageRef;
@@ -13,7 +13,7 @@ use tessera_diag::{Code, Loc};
 use tessera_ir::OpId;
 use tessera_staged::ops::team::Team;
 
-/// One part of a copy.
+/// One part of a multicast load.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pipeline: usize,
@@ -29,7 +29,7 @@ pub(super) enum Message {
     Released { pipeline: usize, i: i64, loc: Loc },
 }
 
-/// What one block knows of its cluster.
+/// The state of one CTA about its cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub team: Team,
@@ -38,8 +38,8 @@ pub(super) struct Cluster {
     pub ended: bool,
     outbox: Vec<(u32, Message)>,
     parts: Vec<Part>,
-    /// Copies this block has begun its part of: the pipeline, the counter, the field, where, and how many
-    /// parts there are.
+    /// Loads of which this CTA has issued its part: the pipeline, the counter, the field, the
+    /// position, and the number of parts.
     begun: Vec<(Part, usize)>,
     /// How often each peer has released each counter of a pipeline.
     released: BTreeMap<(usize, i64, u32), usize>,
@@ -52,7 +52,7 @@ impl Cluster {
 }
 
 impl World<'_> {
-    /// The other blocks that a pipeline's stages are filled with.
+    /// The other CTAs that a pipeline's stages are filled with.
     fn peers(&self, pipeline: usize) -> Vec<u32> {
         let Cluster { team, rank, .. } = self.cluster;
         if team.blocks() == 1 {
@@ -62,7 +62,7 @@ impl World<'_> {
         all.into_iter().filter(|&r| r != rank).collect()
     }
 
-    /// A fill with `multicast`: this block's part goes to all it is for.
+    /// A fill with `multicast`: this CTA's part goes to all receivers.
     pub fn multicast(&mut self, fill: OpId, stage: StageRef, field: &str, at: &[i64]) {
         let func = self.prepared.func;
         let Cluster { team, rank, .. } = self.cluster;
@@ -90,7 +90,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether the other blocks have released a counter of their own stages.
+    /// Whether the other CTAs have released a counter of their own stages.
     pub fn is_released_by_peers(&self, pipeline: usize, i: i64) -> bool {
         let readers = self.pipelines[pipeline].consumers.len();
         i < 0
@@ -100,7 +100,7 @@ impl World<'_> {
                 .all(|r| self.cluster.released.get(&(pipeline, i, r)) == Some(&readers))
     }
 
-    /// Whether all parts of a counter's copies are there. They must be of the same.
+    /// Whether all parts of a counter's loads have arrived. They must be of the same block.
     pub fn has_all_parts(&mut self, pipeline: usize, i: i64) -> Outcome<bool> {
         let Cluster { begun, parts, .. } = &self.cluster;
         for (own, count) in begun.iter().filter(|(p, _)| (p.pipeline, p.i) == (pipeline, i)) {
@@ -122,7 +122,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// What is not needed any more once a counter was read.
+    /// Drops the state of a counter that was read.
     pub fn forget_parts(&mut self, pipeline: usize, i: i64) {
         let stages = self.pipelines[pipeline].stages;
         let old = |r: usize, n: i64| r == pipeline && n < i - stages;
@@ -162,7 +162,7 @@ impl World<'_> {
     }
 }
 
-/// Hands over what a block has reported others.
+/// Delivers the messages of a CTA to the others.
 pub(super) fn deliver(worlds: &mut [World<'_>], from: usize) -> Outcome<()> {
     for (to, message) in std::mem::take(&mut worlds[from].cluster.outbox) {
         worlds[to as usize].receive(from as u32, message)?;

@@ -1,5 +1,5 @@
-//! The ops of an agent that are no control flow. One that has to wait changes nothing and says so;
-//! it is requested again later.
+//! The ops of an agent other than control flow. An op that has to wait changes nothing and says so;
+//! it is tried again later.
 
 use super::Timing;
 use super::agent::{Agent, Handle, Progress, Val};
@@ -44,7 +44,7 @@ impl<'p> Agent<'p> {
                 let value = self.machine.perform(inst)?;
                 self.machine.finish(inst, value)?;
             }
-            // Where elements are changes no value.
+            // Layouts do not change values.
             StagedOp::ConvertLayout => {
                 let value = self.tile(op.operands[0], loc)?;
                 self.set(op.result(), Val::Tile(value));
@@ -133,7 +133,7 @@ impl<'p> Agent<'p> {
             }
             StagedOp::OrderWait | StagedOp::OrderArrive => return self.order_barrier(world, op),
             StagedOp::RoleBarrier if flag(op, "all") => return self.synchronise(world, loc),
-            // Of one replica, or of the block, all threads are here.
+            // All threads of one replica, or of the block, run together here.
             StagedOp::RoleBarrier | StagedOp::BlockBarrier | StagedOp::ClusterBarrier => {
                 self.clock.raise(world.components.threads(self.number), self.now);
             }
@@ -301,7 +301,7 @@ impl<'p> Agent<'p> {
         Ok(())
     }
 
-    /// Its own counters it may leave unread; others must have read and released theirs.
+    /// An agent may leave its own counters unread; others must have read and released theirs.
     fn drain(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
         let number = self.pipeline(op.operands[0], &op.loc)?;
         let pipeline = world.pipeline_mut(number, &op.loc)?;
@@ -443,7 +443,7 @@ impl<'p> Agent<'p> {
     /// All replicas of the role.
     fn synchronise(&mut self, world: &mut World<'p>, loc: &Loc) -> Outcome<Progress> {
         let Some((role, info)) = self.role.clone() else {
-            return Err(broken("a role's barrier outside of roles", loc));
+            return Err(broken("a role's barrier outside roles", loc));
         };
         let clock = world.outgoing(self);
         let meeting = world.meetings.entry(role).or_default();
@@ -476,7 +476,7 @@ fn field(world: &World<'_>, stage: StageRef, name: &str, loc: &Loc) -> Outcome<M
     Ok(MemRef::whole(buffer, world.buffers[buffer].dims(), Some(stage)))
 }
 
-/// How shared memory is folded into a parameter: in the dtype that arithmetic is done in.
+/// The reduction of shared memory into a parameter: in the dtype of the arithmetic.
 fn fold_of(r: ReduceOp, dst: &Type, loc: &Loc) -> Outcome<Fold> {
     let compute = dst.dtype().compute();
     let (round, saturate) = match dst {

@@ -1,34 +1,35 @@
-//! Pipelines and order_barriers: who has which stage, and what is known when it changes hands.
+//! Pipelines and order barriers: which agent has which stage, and the clocks at each handover.
 
 use super::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::Loc;
 use tessera_ir::Value;
 
-/// Who takes part in a pipeline: a seat is a role's replica, or a role whose replicas take tiles in turn.
+/// A participant of a pipeline: a seat is a role's replica, or a role whose replicas alternate on
+/// tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat {
     pub role: usize,
     pub replica: i64,
 }
 
-/// The life of one counter.
+/// The state of one counter.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub acquired: BTreeMap<Seat, Loc>,
-    /// A copy that was begun for it.
+    /// A copy that was issued for it.
     pub copy: Option<Loc>,
     pub published: BTreeSet<Seat>,
     pub waited: BTreeMap<Seat, Loc>,
     pub released: BTreeSet<Seat>,
-    /// What those knew who published it, and who released it.
+    /// The clocks of the agents that published it, and that released it.
     pub publication: Clock,
     pub freedom: Clock,
 }
 
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    /// What it is in the function.
+    /// The pipeline's value in the function.
     pub value: Value,
     pub name: String,
     pub stages: i64,
@@ -40,7 +41,7 @@ pub(super) struct Pipeline {
     pub lives: BTreeMap<i64, Life>,
     /// Counters below it were drained.
     pub drained: i64,
-    /// What each seat takes next.
+    /// The next counter of each seat.
     pub next_fill: BTreeMap<Seat, i64>,
     pub next_read: BTreeMap<Seat, i64>,
 }
@@ -50,7 +51,7 @@ impl Pipeline {
         self.lives.entry(i).or_default()
     }
 
-    /// Whether the stage of a counter may be filled: the one before it in the stage is free.
+    /// Whether the stage of a counter may be filled: its previous counter was released.
     pub fn is_free(&self, i: i64) -> bool {
         let before = i - self.stages;
         before < 0
@@ -61,7 +62,7 @@ impl Pipeline {
         self.lives.get(&i).is_some_and(|l| l.published.len() == self.producers.len())
     }
 
-    /// Counters whose life is over need not be kept.
+    /// Drops the counters that are complete.
     pub fn forget_before(&mut self, i: i64) {
         let (fillers, readers) = (self.producers.len(), self.consumers.len());
         let over = |l: &Life| l.published.len() == fillers && l.released.len() == readers;
@@ -74,7 +75,7 @@ impl Pipeline {
     }
 }
 
-/// Which replica's order_barrier it is.
+/// Which replica may pass the order barrier.
 #[derive(Debug, Default)]
 pub(super) struct OrderBarrier {
     pub at: i64,
@@ -87,6 +88,6 @@ pub(super) struct Meeting {
     pub here: BTreeSet<i64>,
     pub round: u64,
     pub clock: Clock,
-    /// What the last round knew.
+    /// The merged clock of the last round.
     pub done: Clock,
 }

@@ -1,4 +1,5 @@
-//! A function made ready: its Tile IR ops as the interpreter's own, and who does what.
+//! A function prepared to run: its Tile IR ops as the interpreter's own, and the participants of
+//! each pipeline.
 
 use super::pipeline::Seat;
 use super::world::Sides;
@@ -44,7 +45,7 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
         let op = &func.ops[id];
         match op.code {
             StagedOp::WarpRole => roles.push((id, role_info(func, id))),
-            // Blocks, loops and branches are the agents' own.
+            // Agents run control flow themselves.
             StagedOp::Tile(
                 TileOp::For
                 | TileOp::If
@@ -83,7 +84,7 @@ pub(super) fn seats(role: usize, info: Option<&RoleInfo>) -> Vec<Seat> {
     (0..count).map(|replica| Seat { role, replica }).collect()
 }
 
-/// Who fills each pipeline and who reads it, by the ops there are. Role 0 is the block itself.
+/// Which roles fill and read each pipeline, by the ops there are. Role 0 is the block itself.
 fn sides(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> BTreeMap<Value, Sides> {
     let mut out: BTreeMap<Value, Sides> = BTreeMap::new();
     for id in func.walk() {

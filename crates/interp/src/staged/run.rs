@@ -1,4 +1,4 @@
-//! A launch: the blocks, or clusters of them, one after another, and in each the agents by turns.
+//! A launch: the blocks, or clusters of them, one after another, and in each the agents in turn.
 
 use super::agent::{Agent, Progress};
 use super::async_units::{AsyncUnits, Queue};
@@ -32,7 +32,7 @@ pub(super) fn launch(
         let along = Team::along_launch(prepared.func);
         let teams =
             args.grid.iter().zip(along).map(|(&n, by)| (n + i64::from(by) - 1) / i64::from(by));
-        // Few enough that each takes several teams of tiles.
+        // Few enough blocks that each takes several teams of tiles.
         let clusters = match is_once(prepared.func) {
             true => teams.product(),
             false => (groups / (2 * i64::from(team.blocks()))).max(1),
@@ -66,7 +66,7 @@ fn machine<'p>(
     Ok((m, scalars))
 }
 
-/// Runs the blocks of a cluster, or the one block there is, to their ends.
+/// Runs the blocks of a cluster, or a single block, to their ends.
 fn one_cluster(
     prepared: &Prepared<'_>,
     args: &LaunchArgs,
@@ -178,14 +178,14 @@ fn fork<'p>(
     Ok(agents)
 }
 
-/// Steps that an agent takes before another may.
+/// Steps that an agent takes before another may run.
 const QUANTUM: usize = 1 << 20;
 const RANDOM_QUANTUM: usize = 8;
 
 /// Runs agents, each in the block of its rank, until all are done.
 fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> Outcome<()> {
     let mut running: Vec<usize> = (0..agents.len()).collect();
-    // Who waits, and for what; emptied when anybody goes on.
+    // The waiting agents and their reasons; cleared when any agent makes progress.
     let mut waiting: BTreeMap<usize, (String, Loc)> = BTreeMap::new();
     while !running.is_empty() {
         let ready: Vec<usize> =

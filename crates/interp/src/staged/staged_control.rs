@@ -10,7 +10,7 @@ use tessera_staged::ops::tiles::order_of;
 use tessera_tile::TileOp;
 
 impl<'p> Agent<'p> {
-    /// Runs the op it stands at, or says what it waits for there.
+    /// Runs the current op, or says what it waits for.
     pub fn step(&mut self, world: &mut World<'p>) -> Outcome<Progress> {
         let func = world.prepared.func;
         let Some(frame) = self.frames.last() else { return Ok(Progress::Done) };
@@ -70,7 +70,7 @@ impl<'p> Agent<'p> {
         }
     }
 
-    /// Past the op it stands at.
+    /// Advances past the current op.
     pub fn advance(&mut self) {
         if let Some(frame) = self.frames.last_mut() {
             frame.pc += 1;
@@ -87,7 +87,7 @@ impl<'p> Agent<'p> {
         }
     }
 
-    /// The loop or branch that stands on top of the stack is over.
+    /// The loop or branch on top of the stack has ended.
     fn leave(&mut self, world: &World<'p>, op: OpId, values: Vec<Val>) {
         self.give(&world.prepared.func.ops[op].results, values);
         self.advance();
@@ -167,8 +167,8 @@ impl<'p> Agent<'p> {
         let order = order_of(func, id).map_err(|why| broken(&why, &op.loc))?;
         let total = order.teams(&grid).iter().product();
         let mine = world.tiles(total, order);
-        let by_turns = self.role.as_ref().filter(|(_, r)| r.by_tiles).map(|(_, r)| r.replicas);
-        let taken = |place: usize| by_turns.is_none_or(|n| place as i64 % n.max(1) == self.replica);
+        let in_turns = self.role.as_ref().filter(|(_, r)| r.by_tiles).map(|(_, r)| r.replicas);
+        let taken = |place: usize| in_turns.is_none_or(|n| place as i64 % n.max(1) == self.replica);
         let list: Vec<Vec<i64>> = mine
             .into_iter()
             .enumerate()

@@ -1,4 +1,5 @@
-//! What the agents of one block share: memory, pipelines, async_units, and chance.
+//! The state that the agents of one block share: memory, pipelines, asynchronous units, and random
+//! numbers.
 
 use super::async_units::AsyncUnits;
 use super::buffer::{Access, Buffer, MemRef, StageRef};
@@ -28,13 +29,13 @@ pub(super) struct World<'p> {
     pub components: Components,
     pub timing: Timing,
     pub chance: Chance,
-    /// The number of this block, or of its cluster, and how many there are.
+    /// The index of this block, or of its cluster, and their number.
     pub block: i64,
     pub blocks: i64,
     pub cluster: Cluster,
 }
 
-/// Numbers by a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(super) struct Chance(pub u64);
 
@@ -59,7 +60,7 @@ impl World<'_> {
         self.buffers.len() - 1
     }
 
-    /// A pipeline as its op makes it, with all stages free.
+    /// A pipeline with all stages free.
     pub fn create_pipeline(&mut self, v: Value) -> usize {
         let func = self.prepared.func;
         let Type::Pipeline { stages, fields } = func.ty(v) else { return 0 };
@@ -84,7 +85,7 @@ impl World<'_> {
         self.pipelines.len() - 1
     }
 
-    /// Threads of an agent touch memory, all together.
+    /// The threads of an agent access memory, all together.
     pub fn by_threads(
         &mut self,
         agent: &mut Agent<'_>,
@@ -107,7 +108,7 @@ impl World<'_> {
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// An is_async that an agent began reads or writes memory.
+    /// An asynchronous operation that an agent issued reads or writes memory.
     pub fn by_async_unit(
         &mut self,
         agent: &Agent<'_>,
@@ -122,7 +123,8 @@ impl World<'_> {
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// A stage is written by who acquired it and read by who waited for it, as long as they have it.
+    /// A stage is written by the agent that acquired it and read by agents that waited for it,
+    /// while they have it.
     fn in_hand(&self, agent: &Agent<'_>, mem: &MemRef, writes: bool, loc: &Loc) -> Outcome<()> {
         let Some(stage) = mem.stage else { return Ok(()) };
         if stage.filling == writes && agent.holds.contains(&stage) {
@@ -139,7 +141,7 @@ impl World<'_> {
         Err(fault(Code::E_RACE, why, loc))
     }
 
-    /// The tiles of a persistent loop that fall to this block, in order.
+    /// The tiles of a persistent loop that are assigned to this block, in order.
     pub fn tiles(&self, total: i64, order: Order) -> Vec<i64> {
         if order.dynamic {
             return self.dynamic_tiles(total, order);
@@ -147,7 +149,7 @@ impl World<'_> {
         (0..total).filter(|&t| order.block_of(t, total, self.blocks) == self.block).collect()
     }
 
-    /// The same where whoever is free takes the next: any way of sharing them out.
+    /// The same for a dynamic scheduler: any assignment is possible.
     fn dynamic_tiles(&self, total: i64, order: Order) -> Vec<i64> {
         let Timing::Random(seed) = self.timing else {
             return self.tiles(total, Order { dynamic: false, ..order });
@@ -160,7 +162,7 @@ impl World<'_> {
         (0..total).filter(mine).collect()
     }
 
-    /// What is left when the block ends, that should not be.
+    /// Checks that nothing is left over when the block ends.
     pub fn finish(&mut self) -> Outcome<()> {
         for pipeline in &self.pipelines {
             for (i, life) in &pipeline.lives {
@@ -186,11 +188,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What one agent leaves when its role ends.
+    /// Checks what one agent leaves when its role ends.
     pub fn finish_agent(&mut self, agent: usize) -> Outcome<()> {
         let queue = &self.async_units.queues[agent];
         if let Some(p) = queue.products.get(queue.products_awaited) {
-            let why = "expected a `mma_retire` that covers this product, got the end of the role";
+            let why = "expected a `mma_retire` that covers this MMA, got the end of the role";
             return Err(fault(Code::E_UNWAITED, why, &p.loc));
         }
         if let Some(bulk) = queue.bulks.get(queue.bulks_awaited) {
@@ -201,7 +203,7 @@ impl World<'_> {
         self.bulks(agent, all)
     }
 
-    /// In a random timing, some work may be done now.
+    /// With random timing, some operations may complete now.
     pub fn maybe_work(&mut self) -> Outcome<()> {
         if !matches!(self.timing, Timing::Random(_)) || self.chance.below(4) != 0 {
             return Ok(());
@@ -222,7 +224,7 @@ impl World<'_> {
         }
     }
 
-    /// The clock that an agent hands on: all its threads have come this far.
+    /// The clock that an agent publishes: all its threads have come this far.
     pub fn outgoing(&self, agent: &mut Agent<'_>) -> Clock {
         agent.now += 1;
         let mut clock = agent.clock.clone();

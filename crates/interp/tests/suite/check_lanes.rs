@@ -1,4 +1,4 @@
-//! Checked mode in lane kernels: races between barriers, and barriers that lanes miss.
+//! Checked mode in lane kernels: races between barriers, and divergent barriers.
 
 use super::check::{broken, check, places};
 use super::lanes;
@@ -95,7 +95,7 @@ fn neighbours_in_global_memory_need_a_barrier_and_one_group() {
     );
 }
 
-/// Halves the number of lanes that add, with one barrier in each round.
+/// Halves the number of lanes that add, with one barrier in each iteration.
 const TREE: &str = "%b = tile.buf_alloc : buf<8xi64>
   %v = tile.load %x at(%i) {extent = [0]} : i64
   tile.store %b, %v at(%l) {extent = [0]} loc(\"k.py\":4:5)
@@ -231,7 +231,7 @@ fn a_negative_index_at_run_time_is_outside() {
     let mut launch = || lanes(vec![x.as_arg(), y.as_arg()], 4, 4);
     let slow_path = ("at(%s) {extent", "at(%s) other(%zero) {extent");
     let shown = broken(&text, "E_OOB 3", slow_path, &mut launch);
-    assert!(shown.contains("index -1 is outside of `x`"), "{shown}");
+    assert!(shown.contains("index -1 is outside `x`"), "{shown}");
 }
 
 #[test]

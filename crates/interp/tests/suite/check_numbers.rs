@@ -1,4 +1,4 @@
-//! Checked mode: integers that wrap, division by zero, and numbers that are none.
+//! Checked mode: integers that wrap, division by zero, NaN and infinities.
 
 use super::args;
 use super::check::{broken, check, places};
@@ -185,9 +185,9 @@ fn zero_by_zero_is_found_where_it_is_divided() {
     );
     assert!(shown.contains("stored here into `o` at [1, 1]"), "{shown}");
     assert_eq!(on(&text, 2, ONES, ONES).0, [""; 0]);
-    // The second row is padding: nobody sees what it becomes.
+    // The second row is padding: nothing reads its results.
     assert_eq!(on(&text, 1, zero, zero).0, [""; 0]);
-    // What came in as NaN or Inf, or was made of such, was not born here.
+    // NaN and Inf from inputs, or computed from them, were not born here.
     let infinite = [f64::INFINITY, f64::NAN, 0.0, 1.0, 1.0, 1.0];
     assert_eq!(on(&text, 2, infinite, ONES).0, [""; 0]);
 }
@@ -219,7 +219,7 @@ fn infinite_constants_are_masks() {
          %r = tile.add %d, %e : tile<2x3xf32>",
     );
     assert_eq!(on(&text, 2, ONES, ONES).0, [""; 0]);
-    // What is made of two of them may be none: a row of a softmax that is masked out whole.
+    // Two infinities may give a NaN: a row of a softmax that is masked completely.
     let broken = text.replace("tile.add %m, %m", "tile.sub %m, %m");
     let (found, shown) = on(&broken, 2, ONES, ONES);
     assert_eq!(found, ["E_NAN_INF 4 < 9"]);
@@ -244,7 +244,7 @@ fn exp_overflows_unless_the_maximum_goes_first() {
     assert_eq!(found, ["E_NAN_INF 5 < 9"], "{shown}");
     assert!(shown.contains("`exp` makes inf of 200.0 in element [1, 1]"), "{shown}");
     assert_eq!(on(&text.replace("tile.exp %a", "tile.exp %s"), 2, big, ONES).0, [""; 0]);
-    // An infinity that ends as a zero harms nobody.
+    // An infinity that ends as a zero is harmless.
     let recip = text.replace("%r = tile.div %e, %tb", "%r = tile.div %a, %tb");
     assert_eq!(on(&recip, 2, big, ONES).0, [""; 0]);
 }
@@ -265,7 +265,7 @@ fn sums_and_products_that_overflow_are_found() {
     let (found, shown) = on(&steps, 2, big, ONES);
     assert_eq!(found, ["E_NAN_INF 4 < 9"]);
     assert!(shown.contains("`scan` makes inf of finite numbers in element [1, 1]"), "{shown}");
-    // A scan that begins with nothing begins with the identity.
+    // An exclusive scan begins with the identity.
     let top = "tile.scan %a {op = max, axis = 0, exclusive = true}";
     assert_eq!(
         on(&steps.replace("tile.scan %a {op = sum, axis = 0}", top), 2, big, ONES).0,

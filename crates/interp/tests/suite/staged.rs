@@ -1,4 +1,4 @@
-//! Staged IR: what right kernels give, whatever the timing, and that wrong ones are caught.
+//! Staged IR: correct kernels give their results whatever the timing, and wrong ones are caught.
 
 use super::gemm::{gemm, noise};
 use super::{args, run};
@@ -50,7 +50,7 @@ fn elementwise_equals_tile_ir() {
     }
 }
 
-/// A product as Tile IR gives it; `b` is k × n.
+/// A matmul as Tile IR gives it; `b` is k × n.
 fn product(m: i64, n: i64, a: &mut HostArray, b: &mut HostArray) -> Vec<f64> {
     let mut c = HostArray::zeros(&[m, n], DType::F32);
     let text = gemm(DType::F32, DType::F32, DType::F32, (8, 8, 8));
@@ -59,7 +59,7 @@ fn product(m: i64, n: i64, a: &mut HostArray, b: &mut HostArray) -> Vec<f64> {
     c.values()
 }
 
-/// What a staged product takes and gives.
+/// The form of a staged matmul.
 #[derive(Copy, Clone, PartialEq)]
 enum Form {
     /// One block for each tile.
@@ -129,13 +129,13 @@ fn product_with_replicas_equals_tile_ir() {
     }
 }
 
-/// Replaces a line that stands once.
+/// Replaces a line that occurs once.
 fn change(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from}");
     text.replacen(from, to, 1)
 }
 
-/// Takes out the line that holds `what`, which stands once.
+/// Removes the line with `what`, which occurs once.
 fn without(text: &str, what: &str) -> String {
     assert_eq!(text.matches(what).count(), 1, "{what}");
     text.lines().filter(|l| !l.contains(what)).map(|l| format!("{l}\n")).collect()
@@ -173,7 +173,7 @@ fn a_wait_that_is_left_out_is_caught() {
 }
 
 #[test]
-fn a_stage_released_while_the_engine_reads_is_caught() {
+fn a_stage_released_while_an_mma_reads_it_is_caught() {
     let text = named(ROLES, "gemm");
     let text = change(&text, "release %r, %before {unless_first = true}", "release %r, %j2");
     let text = without(&text, "staged.release %r, %back");
@@ -182,7 +182,7 @@ fn a_stage_released_while_the_engine_reads_is_caught() {
         &text,
         Form::Turned,
         "to be released when nothing reads it",
-        "what an engine begun",
+        "asynchronous work begun",
     );
 }
 
@@ -195,7 +195,7 @@ fn a_retire_that_keeps_too_much_is_caught() {
         &text,
         Form::Turned,
         "to be released when nothing reads it",
-        "what an engine begun",
+        "asynchronous work begun",
     );
     let text =
         change(&named(ROLES, "gemm"), "mma_retire %p {keep = 0}", "mma_retire %p {keep = 1}");
@@ -207,7 +207,7 @@ fn a_product_that_is_never_retired_is_caught() {
     let text = without(&named(ROLES, "gemm"), "%sum = staged.mma_retire");
     let text = change(&text, "staged.frag_store %out, %sum", "staged.frag_store %out, %empty");
     let verifier = "used once, got no use";
-    caught("no retire", &text, Form::Turned, verifier, "what an engine begun");
+    caught("no retire", &text, Form::Turned, verifier, "asynchronous work begun");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn memory_written_again_before_it_is_read_is_caught() {
         &text,
         Form::Turned,
         "expected memory that nothing reads",
-        "what an engine begun",
+        "asynchronous work begun",
     );
 }
 

@@ -1,11 +1,14 @@
-//! Copies that end a step list, forwarded: who computes a value writes it where the copy would have put it.
+//! Copy elision: the kernel that computes a value writes it directly where a later copy would put
+//! it.
 //!
-//! Iterations hand on what they carry, and write rows of what they stack, by copies of values that have memory of their
-//! own. Such a copy goes where the memory that it fills is free from the first write of the value on. A kernel that
-//! reads the old value may write the new one over it if it reads and writes each element at one place; its attribute
-//! `alias` then lists the parameters in pairs: one that is read, and the written one that has the same memory.
+//! Loops copy carried values to the next iteration and rows to their stacks. Such a copy can go
+//! where its destination is free from the first write of the value on. A kernel that reads the old
+//! value may write the new one over it if it reads and writes each element at one place. Its
+//! attribute `alias` then lists pairs of parameters: one that is read, and the written one that has
+//! the same memory.
 //!
-//! Before: a plan whose copies are in order. After: the same results, with fewer copies and buffers.
+//! Input: a plan whose copies are in order. Output: the same results, with fewer copies and
+//! buffers.
 
 use super::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeMap;
@@ -140,7 +143,7 @@ fn list(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>) {
     }
 }
 
-/// A copy that may go.
+/// A copy that can be removed.
 struct Found {
     /// The step that writes the value first.
     first: usize,
@@ -170,7 +173,7 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
     if steps[first + 1..place].iter().any(|step| count(step, t) > 0) {
         return None;
     }
-    // Afterwards both are one memory: neither may be written while the other is wanted.
+    // Afterwards both share memory: neither may be written while the other is still needed.
     let mut overwritten = false;
     for step in &steps[place + 1..] {
         let mut written = [false; 2];
@@ -198,8 +201,8 @@ fn is_dense(a: &Array) -> bool {
     })
 }
 
-/// The parameters of a launch that read the memory which it would write, where each element is read before it is
-/// written and by no other group.
+/// The parameters of a launch that read the memory which it would write, where each element is read
+/// before it is written and by no other group.
 fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(usize, usize)>> {
     let (kernel, args) = match step {
         Step::Launch { kernel, args, .. } => (*kernel, args),
@@ -246,7 +249,7 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
         return false;
     }
     let store = &func.ops[store];
-    // Sums of a product may wait in the memory of its result.
+    // Accumulators of a matmul may be stored in the memory of its result meanwhile.
     if func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma) {
         return false;
     }

@@ -1,6 +1,6 @@
-//! Sums that one group would take too long for, or too many registers: parts of them by many groups,
-//! and the parts' results by a second kernel. The parts are the same whatever runs beside, so that the
-//! result is too.
+//! Two-pass reductions and split-K matmuls: many groups compute partial results, and a second
+//! kernel combines them. It applies where one group would take too long or too many registers. The
+//! partition does not depend on the machine's load, so the result is deterministic.
 
 use super::expand::Site;
 use super::index::dims_of;
@@ -49,8 +49,8 @@ fn most(site: &Site<'_>, machine: Machine, x: Value, axes: &[usize]) -> Option<i
     let count: i64 = axes.iter().map(|&a| all[a]).product();
     let rows: i64 = all.iter().product::<i64>() / count.max(1);
     let innermost = all.iter().rposition(|&d| d != 1);
-    let side_by_side = innermost.is_some_and(|a| axes.contains(&a));
-    Some(machine.combined(count, side_by_side, rows)).filter(|&most| most < count)
+    let contiguous = innermost.is_some_and(|a| axes.contains(&a));
+    Some(machine.combined(count, contiguous, rows)).filter(|&most| most < count)
 }
 
 /// The largest number of at most `most` that divides `n`.
@@ -58,20 +58,20 @@ fn divisor(n: i64, most: i64) -> i64 {
     (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
 }
 
-/// `x` is of the dtype that the result is kept in.
+/// `x` has the accumulator dtype.
 fn combined(site: &mut Site<'_>, machine: Machine, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
     let all = dims_of(site.func, x);
     let Some(most) = most(site, machine, x, axes) else {
         return plain(site, x, op, axes);
     };
-    // The longest axis is cut; the others are combined with its parts where that is not too much.
+    // The longest axis is split; the others are combined with its parts where that is not too much.
     let longest = axes.iter().copied().max_by_key(|&a| all[a]).unwrap_or(0);
     let rest: i64 = axes.iter().filter(|&&a| a != longest).map(|&a| all[a]).product();
     let wanted = (most / rest.max(1)).max(1);
     let n = all[longest];
     let part = divisor(n, wanted);
     if part * 4 < wanted {
-        // No even parts: those that are, and what is left.
+        // No equal parts: the equal ones, and a remainder.
         let even = n / wanted * wanted;
         let slice = |site: &mut Site<'_>, from: i64, to: i64| {
             let mut start = vec![0; all.len()];
@@ -104,7 +104,7 @@ fn plain(site: &mut Site<'_>, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
     site.op(spec)
 }
 
-/// A product whose depth is summed in chunks; `None` where one group does all of it.
+/// A split-K matmul; `None` where one group does all of k.
 pub fn dot(
     site: &mut Site<'_>,
     machine: Machine,
@@ -115,7 +115,7 @@ pub fn dot(
     let ints = |name: &str| attrs.get(name).and_then(Attr::as_ints).unwrap_or_default();
     let (batch, contract) =
         ([ints("batch_a"), ints("batch_b")], [ints("contract_a"), ints("contract_b")]);
-    // One order of sums is requested.
+    // A fixed order of additions is requested.
     if attrs.get("class").and_then(Attr::as_word) == Some("seq") {
         return None;
     }
@@ -127,7 +127,7 @@ pub fn dot(
         return None;
     }
     let sides = [0, 1].map(|i| dims_of(site.func, operands[i]));
-    // Axes of the depth that follow each other in both operands are one.
+    // Axes of k that are adjacent in both operands are one.
     let follow = |list: &[i64]| list.windows(2).all(|w| w[1] == w[0] + 1);
     let (Some(&a), Some(&b)) = (contract[0].first(), contract[1].first()) else { return None };
     if !contract.iter().all(|list| follow(list)) {

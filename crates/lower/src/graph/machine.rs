@@ -1,8 +1,9 @@
-//! How kernels are cut for a kind of machine. Numbers in, numbers out: what is computed is the same.
+//! Machine models: tile sizes of graph kernels for CPUs and GPUs. They affect speed only, never
+//! results.
 
-/// A processor with caches takes tiles that stay in the nearest of them. A processor of many threads
-/// holds a tile in their registers: so large that each thread has a few wide accesses under way, and
-/// so small that many groups machine.
+/// A CPU takes tiles that stay in its nearest cache. A GPU holds a tile in registers: large enough
+/// that each thread has a few wide accesses in flight, and small enough that many groups are
+/// resident.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Machine {
     #[default]
@@ -10,18 +11,19 @@ pub enum Machine {
     Gpu,
 }
 
-/// As many groups keep a large GPU busy: below it, groups take less each.
+/// Groups that keep a large GPU busy: with fewer, each group takes less.
 const GROUPS: i64 = 264;
-/// Processors of a large GPU: tiles of products are dealt out to them in rounds.
+/// Multiprocessors of a large GPU: output tiles of matmuls are assigned to them in waves.
 const PROCESSORS: i64 = 132;
-/// Elements of a tile that rows are combined in.
+/// Elements of a tile in which rows are reduced.
 const COMBINED: i64 = 4096;
-/// The most elements that a tile is given freely.
+/// The most elements of a tile that is not forced to be larger.
 const MOST: i64 = 16384;
-/// Neighbours that an access takes at least, where there are as many.
+/// The least contiguous elements of an access, where there are as many.
 const WIDE: i64 = 32;
 
-/// Extents of a product's tile, and what part of the matrix units' speed a processor reaches with it.
+/// Tile extents of a matmul, and the fraction of the tensor cores' peak that a multiprocessor
+/// reaches with them.
 const TILES: [(i64, i64, f64); 7] = [
     (128, 256, 1.0),
     (256, 128, 0.98),
@@ -31,14 +33,14 @@ const TILES: [(i64, i64, f64); 7] = [
     (64, 128, 0.7),
     (64, 64, 0.5),
 ];
-/// What a tile of a product costs beside its products, in elements of the depth.
+/// The epilogue overhead of an output tile, in elements of k.
 const AROUND: f64 = 96.0;
 
-/// Chunks that the depth of a product may be divided into.
+/// Split-K factors.
 const SPLITS: [i64; 5] = [1, 2, 4, 8, 16];
 
-/// The tile and the number of chunks of the depth that take the least time, counted in rounds over
-/// all processors.
+/// The tile and the split-K factor that take the least time, counted in waves over all
+/// multiprocessors.
 fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
     let mut best = (f64::INFINITY, (64, 64, 1));
     for (bm, bn, speed) in TILES {
@@ -54,7 +56,7 @@ fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
             let rounds = cdiv(count * split, PROCESSORS) as f64;
             let mut time = rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
             if split > 1 {
-                // Parts are written and read again.
+                // Partial sums are written and read again.
                 let parts = (m.batch * m.rows * m.columns * (split + 1)) as f64;
                 time += parts * 12.0 / PROCESSORS as f64 + 128.0 * 256.0 * 150.0;
             }
@@ -79,12 +81,12 @@ fn floor_power(n: i64) -> i64 {
     1 << n.max(1).ilog2()
 }
 
-/// What a product is cut for.
+/// The matmul that a tile is chosen for.
 pub struct Matrix {
     pub rows: i64,
     pub columns: i64,
     pub depth: i64,
-    /// Products of these extents there are.
+    /// The number of matmuls of these extents.
     pub batch: i64,
     /// Bytes of an operand's element.
     pub bytes: i64,
@@ -99,7 +101,7 @@ impl Machine {
         }
     }
 
-    /// Tile extents of rows, columns and depth of a product.
+    /// Tile extents along m, n and k of a matmul.
     pub fn matrix(self, m: &Matrix) -> (i64, i64, i64) {
         match self {
             Machine::Cpu => {
@@ -118,8 +120,8 @@ impl Machine {
         }
     }
 
-    /// The number of chunks that the depth of a product is summed in, each for itself: more than one
-    /// where there are too few tiles for all processors.
+    /// The split-K factor: more than one where there are too few output tiles for all
+    /// multiprocessors.
     pub fn chunks(self, m: &Matrix) -> i64 {
         match self {
             Machine::Gpu if m.rows >= 64 && m.columns >= 64 => deal(m, &SPLITS).2,
@@ -127,10 +129,11 @@ impl Machine {
         }
     }
 
-    /// How many of `count` elements along an axis that are not side by side, or of elements in a row
-    /// of which there are `rows`, are combined by one group; the rest by a second kernel.
-    pub fn combined(self, count: i64, side_by_side: bool, rows: i64) -> i64 {
-        let most = match (self, side_by_side) {
+    /// How many of `count` elements along an axis that is not contiguous, or of elements in a row
+    /// where there are `rows` rows, one group combines; a second kernel combines the partial
+    /// results.
+    pub fn combined(self, count: i64, contiguous: bool, rows: i64) -> i64 {
+        let most = match (self, contiguous) {
             (Machine::Cpu, _) => return count,
             (Machine::Gpu, true) if rows >= GROUPS / 2 => 4 * MOST,
             (Machine::Gpu, true) => COMBINED,
@@ -140,25 +143,26 @@ impl Machine {
     }
 }
 
-/// An axis of a nest: its extent, whether all of it must be in one tile, and whether elements of some
-/// array are neighbours along it.
+/// An axis of a loop nest: its extent, whether all of it must be in one tile, and whether some
+/// array is contiguous along it.
 pub struct Side {
     pub extent: i64,
     pub full: bool,
     pub neighbours: bool,
 }
 
-/// Tile extents for the axes of a nest, from the outermost to the innermost; 1 where there is none.
+/// Tile extents for the axes of a loop nest, from the outermost to the innermost; 1 where it is not
+/// tiled.
 pub fn threads(axes: &[Side]) -> Vec<i64> {
     let mut out: Vec<i64> = axes.iter().map(|a| if a.full { a.extent } else { 1 }).collect();
     let mut size: i64 = out.iter().product();
     let free: Vec<usize> = (0..axes.len()).filter(|&i| !axes[i].full).collect();
     let total = axes.iter().fold(1i64, |n, a| n.saturating_mul(a.extent));
-    // So many elements leave enough groups.
+    // A tile of this many elements leaves enough groups.
     let line = floor_power((total / GROUPS).clamp(256, COMBINED));
     let Some(&last) = free.last() else { return out };
     if size > 1 {
-        // Rows, or columns side by side: as many as machine, while enough groups are left.
+        // Rows, or adjacent columns: as many as fit, while enough groups are left.
         let inner = last + 1 == axes.len();
         let mut room = (line / size).max(1);
         if inner || axes[last].neighbours {
@@ -175,7 +179,7 @@ pub fn threads(axes: &[Side]) -> Vec<i64> {
         }
         return out;
     }
-    // Where elements are neighbours along another axis too, a square of both.
+    // Where an array is contiguous along another axis too, a square of both.
     let other = free.iter().copied().rev().find(|&i| i != last && axes[i].neighbours);
     if let Some(other) = other {
         let (a, b) = (power(axes[other].extent), power(axes[last].extent));
@@ -199,7 +203,7 @@ pub fn threads(axes: &[Side]) -> Vec<i64> {
         out[i] = even(n, room.min(1024.max(line / axes.len() as i64)));
         size *= out[i];
         if out[i] < n {
-            // What is left of the room goes to rows where the row is short.
+            // The remaining room goes to rows where the row is short.
             if power(n) > out[i] * 4 {
                 break;
             }

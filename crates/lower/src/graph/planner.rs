@@ -1,4 +1,4 @@
-//! A function as a list of steps over buffers.
+//! Plans a function: a list of steps (launches, copies, loops, host calls) over buffers.
 
 use super::class::{Class, class, is_empty};
 use super::emit::{ArrayUse, Kernel, emit};
@@ -28,13 +28,13 @@ use tessera_tile::TileFunc;
 
 pub type BufferId = usize;
 
-/// What a buffer holds when the plan begins.
+/// The contents of a buffer when the plan begins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
     /// An argument of the function; never written.
     Argument(usize),
     Constant(Vec<u8>),
-    /// Nothing.
+    /// Uninitialised.
     Scratch,
 }
 
@@ -42,7 +42,7 @@ pub enum Origin {
 pub struct Buffer {
     pub bytes: usize,
     pub origin: Origin,
-    /// What the value is called, for people.
+    /// The value's name, for people.
     pub name: String,
     pub ty: Type,
 }
@@ -56,7 +56,7 @@ pub struct Array {
     pub strides: Vec<i64>,
     pub dtype: DType,
     pub writes: bool,
-    /// Loops that move it: by how many bytes in each iteration.
+    /// Loops that move it: bytes in each iteration.
     pub iterations: Vec<(usize, i64)>,
 }
 
@@ -66,7 +66,7 @@ pub enum Step {
         kernel: usize,
         args: Vec<Array>,
         grid: [i64; 3],
-        /// Of lane kernels, how many lanes there are and how many a group has.
+        /// For lane kernels, the number of lanes and of lanes of a group.
         domain: i64,
         lanes: i64,
         label: String,
@@ -79,7 +79,7 @@ pub enum Step {
         outputs: Vec<Array>,
         label: String,
     },
-    /// A kernel of the user's.
+    /// A kernel of the user.
     Call {
         kernel: String,
         config: Option<Attrs>,
@@ -102,7 +102,7 @@ pub enum Step {
         body: Vec<Step>,
         loc: Loc,
     },
-    /// `position` is the buffer of the iteration's number.
+    /// `position` is the buffer of the iteration's index.
     Loop {
         id: usize,
         trip: i64,
@@ -121,7 +121,7 @@ pub struct Plan {
     pub params: Vec<BufferId>,
     /// Where results are, and their types.
     pub results: Vec<(BufferId, Type)>,
-    /// Values without memory, which are parts of kernels: name, type, and what makes them.
+    /// Fused values without memory: name, type, and the op.
     pub fused: Vec<(String, Type, &'static str)>,
 }
 
@@ -129,14 +129,13 @@ pub struct Plan {
 pub struct PlanOptions {
     /// Values that get memory of their own, by name.
     pub materialise: BTreeSet<String>,
-    /// The plan that requests them, where one was handed back.
+    /// The plan that requests them, where one was given back.
     pub given: Option<Arc<Kept>>,
     /// Every value gets memory: no fusion.
     pub separate: bool,
-    /// The kind of machine that kernels are cut for.
+    /// The machine model.
     pub machine: Machine,
-    /// Functions may be written with others that differ from them within the bounds of the profile
-    /// `default`.
+    /// Functions may be replaced by others that differ within the bounds of the profile `default`.
     pub short: bool,
     /// Sums over several axes take them in row-major order (LANGUAGE 14), as the profile `strict` requests.
     pub ordered: bool,
@@ -186,7 +185,7 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
     }
 }
 
-/// The steps of a block, and where the values are that it hands on.
+/// The steps of a block, and where the values are that it yields.
 type Lowered = (Vec<Step>, Vec<(Value, Array)>);
 
 struct Planner<'f> {
@@ -201,7 +200,8 @@ struct Planner<'f> {
     loops: usize,
 }
 
-/// A name for each value, that no other has: regions, and functions that were made of several, may have one name twice.
+/// A unique name for each value: regions, and functions that were inlined several times, may have
+/// one name twice.
 fn names(func: &GraphFunc) -> BTreeMap<Value, String> {
     let mut taken = BTreeSet::new();
     let own = |v: Value| match func.name_of(v) {
@@ -250,7 +250,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A buffer of which the caller may keep all: results are never arguments, constants or each
+    /// A buffer that the caller may keep as a whole: results are never arguments, constants or each
     /// other.
     fn own_memory(&mut self, v: Value, array: Array) -> BufferId {
         let taken = self.plan.results.iter().any(|(b, _)| *b == array.buffer);
@@ -264,7 +264,7 @@ impl Planner<'_> {
         buffer
     }
 
-    /// The steps of a block, and where the values are that it hands on.
+    /// The steps of a block, and where the values are that it yields.
     fn block(&mut self, block: BlockId, outer: Option<&Grouping>) -> Result<Lowered, Diagnostics> {
         let func = self.func;
         let mut split = BTreeSet::new();
@@ -323,7 +323,7 @@ impl Planner<'_> {
         Ok((steps, results))
     }
 
-    /// All of a value, row by row.
+    /// All of a value, row-major.
     fn array(&self, grouping: &Grouping, v: Value, loc: &Loc) -> Result<Array, Diagnostics> {
         let root = memory_of(grouping, v);
         let Some(found) = self.at.get(&root) else {
@@ -421,7 +421,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The number of a kernel; one that is there already is used again.
+    /// The index of a kernel; an equal one is reused.
     pub fn kernel(&mut self, mut tile: TileFunc) -> usize {
         // Arithmetic with subnormals is many times slower. Conversions from f64 keep them, and so does f64.
         if self.options.short && !tile.values.iter().any(|(_, v)| v.ty.dtype() == DType::F64) {
@@ -468,7 +468,7 @@ impl Planner<'_> {
                 let then = branches.pop().unwrap_or_default();
                 steps.push(Step::Cond { pred, then, otherwise, loc: loc.clone() });
             }
-            // One without updates is evaluated by the host: nobody has copied its operand.
+            // One without updates is evaluated by the host: nothing has copied its operand.
             GraphOp::Scatter if matches!(class(func, id), Class::Parts) => {
                 let kernel = scatter(func, id, self.options.machine, self.options.ordered, &|v| {
                     memory_of(grouping, v)
@@ -527,7 +527,8 @@ impl Planner<'_> {
         self.names.get(&v).is_some_and(|name| self.options.materialise.contains(name))
     }
 
-    /// A loop as one kernel, where machines run a kernel of one group well and no value of it is requested.
+    /// A loop as one kernel, where the machine runs a kernel of one group well and no value of it
+    /// is requested.
     fn whole_loop(&self, id: OpId, memory: &dyn Fn(Value) -> Value) -> Option<Kernel> {
         let mut separate = self.options.separate || self.options.off.has(Pass::LoopKernel);
         for &region in &self.func.ops[id].regions {
@@ -541,7 +542,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Memory for carried values, filled with what they begin with.
+    /// Memory for carried values, filled with their initial values.
     fn carried(
         &mut self,
         grouping: &Grouping,
@@ -559,8 +560,8 @@ impl Planner<'_> {
         Ok(out)
     }
 
-    /// Puts yielded values where the next iteration finds them. One that is another's old value is moved
-    /// aside first.
+    /// Copies yielded values to where the next iteration reads them. A value that is another's old
+    /// value is saved first.
     fn hand_on(&mut self, yields: &[(Value, Array)], to: &[Array], steps: &mut Vec<Step>) {
         let shared: BTreeSet<BufferId> = to.iter().map(|a| a.buffer).collect();
         let mut late = Vec::new();
@@ -645,7 +646,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The part of a stack that an iteration of a loop has.
+    /// The part of a stack that belongs to one iteration of a loop.
     fn turned(&self, stack: &Array, step: Value, number: usize) -> Array {
         let mut out = Array { offset: stack.offset, ..self.whole(stack.buffer, step) };
         out.iterations = stack.iterations.clone();
@@ -659,7 +660,7 @@ fn internal(why: &str, loc: &Loc) -> Diagnostics {
     Diagnostic::new(Code::E_UNKNOWN, message).at(loc.clone()).into()
 }
 
-/// A topological order that keeps to the order of the text.
+/// A topological order that stays close to program order.
 fn in_order(groups: &[Group]) -> Vec<usize> {
     let mut waits = vec![0; groups.len()];
     for g in groups {
@@ -687,7 +688,7 @@ fn in_order(groups: &[Group]) -> Vec<usize> {
     out
 }
 
-/// What a kernel does, in the names of its ops.
+/// A kernel's label: the names of its ops.
 fn label(func: &GraphFunc, g: &Group) -> String {
     let mut names: Vec<String> = Vec::new();
     for v in g.product.iter().copied().chain(g.outputs.iter().map(|o| o.value)) {
@@ -761,7 +762,7 @@ pub fn plan_graph(
     super::sizes::check(&flat)?;
     if options.short {
         super::gate::gate(&mut flat).map_err(|why| {
-            let error = Diagnostic::new(Code::E_UNKNOWN, format!("expected a product, got {why}"));
+            let error = Diagnostic::new(Code::E_UNKNOWN, format!("expected a matmul, got {why}"));
             Diagnostics::from(error.at(flat.loc.clone()))
         })?;
         walk::dce(&mut flat, &|_| true);

@@ -1,5 +1,5 @@
-//! Sorting by counting: an element's place is the number of those that go before it. Every step is an
-//! elementwise op, a sum or a gather, which become kernels of many groups.
+//! Sorting by rank: an element's place is the number of elements that go before it. Every step is
+//! an elementwise op, a sum or a gather, which become kernels of many groups.
 
 use super::expand::Site;
 use super::index::dims_of;

@@ -1,5 +1,5 @@
-//! A plan as Schedule IR: what has memory, which kernels run in which order on what; and what a plan requests that
-//! was printed, changed and handed back.
+//! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
+//! and the options that a printed and edited plan requests.
 
 use super::planner::{Array, Origin, Plan, PlanOptions, Step};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl Writer<'_> {
         v
     }
 
-    /// The memory of the plan, and what has none.
+    /// The memory of the plan, and the values that have none.
     fn buffers(&mut self) {
         let body = self.func.body;
         for buffer in &self.plan.buffers {
@@ -170,7 +170,7 @@ impl Writer<'_> {
                 }
                 Step::Host { inputs, outputs, label, .. } => {
                     let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
-                    // What it takes is read and what it makes is written, whatever the arrays say of themselves.
+                    // Operands are read and results written, whatever the arrays say of themselves.
                     let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
                     let arrays: Vec<Array> = inputs
                         .iter()
@@ -235,8 +235,8 @@ impl PlanOptions {
         Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
     }
 
-    /// Whether the plan that was handed back is one of this function. `made` is the plan that comes of its values in
-    /// memory, `again` makes the one that its steps were printed with.
+    /// Checks that a plan that was given back is one of this function. `made` is the plan with its
+    /// values in memory, `again` computes the one that its steps were printed with.
     pub fn check(
         &self,
         made: &Plan,

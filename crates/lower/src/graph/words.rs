@@ -13,7 +13,7 @@ const ROUNDS: usize = 10;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// 32-bit words in 64 bits, where their products machine.
+/// 32-bit words in 64 bits, where their products fit.
 const LOW: u64 = 0xffff_ffff;
 
 pub fn words(site: &mut Site<'_>, operands: &[Value], attrs: &Attrs) -> Made {

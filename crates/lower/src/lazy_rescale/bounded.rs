@@ -1,16 +1,16 @@
-//! Scores that are known to be small: the reference is a number.
+//! Bounded scores: a constant replaces the running maximum of an online softmax.
 //!
-//! Where every score lies between two numbers, because it comes from a function with such ends (`tanh`,
-//! `sigmoid`, `clamp` and their like) by known numbers, one reference serves all rows for all iterations. No
-//! maximum is taken, nothing is scaled and nothing can outgrow. A score of -inf, which masks put there,
-//! weighs nothing against any reference.
+//! Where every score is between two known numbers, because it comes from a bounded function
+//! (`tanh`, `sigmoid`, `clamp` and others), one constant serves all rows and iterations. No maximum
+//! is computed, nothing is rescaled and nothing can overflow. A score of -inf from a mask has
+//! weight 0 with any reference.
 
 use super::find::{Base, Online, number};
 use tessera_ir::{Attr, Value};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Ends of what a value may be, where it is neither NaN nor, where that is said, -inf.
+/// Bounds of a value that is not NaN and, where that is stated, not -inf.
 #[derive(Copy, Clone, PartialEq, Debug)]
 struct Range {
     lo: f64,
@@ -18,14 +18,14 @@ struct Range {
     or_none: bool,
 }
 
-/// Weights are at most 2 to this power, as they are where a reference is free.
+/// Weights are at most 2 to this power, as in lazy rescaling.
 const MOST: f64 = super::MOST;
-/// And at least 2 to this one below 1: sums of the smallest are normal numbers.
+/// And at least 2 to minus this: sums of the smallest are normal numbers.
 const LEAST: f64 = 112.0;
-/// How many ops one question may look at.
+/// The most ops of one query.
 const FUEL: usize = 200;
 
-/// The reference that serves all of these loops, in the unit of their scores.
+/// The constant for all of these loops, in the unit of their scores.
 pub fn reference(func: &TileFunc, family: &[&Online]) -> Option<f64> {
     let base = family.first()?.base;
     let mut ends: Option<Range> = None;
@@ -40,7 +40,7 @@ pub fn reference(func: &TileFunc, family: &[&Online]) -> Option<f64> {
     chosen(base, ends)
 }
 
-/// The middle, or as much above it as keeps weights from growing too large.
+/// The middle of the range, or enough above it that weights do not grow too large.
 fn chosen(base: Base, ends: Range) -> Option<f64> {
     let reference = ((ends.lo + ends.hi) / 2.0).max(ends.hi - base.rise(MOST));
     (reference - ends.lo <= base.rise(LEAST)).then_some(reference)
@@ -130,7 +130,7 @@ pub fn exponent(base: Base, reference: f64) -> (f64, f64) {
     (factor, -reference * factor)
 }
 
-/// The number as an attribute, as near as f32 has it.
+/// The number as an attribute, rounded to f32.
 pub fn attr(n: f64) -> Attr {
     Attr::Float(f64::from(n as f32))
 }

@@ -1,8 +1,10 @@
-//! What becomes of results where a reference is chosen otherwise.
+//! Checks that lazy rescaling does not change results: how each value changes with the choice of
+//! the reference (the number that an online softmax subtracts).
 //!
-//! With another reference, weights are all multiplied by one positive factor t of their row. A value
-//! that then is t^d times what it was is homogeneous of degree d; one that is a·log t more is additive.
-//! The reference itself is additive: weights are e(s - reference). Results may only be of degree 0.
+//! With another reference, all weights of a row are multiplied by one positive factor t. A value
+//! that becomes t^d times what it was is homogeneous of degree d; one that grows by a·log t is
+//! additive. The reference itself is additive: weights are e(s - reference). Results must be of
+//! degree 0.
 
 use super::find::{Online, Refusal, has_range, number};
 use std::collections::BTreeMap;
@@ -12,9 +14,9 @@ use tessera_tile::{TileFunc, TileOp};
 
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Degree {
-    /// t to this power is a factor.
+    /// It is multiplied by t to this power.
     Power(i32),
-    /// So many times the natural logarithm of t is added.
+    /// It grows by this multiple of the natural logarithm of t.
     Log(f64),
 }
 
@@ -24,7 +26,7 @@ fn log(a: f64) -> Degree {
     if a.abs() < 1e-9 { NONE } else { Degree::Log(a) }
 }
 
-/// Holds everything that the loops of one reference leave against that.
+/// Checks everything that the loops of one reference leave.
 pub fn holds(func: &TileFunc, family: &[&Online]) -> Result<(), Refusal> {
     let mut walk = Walk { func, family, degrees: BTreeMap::new() };
     walk.block(func.body)
@@ -160,12 +162,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The reference goes down by log t, in its own unit.
+    /// The reference shrinks by log t, in its own unit.
     fn reference(&self, online: &Online) -> Degree {
         log(-online.base.rise(1.0) / std::f64::consts::LN_2)
     }
 
-    /// What two values are alike; numbers that every factor leaves alone go with any.
+    /// The common degree of two values; numbers that every factor leaves unchanged go with any.
     fn same(&self, a: Value, b: Value) -> Option<Degree> {
         let func = self.func;
         let any = |v: Value, with: Degree| match (number(func, v), with) {
@@ -221,8 +223,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A value where it is not 0, and any number where it is: quotients by it are zeros there, or are
-    /// replaced.
+    /// A value where it is not 0, and any number where it is: quotients by it are zeros there, or
+    /// are replaced.
     fn safe(&self, cond: Value, a: Value, b: Value) -> Option<Degree> {
         let func = self.func;
         let cond = super::find::rows_of(func, cond);
@@ -282,7 +284,7 @@ impl Walk<'_> {
                 Power(d) => Some(log(f64::from(d) * std::f64::consts::LOG2_E)),
                 Log(_) => None,
             },
-            // Signs, zeros and infinities stay what they are.
+            // Signs, zeros and infinities do not change.
             ScalarFn::Eq
             | ScalarFn::Ne
             | ScalarFn::Lt

@@ -1,4 +1,5 @@
-//! Loops that weigh by exponentials against a reference they carry, found by what they compute.
+//! Recognises online softmax loops by what they compute: exponentials against a carried running
+//! maximum.
 
 use super::PARTS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +7,7 @@ use tessera_ir::{Attr, BlockId, OpId, Type, Value, ValueDef};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Why a loop keeps its maximum.
+/// Why a loop keeps its running maximum.
 pub type Refusal = String;
 
 /// One loop over blocks of scores `s`:
@@ -15,7 +16,8 @@ pub type Refusal = String;
 pub struct Online {
     pub id: OpId,
     pub body: BlockId,
-    /// Numbers of carried values: the reference, the sums, and what else is scaled.
+    /// Indices of carried values: the reference, the sum, and the other rescaled values
+    /// (accumulators).
     pub m: usize,
     pub l: Vec<usize>,
     pub scaled: Vec<usize>,
@@ -27,11 +29,11 @@ pub struct Online {
     pub p: Value,
     pub s: Value,
     pub base: Base,
-    /// Weights as they are used: rounded, or as they are.
+    /// Weights as they are used: rounded, or not.
     pub uses: Vec<Value>,
     /// Scaled values after scaling, in the order of `scaled`.
     pub kept: Vec<Value>,
-    /// Ops whose work is done otherwise.
+    /// Ops that are replaced.
     pub gone: BTreeSet<OpId>,
     /// Ops that only `top` needs, in order.
     pub only_top: Vec<OpId>,
@@ -99,7 +101,7 @@ pub fn rows_of(func: &TileFunc, v: Value) -> Value {
     v
 }
 
-/// The loop that an op is, in that form; none where it is nothing like it.
+/// The loop in that form; none where it is not an online softmax.
 pub fn find(func: &TileFunc, uses: &Uses, id: OpId) -> Option<Result<Online, Refusal>> {
     let op = &func.ops[id];
     if op.code != TileOp::For {
@@ -160,7 +162,7 @@ struct Power {
     made: Vec<OpId>,
 }
 
-/// The factor of what was summed before, and what was found on the way to it.
+/// The rescaling factor `alpha`, and the ops that compute it.
 struct Alpha {
     value: Value,
     base: Base,
@@ -233,7 +235,7 @@ impl Look<'_> {
         None
     }
 
-    /// The products that a row factor scales carried values in, through its repetitions.
+    /// The multiplications of carried values by a row factor, through its broadcasts.
     fn scales(&self, v: Value, gone: &mut BTreeSet<OpId>) -> Result<Vec<OpId>, Refusal> {
         let func = self.func;
         let mut found = Vec::new();
@@ -297,7 +299,7 @@ impl Look<'_> {
             return Err(format!("rows are not made of {PARTS} columns"));
         };
         assert!(n > 0, "it is more than the parts");
-        // The reference is the loop's own: nothing else may look at it.
+        // The reference is private to the loop: nothing else may use it.
         for v in [self.args[m], new, alpha.reference] {
             let own = |id: &OpId| gone.contains(id) || Some(*id) == func.terminator(self.body);
             if !self.uses.get(v).iter().all(own) {
@@ -311,7 +313,8 @@ impl Look<'_> {
             return Err("the maximum or the weights are carried otherwise".into());
         }
         let only_top = self.only_top(top, s, &gone);
-        // What is made otherwise is known by these values; of the rest nothing must be left.
+        // These values are recomputed in the new form; nothing else may remain that uses the old
+        // ones.
         let handed: BTreeSet<Value> =
             l.iter().map(|&i| self.next[i]).chain(uses.iter().chain(&kept).copied()).collect();
         let own = |id: &OpId| gone.contains(id) || only_top.contains(id);
@@ -430,7 +433,7 @@ impl Look<'_> {
         Ok(out)
     }
 
-    /// What nothing but `top` needs; the scores are needed by the weights too.
+    /// The ops that only `top` needs; the weights need the scores too.
     fn only_top(&self, top: Value, s: Value, gone: &BTreeSet<OpId>) -> Vec<OpId> {
         let func = self.func;
         let mut found: BTreeSet<OpId> = BTreeSet::new();
@@ -452,7 +455,8 @@ impl Look<'_> {
         func.blocks[self.body].ops.iter().copied().filter(|id| found.contains(id)).collect()
     }
 
-    /// Whether all that the weights need is there before them, and nothing before them needs them.
+    /// Whether all that the weights need is computed before them, and nothing before them needs
+    /// them.
     fn in_order(&self, online: &Online) -> Result<(), Refusal> {
         let func = self.func;
         let skipped = |id: &OpId| online.gone.contains(id) || online.only_top.contains(id);
@@ -487,7 +491,7 @@ pub fn follows(func: &TileFunc, online: &Online) -> Option<(OpId, usize)> {
     }
 }
 
-/// Tiles of f32 with so many rows and columns.
+/// The f32 type with these rows and `PARTS` columns.
 pub fn parts_type(ty: &Type) -> Type {
     Type::Tile { shape: vec![ty.shape()[0].clone(), PARTS.into()], dtype: DType::F32 }
 }

@@ -1,38 +1,40 @@
-//! The reference of a running softmax is free.
+//! Lazy rescaling of online softmax (as in FlashAttention-4): the accumulator is rescaled only when
+//! the running maximum grows a lot.
 //!
-//! Before: a group kernel after the tile pipeline. After: loops of the form
-//!
-//! ```text
-//! m' = max(m, rowmax s)  alpha = e(m - m')  p = e(s - m')  l' = l·alpha + sum p  acc' = acc·alpha + …p…
-//! ```
-//!
-//! take the maximum only where they must. What a softmax gives does not depend on what is subtracted
-//! from the scores, so an iteration keeps the reference `m` that it finds, and weighs by it at once:
+//! Input: a group kernel after the tile passes. Output: loops of the form
 //!
 //! ```text
-//! p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
-//! m', l', p, alpha = slow_path bad {
-//!   slow_path near { of rows with parts that are numbers: all times 2^-k, m' = m + log 2^k }
-//!   slow_path far { of others: m' = max(m, rowmax s + headroom) … as before }
-//! }
-//! acc' = slow_path bad { acc·alpha } + …p…
+//!     m' = max(m, rowmax s)  alpha = e(m - m')  p = e(s - m')  l' = l·alpha + sum p  acc' = acc·alpha + …p…
 //! ```
 //!
-//! The first block of scores finds -inf, or something as small, and so is repaired, as is one with
-//! scores that are far above all before it. The headroom lets scores grow before that happens again. Where
-//! scores are masked a row may have had none so far: its reference is the lowest number then and not -inf,
-//! so that what is masked weighs nothing, and nothing is repaired before the row has a score. Sums
-//! are kept in parts along their rows, and are added up after the loop, or the last of several that
-//! follow each other.
+//! compute the maximum only in a slow path, the *rescale path*. The result of a softmax does not
+//! depend on the number that is subtracted from the scores. So an iteration keeps the reference `m`
+//! of the previous one and computes weights with it directly:
 //!
-//! All that depends on the reference is followed to the kernel's results: these must not. Weights are
-//! used in dtypes with f32's range only: they may be anything from 2^-126 to 2^64 times as large.
-//! A weight below 2^-94 of the largest may become 0, and sums of weighted values overflow 2^64 times
-//! earlier.
+//! ```text
+//!     p = e(s - m)  l' = l + parts of p  bad = not (parts of p <= 2^64)
+//!     m', l', p, alpha = slow_path bad {
+//!         slow_path near { rows with finite parts: all times 2^-k, m' = m + log 2^k }
+//!         slow_path far { the others: m' = max(m, rowmax s + headroom) … as before }
+//!     }
+//!     acc' = slow_path bad { acc·alpha } + …p…
+//! ```
 //!
-//! Where scores are known to be small the reference is a number instead (`bounded`).
+//! The first block of scores starts from -inf, or a number as low, and takes the rescale path; so
+//! does a block with scores far above all earlier ones. The headroom lets scores grow before that
+//! happens again. Where scores are masked, a row may have had no score yet. Its reference is then
+//! the lowest number and not -inf, so that masked scores have weight 0 and the row does not take
+//! the rescale path before it has a score. Row sums are kept in parts and added up after the loop,
+//! or after the last of several consecutive loops.
 //!
-//! Must not: change what is NaN, or what rows without any score give.
+//! Every value that depends on the reference is followed to the kernel's results (`degree`), which
+//! must not depend on it. Weights are used in dtypes with f32's range only: they may be from 2^-126
+//! to 2^64 times as large. A weight below 2^-94 of the largest may become 0, and sums of weighted
+//! values overflow 2^64 times earlier.
+//!
+//! Where scores are known to be small the reference is a constant instead (`bounded`).
+//!
+//! Must not: change what is NaN, or the result of rows without any score.
 
 mod bounded;
 mod degree;
@@ -49,22 +51,23 @@ use tessera_ir::{
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// Sums of a row that are kept apart: as many as neighbouring columns of it that threads share.
+/// Partial sums of a row: as many as the adjacent columns that the threads of an MMA row share.
 pub const PARTS: i64 = 8;
-/// Weights begin so many powers of two below 1, and are repaired where a part of their sum is above so
-/// many.
+/// Weights begin this many powers of two below 1. The rescale path is taken where a part of their
+/// sum is above 2^`MOST`.
 const HEADROOM: f64 = 32.0;
-/// Steps that one question may take.
+/// The most ops of one query.
 const DEPTH: u32 = 8;
 const MOST: f64 = 64.0;
-/// Weights of this sum are numbers in every dtype that they are used in.
+/// Weights with a sum up to 2 to this power are finite in every dtype that they are used in.
 const LARGEST: f64 = 126.0;
 
-/// What rows without any score so far are held against where some are masked: so low that every score is
-/// repaired, and finite in both bases.
+/// The reference of rows without any score so far, where some scores are masked: low enough that
+/// every score takes the rescale path, and finite in both bases.
 const LOWEST: f64 = -170141183460469231731687303715884105728.0; // -2^127
 
-/// The function with lazy rescalings, and why loops that look like it were left as they are.
+/// The function with lazy rescaling, and why loops that look like an online softmax were left
+/// alone.
 pub fn lazy_rescale(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>) {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let wanted = config.and_then(|c| c.get("lazy_rescale"));
@@ -84,7 +87,7 @@ pub fn lazy_rescale(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>) {
             None => {}
         }
     }
-    // Loops that go on with the reference of others are one family.
+    // Loops that continue with the reference of others are one family.
     let mut family: BTreeMap<OpId, OpId> = BTreeMap::new();
     for (&id, online) in &loops {
         let before = follows(func, online);
@@ -117,14 +120,14 @@ pub fn lazy_rescale(func: &TileFunc) -> (Option<TileFunc>, Vec<(Loc, String)>) {
         emit(&mut rw, &kept, id, body);
     }
     let mut new = rw.new;
-    // It takes out what has no use now; it has nothing to refuse.
+    // Removes unused ops; it has nothing to refuse.
     let _ = Canonicalise.run(&mut new, &mut PassContext::default());
     (Some(new), reported)
 }
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-/// A loop, and the reference of all its iterations where that is a number.
+/// A loop, and its reference where that is a constant.
 struct Free {
     online: Online,
     known: Option<f64>,
@@ -146,13 +149,13 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: B
     for &i in &online.l {
         let (l, known) = (inits[i], number(old, op.group("init")[i]));
         let ty = parts_type(rw.new.ty(l));
-        // A loop that goes on with the sums of another takes its parts as they are.
+        // A loop that continues with the sum of another takes its parts.
         if let Some(parts) = parts_of(&rw.new, l, &ty) {
             inits[i] = parts;
             continue;
         }
         let mut build = rw.builder(into, op.loc.clone());
-        // Equal parts of a power of two: no bit is lost.
+        // Division into a power of two of equal parts: no bit is lost.
         inits[i] = if known == Some(0.0) {
             build.constant(ty, Attr::Float(0.0))
         } else {
@@ -193,7 +196,7 @@ fn rewritten(rw: &mut Rw<'_>, loops: &BTreeMap<OpId, Free>, free: &Free, into: B
     }
 }
 
-/// The parts that row values are the sum of.
+/// The parts that a row sum was added up from.
 fn parts_of(func: &TileFunc, rows: Value, ty: &Type) -> Option<Value> {
     let op = func.def(rows).filter(|op| op.code == TileOp::Reduce)?;
     let along = op.attr("axis").and_then(Attr::as_int) == Some(1);
@@ -201,7 +204,7 @@ fn parts_of(func: &TileFunc, rows: Value, ty: &Type) -> Option<Value> {
     (along && sums && func.ty(op.operands[0]) == ty).then_some(op.operands[0])
 }
 
-/// Row values repeated in so many columns.
+/// Row values broadcast to `n` columns.
 fn columns(build: &mut Builder<'_, Tile>, rows: Value, n: i64) -> Value {
     let shape = vec![build.func.ty(rows).shape()[0].clone(), n.into()];
     let column = build.expand(rows, 1);
@@ -224,7 +227,7 @@ fn power(build: &mut Builder<'_, Tile>, online: &Online, a: Value, b: Value) -> 
     build.ew(online.base.f, &[x])
 }
 
-/// Weights against a row's reference, and parts of their sums.
+/// Weights with a row's reference, and parts of their sums.
 fn weigh(build: &mut Builder<'_, Tile>, online: &Online, s: Value, rows: Value) -> [Value; 2] {
     let n = build.func.ty(s).shape()[1].as_static().unwrap_or(PARTS);
     let reference = columns(build, rows, n);
@@ -243,7 +246,7 @@ fn in_parts(build: &mut Builder<'_, Tile>, p: Value) -> Value {
     build.reduce(apart, ReduceOp::Sum, 1)
 }
 
-/// The weights of one iteration against a number, and its sums; what is summed is not scaled.
+/// One iteration with a constant reference: its weights and sums; accumulators are not rescaled.
 fn bounded_iteration(rw: &mut Rw<'_>, online: &Online, reference: f64, to: BlockId) {
     let old = rw.old;
     let args = &old.blocks[online.body].args[1..];
@@ -270,7 +273,7 @@ fn bounded_iteration(rw: &mut Rw<'_>, online: &Online, reference: f64, to: Block
     build.name(p, "p");
     let parts = in_parts(&mut build, p);
     let sums: Vec<Value> = l.iter().map(|&l| build.ew(ScalarFn::Add, &[l, parts])).collect();
-    // What is left of the reference is what it always is.
+    // The final reference is the constant.
     let new = all(&mut build, m, f64::from(reference as f32));
     rw.set(online.new, new);
     for (&i, &sum) in online.l.iter().zip(&sums) {
@@ -288,7 +291,7 @@ fn bounded_iteration(rw: &mut Rw<'_>, online: &Online, reference: f64, to: Block
     }
 }
 
-/// The weights of one iteration, its sums, and what is scaled.
+/// One iteration: its weights and sums, and the accumulators.
 fn iteration(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let old = rw.old;
     let args = &old.blocks[online.body].args[1..];
@@ -324,7 +327,7 @@ fn iteration(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
         [m].into_iter().chain(sums.clone()).chain(used.clone()).chain([alpha]).collect();
     let (slow_path, region) = open(&mut build, bad, &inits);
 
-    // Rows whose weights are numbers still are made smaller as they are.
+    // Rows whose weights are still finite are scaled down.
     let mut build = rw.builder(region, loc.clone());
     let growth = growth(&mut build, parts);
     let (scale, inner) = open(&mut build, growth.near, &inits);
@@ -341,7 +344,7 @@ fn iteration(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     let ends = rw.new.ops[again].results.clone();
     rw.builder(region, loc.clone()).yield_(&ends);
 
-    // As it was before, for the rows that need it.
+    // The original form, for the rows that need it.
     for &id in &online.only_top {
         rw.copy_op(id, inner);
     }
@@ -413,7 +416,7 @@ fn iteration(rw: &mut Rw<'_>, online: &Online, to: BlockId) {
     }
 }
 
-/// Whether some scores are -inf by the choice of the kernel.
+/// Whether the kernel masks some scores with -inf.
 fn hides(func: &TileFunc, s: Value, depth: u32) -> bool {
     let (Some(depth), Some(op)) = (depth.checked_sub(1), func.def(s)) else { return false };
     match op.code {
@@ -426,13 +429,13 @@ fn hides(func: &TileFunc, s: Value, depth: u32) -> bool {
     }
 }
 
-/// By how much rows outgrew their reference, as far as their sums tell.
+/// How far rows outgrew their reference, as far as their sums show.
 struct Growth {
     /// The largest part of each row's sums.
     top: Value,
-    /// Where it is too large, and a number.
+    /// Where it is too large and finite.
     near: Value,
-    /// Where it is none: how far weights are too large is not known.
+    /// Where it is not finite: how much too large weights are is not known.
     far: Value,
 }
 
@@ -448,8 +451,9 @@ fn growth(build: &mut Builder<'_, Tile>, parts: Value) -> Growth {
     Growth { top, near, far }
 }
 
-/// The reference of rows that are near, and the power of two that makes weights against it of those against
-/// the one before: products with it lose nothing but what is too small to count. Other rows keep theirs, and 1.
+/// The new reference of near rows, and the power of two that converts weights of the old reference
+/// to it; multiplication by it loses only what is too small to count. Other rows keep their
+/// reference, with factor 1.
 fn scaled(
     build: &mut Builder<'_, Tile>,
     online: &Online,
@@ -479,19 +483,19 @@ fn scaled(
     (new, factor)
 }
 
-/// Where the exponent of an f32 begins among its bits, and what is added to it.
+/// The position of an f32's exponent in its bits, and its bias.
 const MANTISSA: i64 = 23;
 const BIAS: i64 = 127;
 
-/// A tile times a power of two for each of its rows, in its own dtype, which has all of these: nothing is
-/// rounded.
+/// A tile times a power of two for each row, in its own dtype, which represents all of them
+/// exactly.
 fn times_rows(build: &mut Builder<'_, Tile>, x: Value, rows: Value) -> Value {
     let (dtype, shape) = (build.func.ty(x).dtype(), build.func.ty(x).shape().to_vec());
     let cast = |build: &mut Builder<'_, Tile>, v: Value, dtype: DType| {
         let ty = Type::Tile { shape: build.func.ty(v).shape().to_vec(), dtype };
         build.value(OpSpec::new(TileOp::Cast, &[v]).result(ty)).expect("the type is given")
     };
-    // That it is a number of the dtype is reported by what it is made of.
+    // Its operands guarantee that it is a number of the dtype.
     let narrow = |build: &mut Builder<'_, Tile>, v: Value| {
         let v = cast(build, v, dtype);
         cast(build, v, DType::F32)
@@ -516,7 +520,7 @@ fn chosen(build: &mut Builder<'_, Tile>, rows: Value, a: Value, b: Value) -> Val
     build.select(cond, a, b)
 }
 
-/// A slow_path and its empty region.
+/// A slow path and its empty region.
 fn open(build: &mut Builder<'_, Tile>, bad: Value, inits: &[Value]) -> (OpId, BlockId) {
     let types: Vec<Type> = inits.iter().map(|&v| build.func.ty(v).clone()).collect();
     let spec = OpSpec::new(TileOp::SlowPath, &[bad]).group("init", inits).results(types);
@@ -524,7 +528,7 @@ fn open(build: &mut Builder<'_, Tile>, bad: Value, inits: &[Value]) -> (OpId, Bl
     (id, build.func.ops[id].regions[0])
 }
 
-/// Weights rounded as an op rounds them, or as they are.
+/// Weights rounded as an op rounds them, or unchanged.
 fn rounded(rw: &mut Rw<'_>, cast: Option<OpId>, p: Value, into: BlockId) -> Value {
     let Some(cast) = cast else { return p };
     let old = rw.old;

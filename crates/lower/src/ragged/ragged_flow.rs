@@ -34,8 +34,9 @@ pub(super) fn flow(func: &TileFunc) -> Flow<'_> {
     flow
 }
 
-/// Whether a block lies inside its memory for reasons known at compile time: a constant start, and
-/// an end within a static dimension; or because the access says so. Sizes known at run time never count.
+/// Whether a block is inside its memory for reasons known at compile time: a constant start, and an
+/// end within a static dimension; or because the access says so. Sizes known at run time never
+/// count.
 fn inside(func: &TileFunc, access: OpId, memory: Value, axis: usize) -> bool {
     let op = &func.ops[access];
     if op.attr("inbounds").and_then(Attr::as_bool) == Some(true) {
@@ -158,7 +159,7 @@ impl Flow<'_> {
         }
     }
 
-    /// What one iteration gives to the next. Of a slice that is elsewhere in each iteration the
+    /// What one iteration gives to the next. Where each iteration reads a different slice, the
     /// padding is not at the ends of what is carried.
     fn carry(&mut self, owner: OpId, from: &[Value], to: &[Value]) {
         for (&from, &to) in from.iter().zip(to) {
@@ -211,7 +212,7 @@ impl Flow<'_> {
         }
     }
 
-    /// What passes through memory is no longer known to be zero where it was padding.
+    /// Padding that passes through memory is no longer known to be zero.
     fn write_buffer(&mut self, id: OpId) {
         let func = self.func;
         let op = &func.ops[id];
@@ -473,7 +474,7 @@ impl Flow<'_> {
                 };
                 let (x, y) = (cleared(self.axis(a, d), taken), cleared(self.axis(b, d), passed));
                 let c = if cond_rank == 0 { Axis::Clean } else { self.axis(cond, d) };
-                // A condition that bounds is the same in all padding, whatever else it asks.
+                // A bounds condition is the same in all padding, whatever else it tests.
                 let c = cleared(cleared(c, taken), passed);
                 match (x, y) {
                     (Axis::Nil | Axis::Zero(_), Axis::Nil | Axis::Zero(_)) => x.join(y),
@@ -487,7 +488,7 @@ impl Flow<'_> {
             .collect()
     }
 
-    /// Axes that stand alone on both sides keep their state; what is split or merged shares it.
+    /// Axes that correspond one to one keep their state; split or merged axes share it.
     fn reshape(&self, from: Value, to: Value) -> State {
         let state = self.state(from);
         let sizes = |v: Value| self.func.ty(v).static_shape().unwrap_or_default();

@@ -14,17 +14,17 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Of two places the one that less clears; the first where they are alike.
+    /// Of two origins the one that is harder to clear; the first where they are equal.
     pub fn worse(self, other: Root) -> Root {
         let hard = |r: Root| (r.spread != Spread::Ends, r.front);
         if hard(other) > hard(self) { other } else { self }
     }
 }
 
-/// Where along the axis the padding of a place may lie.
+/// Where along the axis the padding may be.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Spread {
-    /// At its ends: a bounds condition tells it.
+    /// At its ends: a bounds condition identifies it.
     Ends,
     /// Anywhere, for a reshape divided or merged the axis.
     Reshaped,
@@ -62,7 +62,7 @@ impl Axis {
         matches!(self, Axis::Nil | Axis::Zero(_))
     }
 
-    /// What stands in the padding; `None` where there is none.
+    /// The contents of the padding; `None` where there is none.
     pub fn held(self) -> Option<Held> {
         match self {
             Axis::Clean => None,

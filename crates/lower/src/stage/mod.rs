@@ -1,7 +1,8 @@
-//! From Tile IR to Staged IR: how many threads run a group, and which of them holds what.
+//! Lowering from Tile IR to Staged IR: chooses the number of threads of a group, the layout of
+//! every tile, the software pipelines and the warp roles.
 //!
-//! Before: a group kernel after the tile pipeline. After: the same program with a layout on every
-//! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
+//! Input: a group kernel after the tile passes. Output: the same program with a layout on every
+//! tile, data moved between threads only by explicit ops, and valid by the rules of `staged`.
 
 mod ahead;
 mod async_mma;
@@ -32,7 +33,7 @@ use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileFunc;
 
-/// One kind of product that matrix units do for a warp.
+/// One kind of MMA instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MatrixRow {
     pub a: DType,
@@ -42,7 +43,7 @@ pub struct MatrixRow {
     pub k: u32,
 }
 
-/// What the passes ask of a target.
+/// The properties of a target that the passes use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageCaps {
     pub max_threads: u32,
@@ -50,26 +51,27 @@ pub struct StageCaps {
     /// Registers of 32 bits that a thread may have, and a block.
     pub regs_per_thread: u32,
     pub regs_per_block: u32,
-    /// Blocks that may share memory; 1 where there are no clusters.
+    /// CTAs of the largest cluster; 1 where there are no clusters.
     pub max_cluster: u32,
     /// Asynchronous copies to shared memory.
     pub async_copy: bool,
-    /// Products of a warp.
+    /// MMA instructions of a warp.
     pub matrix: Vec<MatrixRow>,
-    /// Products of four warps on the tensor cores that reads shared memory and runs beside the threads.
-    /// Targets that have it also copy boxes.
+    /// Asynchronous MMA instructions of a warpgroup, which read shared memory (WGMMA). Targets that
+    /// have them also have TMA.
     pub async_mma: Vec<MatrixRow>,
-    /// What such copies of boxes fold into memory, with the bits that threads would give.
+    /// TMA reductions that give the bits that threads would give.
     pub folds: Vec<(ReduceOp, DType)>,
-    /// Warps of one block may take registers from others.
+    /// Warps of a block may take registers from others (`setmaxnreg`).
     pub register_pools: bool,
-    /// Multiprocessors of a usual chip: how many blocks of a large kernel run at once.
+    /// Multiprocessors of a usual chip: how many blocks of a large kernel are resident, with one
+    /// each.
     pub multiprocessors: u32,
-    /// Of the cache that all multiprocessors share, what stays in it while others read: somewhat less than all.
+    /// Bytes of the L2 cache that stay while other data is read: somewhat less than its size.
     pub cache_bytes: u32,
 }
 
-/// What is compiled for.
+/// The target and the options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Staging<'a> {
     pub caps: &'a StageCaps,
@@ -78,9 +80,9 @@ pub struct Staging<'a> {
 }
 
 impl Staging<'_> {
-    /// The matrix instruction for these operands, if one may be used: `strict` wants every product
-    /// added in order, where that makes a difference. It may be one for wider operands that hold
-    /// the same numbers.
+    /// The MMA instruction for these operands, if one may be used: `strict` requires every product
+    /// to be added in order, where that makes a difference. It may be one for wider operands that
+    /// represent the same numbers.
     pub fn matrix(&self, a: DType, b: DType, acc: DType) -> Option<MatrixRow> {
         if self.profile == Profile::Strict && acc.is_float() {
             return None;
@@ -94,11 +96,12 @@ impl Staging<'_> {
     }
 }
 
-/// The most stages that a pipeline may have.
+/// The largest pipeline depth.
 pub const MOST_STAGES: u32 = 8;
 
-/// All of it. Each pipeline has at most `stages` stages; `notes` gets what the user may want to know. Where the user leaves open
-/// how many warps run a group, and tiles do not fit in the registers of as many as usual, there are more.
+/// Runs all passes. Each pipeline has at most `stages` stages; `notes` gets what the user may want
+/// to know. Where the user leaves the number of warps open, and tiles do not fit in the registers
+/// of the usual number, more are used.
 pub fn stage(
     func: &TileFunc,
     staging: &Staging<'_>,

@@ -1,8 +1,8 @@
-//! Passes that can be switched off, each by itself, to see what it gains. Without one a kernel, or a plan, takes
-//! the next best path and computes the same.
+//! Passes that can be switched off one by one, to measure what each gains. Without one a kernel, or
+//! a plan, takes the next best path and computes the same.
 //!
-//! The names stand in the function's `config`, as `off = [epilogue, mma_in_flight]`: what is left out is a
-//! part of the text that code is made from and kept by.
+//! The names are in the function's `config`, as `off = [epilogue, mma_in_flight]`, and so part of
+//! the text that the code is generated from and cached by.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Attrs, Func, Level};
@@ -58,7 +58,7 @@ steps! {
     UnrollByTwo = "unroll_by_two",
     /// Accumulators keep their registers from loop to loop.
     AccumulatorCoalescing = "accumulator_coalescing",
-    /// What few rows need stands behind a warp-uniform branch.
+    /// Ops that few rows need are behind a warp-uniform branch.
     WarpUniformBranch = "warp_uniform_branch",
     /// Warps are specialised: producers load, consumers compute.
     WarpSpecialization = "warp_specialization",
@@ -80,15 +80,15 @@ steps! {
     SoftwarePipelining = "software_pipelining",
     /// Loads to registers are issued one iteration early.
     RegisterPrefetch = "register_prefetch",
-    /// A loop of a function whose iterations are small is one kernel; without it iterations are launches.
+    /// A loop with small iterations is one kernel; without it iterations are launches.
     LoopKernel = "loop_kernel",
-    /// Kernels write carried values where the next iteration reads them; without it they are copied.
+    /// Kernels write carried values where the next iteration reads them, without copies.
     CopyElision = "copy_elision",
     /// Code reads no clocks; without it loops report how long they take (`k.profile()`).
     NoClocks = "no_clocks",
 }
 
-/// The pass that had this name until 0.4. Schedules and scripts may hold it for one more release.
+/// The pass that had this name before passes got the names of the field. Schedules and scripts may hold it for one more release.
 fn former(name: &str) -> Option<Step> {
     const NAMES: &[(&str, Step)] = &[
         ("ahead", Step::RegisterPrefetch),
@@ -110,6 +110,7 @@ fn former(name: &str) -> Option<Step> {
         ("roles", Step::WarpSpecialization),
         ("rotate", Step::MmaInFlight),
         ("seldom", Step::WarpUniformBranch),
+        ("split", Step::LoopSplitting),
         ("stay", Step::AccumulatorCoalescing),
         ("tiles", Step::TileScheduler),
         ("twice", Step::UnrollByTwo),
@@ -148,7 +149,7 @@ impl Off {
         Step::ALL.iter().copied().filter(move |&s| self.has(s))
     }
 
-    /// The passes of these names; `place` says where they stand.
+    /// The passes of these names; `place` says where the names were given.
     pub fn named<'n>(
         names: impl IntoIterator<Item = &'n str>,
         place: &str,
@@ -176,8 +177,8 @@ impl Off {
         (!self.is_empty()).then(|| Attr::words(self.steps().map(Step::name)))
     }
 
-    /// What a function's `config` leaves out. Names that nothing has are no passes of it: whoever
-    /// writes the attribute has looked them up.
+    /// The passes that a function's `config` leaves out. Unknown names are ignored: they are
+    /// checked where the attribute is written.
     pub fn of<L: Level>(func: &Func<L>) -> Self {
         Self::in_attrs(&func.attrs)
     }
@@ -213,6 +214,9 @@ mod tests {
         let errors = Off::named(["in_flight"], "`off`").unwrap_err();
         let error = errors.errors().next().unwrap();
         assert_eq!(error.code, Code::E_ARGUMENT);
-        assert!(error.message.contains("\"rotated\"") && error.message.contains("rotate, pair"));
+        assert!(
+            error.message.contains("\"in_flight\"")
+                && error.message.contains("mma_in_flight, interleaved_mmas")
+        );
     }
 }

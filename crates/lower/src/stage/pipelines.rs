@@ -1,15 +1,17 @@
-//! `stage-pipelines`: the operands of products are copied ahead of the loop iteration that multiplies them.
+//! `stage-pipelines`, software pipelining with `cp.async` (multistage buffering): MMA operands are
+//! copied to shared memory several iterations before their use.
 //!
-//! Before: a valid Staged function without pipelines. After: in each `for` loop, the loads that only
-//! feed products are fields of one pipeline. The pipeline's first stages are filled before the loop; each
-//! iteration waits for its own stage, begins to fill the stage that the iteration before has read, and takes its
-//! operands from shared memory. What the function computes is the same, whatever the sizes.
+//! Input: a valid Staged function without pipelines. Output: in each `for` loop, the loads that are
+//! used by MMAs only are fields of one pipeline. The prologue fills the first stages before the
+//! loop. Each iteration waits for its own stage, starts to fill the stage that the previous
+//! iteration has read, and takes its operands from shared memory. The function computes the same,
+//! whatever the sizes.
 //!
-//! Iterations ahead reach beyond the end of the loop. There positions may be anywhere, so those that
-//! depend on the loop are held against the extents; nothing outside is read, and what is filled then
-//! is not used. Nothing is filled from a parameter that the function writes.
+//! Loads for later iterations reach beyond the end of the loop. There positions may be anywhere, so
+//! those that depend on the loop are checked against the extents: nothing outside is read, and the
+//! stage is not used. Nothing is copied early from a parameter that the function writes.
 //!
-//! A loop whose loads cannot be copied so stays as it is, and `N_NOT_PIPELINED` says why.
+//! A loop whose loads cannot be pipelined is left alone, and `N_NOT_PIPELINED` says why.
 
 mod pipeline_plan;
 
@@ -24,7 +26,7 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// `stages` limits the stages of each pipeline: fewer than 2 leave every loop as it is.
+/// `stages` limits the pipeline depth: fewer than 2 leave every loop as it is.
 pub fn pipelines(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -52,7 +54,7 @@ pub fn pipelines(
 
 #[derive(Default)]
 struct PipelineRewrite {
-    /// Of each plan the pipeline, and the counter that comes next.
+    /// The pipelines of the plans, and their current counters.
     pipelines: Vec<Value>,
     counters: Vec<Value>,
 }
@@ -72,7 +74,7 @@ fn emit(rw: &mut Rw<'_>, plans: &Plans, state: &mut PipelineRewrite, id: OpId, i
         rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, state, inner, block));
         return;
     }
-    // A loop around loops with pipelines carries their counters on.
+    // A loop around pipelined loops carries their counters.
     carrying(rw, state, &inside, id, into, &mut |rw, state, _, block| {
         let old = rw.old;
         for &inner in &old.blocks[old.ops[id].regions[0]].ops {
@@ -182,7 +184,7 @@ fn pipelined(
         rw.builder(into, loc).drain(pipeline);
         return;
     }
-    // The loop comes again: what was filled ahead is given back, and the counters go on.
+    // The loop runs again: release the stages that were filled ahead, and keep the counters.
     let next = state.counters[at];
     iterations(rw, into, &loc, [zero, ahead, one], &mut |rw, iteration, block| {
         let i = add(rw, block, &loc, next, iteration);
@@ -192,11 +194,11 @@ fn pipelined(
     state.counters[at] = add(rw, into, &loc, next, ahead);
 }
 
-/// More than any launch has groups, and a number of 32 bits.
+/// More than the groups of any launch, and a number of 32 bits.
 const BEYOND: i64 = u32::MAX as i64;
 
-/// Of a loop over groups, its end, and a group that there is not: behind the end are groups that other
-/// workers take, and reading them ahead would be reading them twice.
+/// Of a loop over groups, its end, and a group that does not exist. After the end are groups of
+/// other workers, which must not be loaded twice.
 struct Ends(Option<(Value, Value)>);
 
 impl Ends {
@@ -224,8 +226,8 @@ fn iterations(
     rw.builder(block, loc.clone()).yield_(&[]);
 }
 
-/// Begins to fill the stage of counter `i` as the iteration at `position` reads it. Before the loop
-/// nothing is known to be inside: the loop may have no iterations.
+/// Starts to fill the stage of counter `i` with what the iteration at `position` reads. Before the
+/// loop nothing is known to be in bounds: the loop may have no iterations.
 fn fill(
     rw: &mut Rw<'_>,
     plan: &PipelinePlan,
@@ -255,7 +257,7 @@ fn fill(
     rw.builder(block, old.ops[plan.loop_op].loc.clone()).publish(pipeline, i);
 }
 
-/// A scalar of the loop's body as it is for another position of the loop.
+/// A scalar of the loop's body, computed for another position of the loop.
 pub(super) fn copied(
     rw: &mut Rw<'_>,
     v: Value,
@@ -280,7 +282,7 @@ pub(super) fn copied(
     new
 }
 
-/// Gives what the loads' users take: fragments read from the stage, or its memory itself.
+/// Maps the loads' users to fragments read from the stage, or to its memory itself.
 fn read(rw: &mut Rw<'_>, plan: &PipelinePlan, stage: Value, block: BlockId) {
     let old = rw.old;
     for field in &plan.fields {
@@ -316,7 +318,7 @@ fn read(rw: &mut Rw<'_>, plan: &PipelinePlan, stage: Value, block: BlockId) {
     }
 }
 
-/// All of some memory with its axes turned.
+/// All of some memory with its axes permuted.
 fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[i64], block: BlockId, loc: &Loc) -> Value {
     let extent: Vec<i64> = rw.new.ty(mem).static_shape().unwrap_or_default();
     let mut builder = rw.builder(block, loc.clone());
@@ -329,8 +331,7 @@ fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[i64], block: BlockId, loc: &Loc) 
 }
 
 impl PipelinePlan {
-    /// Whether an op of the loop's body is one whose result comes from the pipeline, or that is not
-    /// needed with it.
+    /// Whether an op of the loop's body is replaced by the pipeline or not needed with it.
     fn replaces(&self, rw: &Rw<'_>, id: OpId) -> bool {
         let op = &rw.old.ops[id];
         self.fields.iter().any(|f| {

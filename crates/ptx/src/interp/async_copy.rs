@@ -1,9 +1,10 @@
-//! Copies by the engines: runs of bytes and boxes of tensors, between global and shared memory and
-//! between blocks of a cluster.
+//! Asynchronous bulk copies (`cp.async.bulk`, TMA, `st.async`): byte runs and tensor boxes, between
+//! global and shared memory and between blocks of a cluster.
 //!
-//! A copy that a barrier counts lands when `Options::copies` says: at once, at random, or as late as
-//! can be, which is when nobody can go on without it. One in a group lands when it is waited for.
-//! Meanwhile the bytes it goes to may not be touched, and those it comes from not written.
+//! When a copy that an mbarrier counts lands is chosen by `Options::copies`: immediately, at
+//! random, or as late as possible, which is when no warp can go on without it. A copy of a bulk
+//! group lands when it is waited for. While it is in flight its destination may not be accessed,
+//! and its source not be written.
 
 use super::atomic;
 use super::fault::{FaultKind, Res, Trouble};
@@ -16,20 +17,20 @@ use super::warp::{Warp, lanes};
 use crate::inst::{AtomOp, Round, Space, Ty};
 use tessera_numerics::DType;
 
-/// A run of bytes between a shared offset and global memory; zeros where there is no address.
+/// A byte run between a shared offset and global memory; zeros where there is no address.
 pub(super) type Piece = (u64, Option<u64>, u32);
 
 #[derive(Clone, Debug)]
 enum Work {
-    /// Into the shared memory of blocks, counted at a barrier of each.
+    /// Into the shared memory of blocks, counted by an mbarrier of each.
     Load { blocks: Vec<usize>, pieces: Vec<Piece>, bar: usize, bytes: u32, tf32: bool },
-    /// Out of shared memory, in a group of the thread.
+    /// From shared memory, in a bulk group of the thread.
     Store { block: usize, pieces: Vec<Piece>, reduce: Option<(AtomOp, Ty)> },
     /// From a block's shared memory into another's.
     Send { from: (usize, usize), to: (usize, usize), bytes: u32, bar: usize },
-    /// Numbers from registers into another block's shared memory.
+    /// Values from registers into another block's shared memory.
     Put { to: (usize, usize), data: Vec<u8>, bar: usize, reduce: Option<(AtomOp, Ty)> },
-    /// An arrival once the thread's own copies are there.
+    /// An arrival once the thread's own `cp.async` copies have landed.
     Arrive { bar: (usize, usize), copies: Vec<super::copy::Pending> },
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether a barrier waits for it, rather than its own thread.
+    /// Whether an mbarrier waits for it, rather than its own thread.
     fn counted(&self) -> bool {
         !matches!(self.work, Work::Store { .. })
     }
@@ -136,7 +137,7 @@ impl Machine<'_> {
         self.begin_job(w, lane, mask, work)
     }
 
-    /// A place in the own block.
+    /// An offset in the own block.
     fn own_at(&self, w: &Warp, lane: usize, at: Where, align: u64) -> Res<usize> {
         let offset = self.own(w, w.address(at, lane), at.base.is_some())?;
         self.aligned(w.block, offset, align)
@@ -188,7 +189,7 @@ impl Machine<'_> {
         Ok((map, coords))
     }
 
-    /// The blocks that a copy goes to.
+    /// The destination blocks of a copy.
     fn targets(&self, w: &Warp, multicast: Option<u64>) -> Res<Vec<usize>> {
         let Some(set) = multicast else { return Ok(vec![w.block]) };
         let set = set as u16;
@@ -224,7 +225,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Checks the bytes that a copy goes to and comes from, and marks them as in its hands.
+    /// Checks the source and destination bytes of a copy, and marks them as in flight.
     fn mark(&mut self, w: &Warp, lane: usize, work: &Work, clock: &mut Vec<u32>) -> Res<()> {
         match work {
             Work::Load { blocks, pieces, bar, .. } => {
@@ -264,7 +265,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The clock of a copy that a barrier counts; the barrier must be there.
+    /// The clock of a copy that an mbarrier counts; the mbarrier must exist.
     fn counted(&mut self, block: usize, bar: usize, to: &mut Vec<u32>) -> Res<Option<(u32, u32)>> {
         let agent = self.bar_at(block, bar)?.agent;
         Ok(self.races.as_mut().map(|r| (agent, r.begin_copy(agent, to))))
@@ -285,7 +286,8 @@ impl Machine<'_> {
         self.used_slowly(w, lane, block, (at, bytes), Use::Write, copy)
     }
 
-    /// Bytes that an async_copy reads: written, and made visible to it.
+    /// Marks bytes that an asynchronous copy reads: they must be written, and visible to the async
+    /// proxy.
     pub(super) fn leave_from(
         &mut self,
         w: &Warp,
@@ -300,7 +302,7 @@ impl Machine<'_> {
         shared.readable(at, bytes)?;
         if let Some(i) = shared.state[at..at + bytes].iter().position(|s| s & UNFENCED != 0) {
             let text = format!(
-                "an async_copy reads shared byte {:#x}, and its writer has executed no fence.proxy.async since",
+                "an asynchronous copy reads shared byte {:#x}, and its writer has executed no fence.proxy.async since",
                 at + i
             );
             return Err(Trouble::new(FaultKind::Unfenced, text).address((at + i) as u64));
@@ -309,7 +311,7 @@ impl Machine<'_> {
         self.used_slowly(w, lane, block, (at, bytes), how, copy)
     }
 
-    /// Lets one copy that a barrier waits for land; false if there is none.
+    /// Lets one copy that an mbarrier waits for land; false if there is none.
     pub(super) fn land_something(&mut self) -> Res<bool> {
         let waiting: Vec<usize> =
             (0..self.jobs.len()).filter(|i| self.jobs[*i].counted()).collect();
@@ -322,7 +324,7 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Waits until at most `groups` of a lane's groups are under way.
+    /// Waits until at most `groups` of a lane's bulk groups are in flight.
     pub(super) fn bulk_wait(&mut self, w: &mut Warp, mask: u32, groups: u32) -> Res<()> {
         let me = self.number(w);
         let mut i = 0;
@@ -428,7 +430,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Bytes are no longer read by a copy, unless another one still reads them.
+    /// Clears the mark of bytes that a copy read, unless another copy still reads them.
     pub(super) fn unleave(
         &mut self,
         block: usize,
@@ -452,7 +454,7 @@ impl Machine<'_> {
             }
         }
         for w in self.warps.iter().flatten().filter(|w| w.block == block) {
-            let flying = w.products.iter().filter(|p| !p.done);
+            let flying = w.wgmmas.iter().filter(|p| !p.done);
             still.extend(flying.flat_map(|p| p.reads.iter().copied()));
         }
         for (at, bytes) in still {
@@ -460,7 +462,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The threads' writes to shared memory may be seen by the engines from now on.
+    /// `fence.proxy.async`: the threads' writes to shared memory become visible to the async proxy.
     pub(super) fn fence_proxy(&mut self, w: &mut Warp, mask: u32) {
         let mut kept = Vec::new();
         for (lane, block, at, bytes) in std::mem::take(&mut w.unfenced) {
@@ -475,7 +477,7 @@ impl Machine<'_> {
         w.unfenced = kept;
     }
 
-    /// Notes a thread's write for the engines, if the kernel has any that read.
+    /// Records a thread's write for the async proxy, if the kernel has asynchronous readers.
     #[inline(always)]
     pub(super) fn wrote(
         &mut self,
@@ -492,7 +494,7 @@ impl Machine<'_> {
         }
     }
 
-    /// At the end of a cluster: nothing may be under way.
+    /// At the end of a cluster: no copy may be in flight.
     pub(super) fn check_jobs(&self) -> Result<(), (usize, Box<Trouble>)> {
         let Some(job) = self.jobs.first() else { return Ok(()) };
         let text = "the block ended before this copy was waited for";
@@ -504,7 +506,7 @@ impl Machine<'_> {
     }
 }
 
-/// How an async_copy reads the elements that it folds into a tensor.
+/// How TMA reads the elements that it reduces into a tensor.
 fn reduced_type(op: AtomOp, dtype: DType) -> Res<Ty> {
     let ty = match dtype {
         DType::F16 => Ty::F16,
@@ -515,12 +517,12 @@ fn reduced_type(op: AtomOp, dtype: DType) -> Res<Ty> {
         DType::U32 => Ty::U32,
         DType::I64 => Ty::S64,
         DType::U64 => Ty::U64,
-        _ => return Err(wrong(format!("no async_copy folds {dtype} by {op:?}"))),
+        _ => return Err(wrong(format!("TMA does not reduce {dtype} by {op:?}"))),
     };
     if atomic::exists(op, ty) {
         Ok(ty)
     } else {
-        Err(wrong(format!("no async_copy folds {dtype} by {op:?}")))
+        Err(wrong(format!("TMA does not reduce {dtype} by {op:?}")))
     }
 }
 
@@ -533,7 +535,7 @@ impl super::shared::Shared {
     }
 }
 
-/// What copies of boxes do to elements of tf32: to nearest even, NaN to one of theirs.
+/// TMA rounds tf32 elements to nearest even, and NaN to a canonical one.
 fn round_words(data: &mut [u8]) {
     for word in data.chunks_exact_mut(4) {
         let x = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);

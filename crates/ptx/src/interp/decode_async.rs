@@ -1,4 +1,4 @@
-//! The part of decoding for what the engines and warpgroups do.
+//! Decoding of asynchronous copies, mbarriers and WGMMA.
 
 use super::atomic;
 use super::decode::{Decoder, Out};
@@ -100,13 +100,13 @@ impl Decoder<'_> {
                 Bulk::Put { addr, a, bytes: ty.bits() / 8, bar, reduce: Some((*op, *ty)) }
             }
             Inst::CpAsyncArrive { addr } => Bulk::CopyArrive { bar: self.at(addr)? },
-            _ => return Err("not a copy of an async_copy".to_string()),
+            _ => return Err("not an asynchronous copy".to_string()),
         })
     }
 
-    pub(super) fn group_product(&mut self, inst: &Inst) -> Out<Op> {
+    pub(super) fn group_mma(&mut self, inst: &Inst) -> Out<Op> {
         let Inst::Wgmma { row, d, a, b, add, neg_a, neg_b, trans_a, trans_b } = inst else {
-            return Err("not a product of a warpgroup".to_string());
+            return Err("not a WGMMA".to_string());
         };
         let known = row.n >= 8
             && row.n <= 256
@@ -120,7 +120,7 @@ impl Decoder<'_> {
                 _ => false,
             };
         if !known || d.len() != row.regs() {
-            return Err(format!("{row:?} into {} registers is no product of a warpgroup", d.len()));
+            return Err(format!("{row:?} into {} registers is no WGMMA", d.len()));
         }
         let halves = row.a.bits() == 16;
         if (*trans_a || *trans_b) && !halves {
@@ -139,7 +139,7 @@ impl Decoder<'_> {
         if let GroupA::Regs(a) = &a {
             self.program.group_regs.extend(a.iter().map(|s| s.row()));
         }
-        Ok(Op::Wgmma(Box::new(GroupProduct {
+        Ok(Op::Wgmma(Box::new(GroupMma {
             row: *row,
             d,
             a,
@@ -152,7 +152,7 @@ impl Decoder<'_> {
         })))
     }
 
-    /// Marks the steps that touch registers of products and are none.
+    /// Marks the steps, other than WGMMAs, that touch WGMMA registers.
     pub(super) fn watch(&mut self) {
         if self.program.group_regs.is_empty() {
             return;

@@ -1,7 +1,8 @@
-//! Loops and branches. A thread with one lane takes them as they are. One with several takes those
-//! that its lanes take alike, and goes both ways of the others, each for the lanes that do.
+//! Loops and branches. A thread with one lane branches directly. A thread with several lanes
+//! branches where the condition is the same for all its lanes, and otherwise executes both sides,
+//! each predicated on the lanes that take it.
 //!
-//! Where lanes meet, threads without a lane pass by what only lanes do.
+//! Where lanes synchronise, threads without a lane skip code that only lanes run.
 
 use super::uniform::yields;
 use super::{Lanes, Repr};
@@ -28,7 +29,7 @@ impl Lanes<'_> {
         self.set(v, repr);
     }
 
-    /// The registers of values, as many as their places have.
+    /// The registers of values, as many as their destinations have.
     fn sources(&mut self, from: &[Value], to: &[Vec<Reg>]) -> Vec<Vec<Reg>> {
         let one = |(&v, to): (&Value, &Vec<Reg>)| match to.len() {
             1 if self.width > 1 => vec![self.one(v)],
@@ -37,7 +38,7 @@ impl Lanes<'_> {
         from.iter().zip(to).map(one).collect()
     }
 
-    /// Moves all at once: what is still to be read is not written over.
+    /// A parallel move: no source is overwritten before it is read.
     fn move_together(&mut self, to: &[Vec<Reg>], from: &[Vec<Reg>]) {
         let (to, mut from) = (to.concat(), from.concat());
         for i in 0..from.len() {
@@ -55,8 +56,8 @@ impl Lanes<'_> {
         self.move_together(to, &from);
     }
 
-    /// Lets threads without a lane pass by, if they need not come along; gives what was requested of
-    /// lanes outside, for [`Self::leave`].
+    /// Lets threads without a lane skip a region, if they need not run it; returns the lane guard
+    /// outside, for [`Self::leave`].
     fn enter(&mut self, id: OpId, past: Label) -> Option<Vec<Reg>> {
         let outer = self.guard.clone();
         if self.width == 1
@@ -81,11 +82,11 @@ impl Lanes<'_> {
             }
             return Ok(());
         }
-        let Repr::One(p) = *self.repr(cond) else { return self.both_ways(id) };
+        let Repr::One(p) = *self.repr(cond) else { return self.both_paths(id) };
         let results: Vec<Vec<Reg>> = op.results.iter().map(|&v| self.fresh(v)).collect();
         let [otherwise, done] = [self.asm.label(), self.asm.label()];
         if self.guard.is_some() && self.width == 1 {
-            // Threads that pass by have no values of their own.
+            // Threads that skip it have no values of their own.
             for &r in results.iter().flatten() {
                 self.clear(r);
             }
@@ -117,8 +118,8 @@ impl Lanes<'_> {
         self.asm.mov_to(bits_of(r.class), r, Opnd::Int(0));
     }
 
-    /// Lanes of the thread go apart: each way is gone for those that take it.
-    fn both_ways(&mut self, id: OpId) -> Result<(), Diagnostics> {
+    /// Lanes of the thread diverge: each side is executed for the lanes that take it.
+    fn both_paths(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
         let cond = self.each(op.operands[0]);
@@ -170,7 +171,7 @@ impl Lanes<'_> {
         self.asm.place(again);
         self.bind(args[0], &[at]);
         self.carry(&args[1..], &carried);
-        // Code that is run again finds the group's memory as it left it.
+        // A repeated body finds the group's shared memory as it left it.
         let before = self.shared.swap_dirty(true);
         self.block(body)?;
         self.move_values(&carried, &yields(func, body));
@@ -180,7 +181,7 @@ impl Lanes<'_> {
             let more = self.asm.setp(Cmp::Lt, Ty::S64, at, hi);
             self.asm.bra_if(more, true, again);
         } else {
-            // What is left is above zero, so that no sum passes the end of the number range.
+            // The remaining count is positive, so no addition overflows.
             let left = self.asm.int(Alu::Sub, Ty::S64, &[hi.into(), at.into()]);
             let more = self.asm.setp(Cmp::Lt, Ty::U64, step, left);
             let next = self.add64(at, step);
@@ -200,14 +201,14 @@ impl Lanes<'_> {
         }
     }
 
-    /// Ends the thread where its loop would not come to an end.
+    /// Ends the thread where its loop would not terminate.
     fn check_step(&mut self, id: OpId, step: Reg) {
         let site = self.site(id, || "expected a loop step above 0".into());
         let bad = self.asm.setp(Cmp::Le, Ty::S64, step, Opnd::Int(0));
         self.stop_where(bad, site);
     }
 
-    /// Ends the thread if one was stopped: it may wait for what that one will not do any more.
+    /// Ends the thread if another was stopped: it may wait for something that will never happen.
     fn poll(&mut self) {
         if !self.uniform.together || !self.uniform.stops {
             return;
@@ -258,7 +259,7 @@ impl Lanes<'_> {
     }
 }
 
-/// How registers of a class are moved.
+/// The type by which registers of a class are moved.
 pub fn bits_of(class: Class) -> Ty {
     match class {
         Class::Pred => Ty::Pred,

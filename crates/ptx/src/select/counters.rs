@@ -1,9 +1,13 @@
-//! Which stage of a pipeline comes next: a instance takes the counters of a pipeline one after another from 0 on, so that the next one is
-//! kept in registers and nothing is divided. Instances that take tiles in turn skip counters, and find stage and phase from the
-//! counter.
+//! The pipeline state of an instance: the stage index and phase parity of its next stage, as
+//! CUTLASS's `PipelineState`.
 //!
-//! Who waits for a stage wants to go on at once: where it and its barriers are was found when the one before it was taken, beside
-//! the work that followed. What follows it is found as late as that allows, behind the products that read it.
+//! An instance uses the counters of a pipeline in order from 0. Stage and parity are kept in
+//! registers and advanced, so nothing is divided. Instances that take tiles in turn skip counters,
+//! and compute stage and phase from the counter.
+//!
+//! The wait for a stage is on the critical path. The addresses of a stage and its barriers are
+//! therefore computed when the stage before it was taken, and overlap with the work on that stage.
+//! They are computed as late as possible, after the MMAs that read it were issued.
 
 use super::mbar::BYTES;
 use super::pipeline::{Pipeline, Stage};
@@ -16,18 +20,18 @@ use tessera_ir::{OpId, Value};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// What one instance knows of the pipelines that it uses.
+/// The state of the pipelines that one instance uses.
 #[derive(Clone, Default)]
 pub struct Counters {
     filled: BTreeMap<Value, Next>,
     read: BTreeMap<Value, (Next, Ready)>,
-    /// Pipelines of which a stage was taken, and what follows it is not yet found.
+    /// Pipelines with a stage taken whose next stage is not yet computed.
     late: Vec<(Value, Arc<Pipeline>)>,
 }
 
 #[derive(Copy, Clone)]
 enum Next {
-    /// The counter, where stages are a power of two.
+    /// The counter, where the number of stages is a power of two.
     Counter(Reg),
     Stage {
         stage: Reg,
@@ -39,21 +43,22 @@ enum Next {
 #[derive(Copy, Clone)]
 pub struct Ready {
     pub parity: Reg,
-    /// What to add the place of the pipeline's barriers to.
+    /// The base to which the offset of the pipeline's barriers is added.
     pub bar: Reg,
-    /// The stage's bytes from the first, and its address.
+    /// The stage's byte offset from the first stage, and its address.
     pub moving: Reg,
     pub address: Reg,
 }
 
-/// A counter's stage.
+/// The stage of a counter.
 pub struct Found {
     pub stage: Reg,
     pub parity: Reg,
 }
 
 impl Select<'_> {
-    /// Stage and parity of a counter, from its number: `later` phases are requested.
+    /// Stage and parity of a counter, computed from its value; the parity is that of `later` phases
+    /// on.
     pub fn counter_stage(&mut self, stages: u32, i: Reg, later: u32) -> Found {
         let i = if i.class == Class::B64 { self.asm.cvt(Ty::U32, Ty::U64, None, i) } else { i };
         let n = Opnd::Int(stages.into());
@@ -63,7 +68,7 @@ impl Select<'_> {
             let by = Opnd::Int(stages.trailing_zeros().into());
             (stage, self.asm.int(Alu::Shr, Ty::U32, &[i.into(), by]))
         } else {
-            // Exact below 2^31: the factor is off by less than one in 2^31 of it.
+            // Exact below 2^31: the relative error of the factor is below 2^-31.
             let bits = 32 - (stages - 1).leading_zeros();
             let factor = (1u64 << (31 + bits)).div_ceil(stages.into());
             let q = self.asm.int(Alu::MulHi, Ty::U32, &[i.into(), Opnd::Int(factor as i64)]);
@@ -82,7 +87,7 @@ impl Select<'_> {
         Found { stage, parity }
     }
 
-    /// The next counter of a pipeline that is filled, which is also what an op says it is.
+    /// The next counter that a producer fills; the op's own operand has the same value.
     pub fn next_filled(&mut self, value: Value, pipeline: &Pipeline, i: Option<Reg>) -> Found {
         let n = pipeline.stages;
         if let Some(i) = i.filter(|_| self.instance.by_tiles) {
@@ -107,7 +112,7 @@ impl Select<'_> {
         found
     }
 
-    /// Counter 0, `later` rounds on.
+    /// Counter 0, `later` phases on.
     fn first_counter(&mut self, stages: u32, later: u32) -> Next {
         let mut number = |x: u32| self.asm.mov(Ty::B32, Opnd::Int(x.into()));
         match stages.is_power_of_two() {
@@ -134,7 +139,7 @@ impl Select<'_> {
         }
     }
 
-    /// The stage of a pipeline that is read next, in registers that keep it.
+    /// The stage that is read next, in registers that hold it across iterations.
     pub fn ready_stage(&mut self, value: Value, pipeline: &Arc<Pipeline>) -> Ready {
         if self.mbars.own.next.late.iter().any(|(other, _)| *other == value) {
             self.find_next_stages();
@@ -160,7 +165,8 @@ impl Select<'_> {
         Ready { parity, bar, moving, address }
     }
 
-    /// Finds what follows the stages that were taken, before an op that it cannot come behind, or that waits for products anyway.
+    /// Computes the state after the stages that were taken, before an op that it must precede, or
+    /// that waits for MMAs anyway.
     pub fn find_next_stages_before(&mut self, id: OpId) {
         let code = self.func.ops[id].code;
         let passes = matches!(
@@ -193,7 +199,7 @@ impl Select<'_> {
         }
     }
 
-    /// What to add the place of a pipeline's barriers to, for a stage.
+    /// The base to which the offset of a pipeline's barriers is added, for a stage.
     pub fn barriers_of(&mut self, stage: Reg) -> Reg {
         let base = self.region(Region::Fixed);
         let bytes = Opnd::Int(BYTES.into());

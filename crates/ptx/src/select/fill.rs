@@ -1,9 +1,10 @@
-//! Fills: `cp.async` of a block of global memory to a field of a stage, by all threads.
+//! Pipeline fills by `cp.async` (Ampere-style): all threads copy a block of global memory into a
+//! field of a stage.
 //!
-//! Each thread copies runs of neighbours, as wide as the alignment allows. What does not change in
-//! the loop around is computed before it. Runs outside of the array become zeros. Where the edge of
-//! the array cuts through runs, so that some are copied in part, there is code of its own: it is the
-//! same answer for all threads, and rarely yes.
+//! Each thread copies runs of contiguous elements, as wide as the alignment allows. Loop invariants
+//! are computed before the loop. Runs outside the array are filled with zeros. Where the edge of
+//! the array cuts a run, a separate path copies part of it; the branch is uniform over all threads
+//! and rarely taken.
 
 use super::memory::word_of;
 use super::place::Coord;
@@ -17,32 +18,32 @@ use tessera_layout::{Blocked, LANES, Layout, Shared};
 use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
 use tessera_tile::attrs::checked_axes;
 
-/// Elements that a thread copies one by one which are worth asking once whether the whole block is
-/// inside.
+/// From this many single-element copies of a thread, one test whether the whole block is inside
+/// pays off.
 const MANY: usize = 8;
 
-/// A fill: what is to be copied, and what was computed before the loop.
+/// A fill: what is copied, and what was computed before the loop.
 struct Filling {
     view: View,
     layout: Layout,
-    /// Of each dim of the tile the memory's axis.
+    /// The memory's axis of each dim of the tile.
     axes: Vec<usize>,
-    /// The dim along which neighbours are copied together, and how many.
+    /// The dim along which runs are contiguous, and their length.
     fast: Option<usize>,
     cells: u32,
     field: Smem,
-    /// The thread's first element, but for the positions in `moving`, by axis.
+    /// The address of the thread's first element, without the positions in `moving`, by axis.
     base: Reg,
     moving: Vec<(usize, Reg)>,
-    /// Of each dim which positions are inside, where they are checked.
+    /// For each dim, which positions are inside, where they are checked.
     limits: Vec<Option<Bound>>,
-    /// Of axes without a dim whether the position is inside.
+    /// For axes without a dim, whether the position is inside.
     always: Vec<Inside>,
-    /// The bytes of so many rows along an axis.
+    /// The bytes of a number of rows along an axis.
     steps: BTreeMap<(usize, i64), Reg>,
 }
 
-/// Known before the loop, or to be computed in each iteration.
+/// Known before the loop, or computed in each iteration.
 #[derive(Copy, Clone)]
 enum Bound {
     Known(Limit),
@@ -69,7 +70,7 @@ struct Iteration {
     base: Reg,
     limits: Vec<Option<Limit>>,
     always: Option<Reg>,
-    /// Addresses of rows that were found.
+    /// Addresses of rows that were computed.
     rows: Vec<(Vec<u32>, Reg)>,
     places: BTreeMap<u32, Reg>,
 }
@@ -187,8 +188,8 @@ impl Select<'_> {
         Iteration { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
     }
 
-    /// The stride of an axis; zero where the axis has one position: then any number may stand
-    /// there, and positions outside would have addresses that are not aligned.
+    /// The stride of an axis; zero where the axis has one position: its stride may then be any
+    /// number, and positions outside would have misaligned addresses.
     fn copy_stride(&mut self, view: &View, axis: usize) -> Reg {
         let key = (view.param, axis);
         if let Some(&r) = self.pipelines.strides.get(&key) {
@@ -203,7 +204,7 @@ impl Select<'_> {
         r
     }
 
-    /// An address moved by so many positions along an axis.
+    /// An address moved by `by` positions along an axis.
     fn moved(&mut self, view: &View, axis: usize, by: Reg, base: Reg) -> Reg {
         let term = if neighbour_axis(view.class, view.rank) == Some(axis) {
             self.scaled(view, axis, by)
@@ -214,15 +215,16 @@ impl Select<'_> {
         self.add64(base, term)
     }
 
-    /// All threads, each a run of neighbours; lanes along rows, then down, then warps. Blocks copy
-    /// their own parts. Where the array has its neighbours along another dim than the memory, lanes
-    /// take pieces of the memory's rows and go along the array's with the rest, so that what is read
-    /// and what is written are both whole.
+    /// The layout of a fill: all threads, each a run of contiguous elements; lanes along rows, then
+    /// down, then warps. Blocks copy their own parts. Where the array is contiguous along another
+    /// dim than the shared memory, lanes take pieces of the memory's rows and the other lanes go
+    /// along the array's contiguous axis, so that reads are coalesced and writes are free of bank
+    /// conflicts.
     fn copy_layout(&self, memory: &Shared, cells: u32, along: Option<usize>) -> Layout {
         let (shape, order) = (&memory.shape, &memory.order);
         let fast = order[0];
         if let Some(along) = along.filter(|&d| d != fast && memory.blocks == 1) {
-            return turning_layout(memory, along, self.warps);
+            return transposing_layout(memory, along, self.warps);
         }
         let mut vector = vec![1; shape.len()];
         vector[fast] = cells;
@@ -236,7 +238,7 @@ impl Select<'_> {
                 room[dim] /= n;
                 left /= n;
             }
-            // The rest has copies of what others have, and copies nothing.
+            // The remaining threads hold copies, and copy nothing.
             counts[order[order.len() - 1]] *= left;
             counts
         };
@@ -253,7 +255,7 @@ impl Select<'_> {
         Limit { end, start }
     }
 
-    /// `a - b`, held between 0 and `n`.
+    /// `a - b`, clamped to 0..=n.
     fn clamped_difference(&mut self, a: Opnd, b: Reg, n: u32) -> Reg {
         let asm = &mut self.asm;
         let r = asm.int(Alu::Sub, Ty::S64, &[a, b.into()]);
@@ -262,8 +264,8 @@ impl Select<'_> {
         asm.cvt(Ty::U32, Ty::U64, None, r)
     }
 
-    /// Whether the edge of the array ever cuts through a run of neighbours, the same for all threads
-    /// and iterations: positions are multiples of runs. None where it never does.
+    /// Whether the edge of the array ever cuts a run: the same for all threads and iterations, as
+    /// positions are multiples of the run length. None where it never does.
     fn may_be_cut(&mut self, f: &Filling, src: Value) -> Option<Reg> {
         let dim = f.fast.filter(|_| f.cells > 1)?;
         f.limits[dim]?;
@@ -280,8 +282,8 @@ impl Select<'_> {
         }))
     }
 
-    /// Where this iteration's block has runs that are cut, copies of what of each is inside. None reaches
-    /// beyond the end of the array, not even to leave it out. Returns whether it did.
+    /// If runs of this iteration's block are cut, copies the part of each that is inside. No copy
+    /// reads beyond the end of the array. Returns whether it did.
     fn copy_cut(&mut self, f: &mut Filling, maybe: Reg) -> Reg {
         let cut = self.asm.reg(Class::Pred);
         self.asm.mov_to(Ty::Pred, cut, Opnd::Int(0));
@@ -316,9 +318,9 @@ impl Select<'_> {
         cut
     }
 
-    /// Copies the first `left` elements of a run, and makes the rest zeros. A run that the end cuts
-    /// goes element by element through registers. What is stored so is seen as copies are: whoever
-    /// waits for the stage synchronises all threads.
+    /// Copies the first `left` elements of a run, and zeros the rest. A run that the end cuts goes
+    /// element by element through registers. Readers see these stores as they see the copies: the
+    /// wait for the stage synchronises all threads.
     fn copy_in_part(
         &mut self,
         f: &Filling,
@@ -329,7 +331,7 @@ impl Select<'_> {
         let dtype = f.view.dtype;
         let elem = dtype.bytes() as u32;
         let bytes = f.cells * elem;
-        // One to one less than all; none wraps to the greatest number.
+        // From one to one less than all; zero wraps to the largest number.
         let less = self.asm.int(Alu::Sub, Ty::U32, &[left.into(), Opnd::Int(1)]);
         let most = Opnd::Int(i64::from(f.cells) - 1);
         let part = self.asm.setp(Cmp::Lt, Ty::U32, less, most);
@@ -357,7 +359,7 @@ impl Select<'_> {
         self.asm.place(past);
     }
 
-    /// Holds back a copy for each run: whole where it is inside, zeros where not.
+    /// Queues a copy for each run: whole where it is inside, zeros where not.
     fn copy_whole(&mut self, f: &mut Filling, unless: Option<Reg>) {
         let runs = self.runs(f);
         let checked = !f.always.is_empty() || f.limits.iter().any(Option::is_some);
@@ -382,8 +384,8 @@ impl Select<'_> {
         }
     }
 
-    /// The same where there are many: without a question for each where the whole block is inside,
-    /// which is the same answer for all threads. Where it is not, all are copied at once.
+    /// The same for many runs: no test per run where the whole block is inside, which is uniform
+    /// over all threads. Where it is not, all runs are copied immediately.
     fn copy_many(&mut self, f: &mut Filling, runs: &[u32]) {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
         let mut iteration: Option<(Iteration, Option<Reg>)> = None;
@@ -408,7 +410,7 @@ impl Select<'_> {
         }
     }
 
-    /// All runs of a block that is not whole.
+    /// All runs of a block that is partly outside.
     fn copy_checked(&mut self, f: &mut Filling, whole: Reg, runs: &[u32], guards: &[Option<Reg>]) {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
         let past = self.asm.label();
@@ -449,7 +451,7 @@ impl Select<'_> {
         all.filter(|&r| self.valid(&f.layout, r) != Ok(false)).collect()
     }
 
-    /// Which threads copy a run: of those that have the same one, one.
+    /// Which threads copy a run: of those that hold the same one, one.
     fn copies_run(&mut self, f: &Filling, first: u32) -> Option<Reg> {
         let valid = self.valid(&f.layout, first).err();
         let owner = self.owner(&f.layout);
@@ -470,8 +472,8 @@ impl Select<'_> {
         (dst, self.source(f, iteration, places))
     }
 
-    /// Whether a place is inside along all dims that are checked; of a run that may be cut, whether
-    /// it begins inside.
+    /// Whether a position is inside along all dims that are checked; for a run that may be cut,
+    /// whether it starts inside.
     fn inside(
         &mut self,
         f: &Filling,
@@ -484,7 +486,7 @@ impl Select<'_> {
             let Some(limit) = limit else { continue };
             let offset = Opnd::Int(place.offset.into());
             let mut test = |cmp: Cmp, than: Reg| match place.thread {
-                None => self.asm.setp(cmp.turned(), Ty::S32, than, offset),
+                None => self.asm.setp(cmp.swapped(), Ty::S32, than, offset),
                 Some(t) if place.offset == 0 => self.asm.setp(cmp, Ty::S32, t, than),
                 Some(t) => {
                     let than = self.asm.int(Alu::Sub, Ty::S32, &[than.into(), offset]);
@@ -514,7 +516,7 @@ impl Select<'_> {
         if let Some((_, r)) = iteration.rows.iter().find(|(known, _)| *known == far) {
             return Addr::reg(*r, constant);
         }
-        // From the row before, so that few addresses are alive at once.
+        // Computed from the row before, so that few addresses are live.
         let (from, base) =
             iteration.rows.last().cloned().unwrap_or((vec![0; far.len()], iteration.base));
         let mut r = base;
@@ -539,13 +541,13 @@ impl Select<'_> {
     }
 }
 
-/// Lanes along the array's neighbours: the least that are whole sectors of it.
+/// Lanes along the array's contiguous axis: the fewest that read whole sectors.
 const ALONG: u32 = 8;
 
-/// Threads that copy element by element, from arrays with neighbours along `along` to memory that has
-/// them along another dim: the other lanes of a warp go along the memory's rows, which writes all
-/// banks where rows are 16 bytes longer than whole wavefronts.
-fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
+/// The layout of a transposing copy, element by element, from arrays that are contiguous along
+/// `along` to memory that is contiguous along another dim. The other lanes of a warp go along the
+/// memory's rows, which writes all banks where rows are 16 bytes longer than whole wavefronts.
+fn transposing_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let (shape, fast) = (&memory.shape, memory.order[0]);
     let mut room = shape.clone();
     let mut take = |dim: usize, most: u32| {
@@ -562,7 +564,7 @@ fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let mut over = vec![1; shape.len()];
     over[fast] = take(fast, warps);
     over[along] = take(along, warps / over[fast]);
-    // The rest has copies of what others have, and copies nothing.
+    // The remaining threads hold copies, and copy nothing.
     over[fast] *= warps / (over[fast] * over[along]);
     let others = memory.order.iter().copied().filter(|&d| d != along);
     let order = [along].into_iter().chain(others).collect();
@@ -571,8 +573,8 @@ fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
 }
 
 impl Cmp {
-    /// The same question with its sides changed.
-    fn turned(self) -> Cmp {
+    /// The same comparison with its operands swapped.
+    fn swapped(self) -> Cmp {
         match self {
             Cmp::Lt => Cmp::Gt,
             Cmp::Le => Cmp::Ge,
@@ -587,13 +589,13 @@ impl Cmp {
 mod tests {
     use super::*;
 
-    /// Copies that turn a tile read whole sectors of the array, and write all banks.
+    /// Transposing copies read whole sectors of the array, and write all banks.
     #[test]
-    fn turned_copies_are_whole_on_both_sides() {
+    fn transposing_copies_are_whole_on_both_sides() {
         for (lines, k, bytes) in [(128, 16, 4), (256, 32, 4), (128, 8, 4), (64, 16, 8)] {
             let pad = 16 / bytes;
             let memory = Shared { pad, ..Shared::ordered(&[lines, k], &[0, 1], bytes) };
-            let layout = turning_layout(&memory, 1, 8);
+            let layout = transposing_layout(&memory, 1, 8);
             assert_eq!(memory.conflicts(&layout, 1), 0, "{lines}x{k} of {bytes} bytes");
             let mut sectors = std::collections::BTreeSet::new();
             for lane in 0..LANES {

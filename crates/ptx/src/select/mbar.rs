@@ -1,12 +1,14 @@
-//! Pipelines and order barriers of roles: barriers in shared memory say when a stage is filled and when it is free,
-//! and whose turn it is.
+//! Pipelines and order barriers of warp-specialized kernels, as mbarriers in shared memory
+//! (CUTLASS's `PipelineTmaAsync` and `OrderedSequenceBarrier`).
 //!
-//! Each stage has two barriers. `full` ends a phase when all who fill the stage have arrived and all
-//! bytes that copy engines were to bring are there; `empty` when all who read it have. Counter `i` is
-//! stage `i mod n`; a phase has the parity of `i div n`. See `counters` for how a instance finds them.
+//! Each stage has two mbarriers. The phase of `full` completes when all producers have arrived and
+//! all bytes of the TMA copies have landed; that of `empty` when all consumers have arrived.
+//! Counter `i` uses stage `i mod n`; its phase has the parity of `i div n`. `counters` computes
+//! both.
 //!
-//! Who acquires waits for the phase before the one that the readers end: on a fresh barrier that is
-//! over, so that the first round needs no case of its own.
+//! A producer that acquires a stage waits for the phase before the one that the consumers complete.
+//! On a fresh barrier that phase counts as complete, so the first `n` iterations need no special
+//! case.
 
 use super::counters::Counters;
 use super::pipeline::{Pipeline, Stage};
@@ -22,48 +24,48 @@ use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::{role_info, role_of};
 use tessera_tile::TileOp;
 
-/// Bytes of a barrier.
+/// Bytes of an mbarrier.
 pub const BYTES: u32 = 8;
 
 #[derive(Default)]
 pub struct Mbars {
-    /// Barriers that are not made yet: where, and how many arrive.
+    /// mbarriers to initialise: offset and number of arrivals.
     pending: Vec<(u32, u32)>,
-    /// Which values are order barriers: where their barriers begin.
+    /// The offset of the barriers of each order barrier.
     order_barriers: BTreeMap<Value, u32>,
-    /// Loops that are open; the register is 0 in the first iteration.
-    turned: Vec<Option<Reg>>,
+    /// Open loops; the register is 0 in the first iteration.
+    not_first: Vec<Option<Reg>>,
     pub own: Own,
 }
 
 /// What one instance keeps in registers.
 #[derive(Clone, Default)]
 pub struct Own {
-    /// The next counters of pipelines.
+    /// The state of each pipeline.
     pub next: Counters,
-    /// The place of the barriers of what was acquired, and of what was waited for.
+    /// The barrier offset of each acquired stage, and of each stage that was waited for.
     acquired: BTreeMap<(Value, Value), Acquired>,
     waited: BTreeMap<(Value, Value), Reg>,
-    /// The parity of the phase that the next taking of an order barrier waits for.
+    /// The phase parity that the next wait of an order barrier uses.
     order_barriers: BTreeMap<Value, Reg>,
-    /// What each speaker of a cluster knows.
+    /// What each arriving thread of a cluster knows.
     pub afar: BTreeMap<Speaker, super::cluster::Afar>,
 }
 
 #[derive(Copy, Clone)]
 struct Acquired {
     bar: Reg,
-    /// It was said already which bytes come, and that nothing else does.
+    /// The expected bytes were already announced, and nothing else fills the stage.
     published: bool,
 }
 
-/// Who says of a instance that it is done with a stage.
+/// Which threads of an instance arrive at a barrier.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Speaker {
     /// One thread, where only it did anything.
     RoleInstance,
-    /// One thread of each warpgroup, where only its matrix engine reads: it reads for all four warps
-    /// at once, and has done so when it is done for one.
+    /// One thread of each warpgroup, where only WGMMA reads the stage: it reads for all four warps,
+    /// and has completed for all when it has completed for one.
     Group,
     /// One thread of each warp.
     Warp,
@@ -82,17 +84,17 @@ impl Speaker {
 impl Select<'_> {
     // Barriers.
 
-    /// The barriers of a pipeline; they are made before the roles begin.
+    /// The mbarriers of a pipeline; they are initialised before the roles begin.
     pub fn pipeline_barriers(&mut self, pipeline: Value, stages: u32) -> Result<u32, Diagnostics> {
         let at = self.allocate(2 * stages * BYTES, BYTES);
         let [full, empty] = [true, false].map(|fills| self.arrivals(pipeline, fills));
-        // Who fills the stages of others waits for all of them.
+        // A producer of several blocks' stages waits for the consumers of all of them.
         let peers = self.team.peers(self.func, pipeline, 0).len() as u32;
         for stage in 0..stages {
             self.mbars.pending.push((at + stage * BYTES, full.max(1)));
             self.mbars.pending.push((at + (stages + stage) * BYTES, empty.max(1) * peers));
         }
-        // The block uses some itself, before roles begin.
+        // The block itself may use a pipeline, before roles begin.
         let func = self.func;
         let by_block = func.walk().iter().any(|&o| {
             let op = &func.ops[o];
@@ -106,12 +108,12 @@ impl Select<'_> {
         Ok(at)
     }
 
-    /// Asks for a barrier at which so many arrive.
+    /// Requests an mbarrier with this number of arrivals.
     pub fn pending_barrier(&mut self, at: u32, arrivals: u32) {
         self.mbars.pending.push((at, arrivals));
     }
 
-    /// Makes the barriers that were requested, and all threads meet; see `all_sync`.
+    /// Initialises the requested mbarriers and synchronises all threads; see `all_sync`.
     pub fn ready(
         &mut self,
         meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
@@ -132,7 +134,7 @@ impl Select<'_> {
         self.all_sync(meanwhile)
     }
 
-    /// How many arrive at a barrier of a pipeline in each phase: of those who fill it, or who read it.
+    /// Arrivals at an mbarrier of a pipeline in each phase: of its producers, or of its consumers.
     fn arrivals(&self, pipeline: Value, fills: bool) -> u32 {
         let func = self.func;
         let code = if fills { StagedOp::Acquire } else { StagedOp::Wait };
@@ -152,18 +154,18 @@ impl Select<'_> {
         sides.iter().map(of).sum()
     }
 
-    /// Who arrives there, of one instance.
+    /// Which threads of one instance arrive.
     fn speaker(&self, pipeline: Value, role: Option<OpId>, fills: bool) -> Speaker {
         match role.map(|r| role_info(self.func, r)) {
             Some(info) if info.one_thread => Speaker::RoleInstance,
-            // What engines bring counts itself, and one thread speaks for it.
+            // TMA counts its own bytes, and one thread arrives for it.
             _ if fills && !self.is_written(pipeline, role) => Speaker::RoleInstance,
             Some(_) if !fills && self.is_read_by_async_mma_alone(pipeline, role) => Speaker::Group,
             _ => Speaker::Warp,
         }
     }
 
-    /// Whether of what a role waits for in a pipeline only products of the matrix engine read anything.
+    /// Whether WGMMA is the only reader of the stages that a role waits for.
     fn is_read_by_async_mma_alone(&self, pipeline: Value, role: Option<OpId>) -> bool {
         let func = self.func;
         let all = func.walk();
@@ -202,7 +204,7 @@ impl Select<'_> {
         })
     }
 
-    /// Waits until the phase of this parity is over.
+    /// Waits until the phase of this parity has completed.
     pub fn phase(&mut self, addr: Addr, parity: Reg) {
         let again = self.asm.label();
         self.asm.place(again);
@@ -211,7 +213,7 @@ impl Select<'_> {
         self.asm.bra_if(p, false, again);
     }
 
-    /// Those who speak for others arrive, when the others have come here.
+    /// The arriving threads arrive, once all threads that they arrive for have come here.
     pub fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
         let who = match speaker {
             Speaker::RoleInstance => self.leader(),
@@ -241,7 +243,7 @@ impl Select<'_> {
         let found = self.next_filled(value, &pipeline, Some(counter));
         let bar = self.barriers_of(found.stage);
         self.phase(pipeline.empty(bar), found.parity);
-        let bytes = self.filled_at_once(id);
+        let bytes = self.tma_only_bytes(id);
         if let Some(bytes) = bytes {
             let (space, addr) = (Space::Shared, pipeline.full(bar));
             let bytes = Opnd::Int(bytes.into());
@@ -253,9 +255,9 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The bytes that copies bring to a stage, where all that is done to it stands between its
-    /// acquisition and its publication in one block, and threads write nothing.
-    fn filled_at_once(&self, acquire: OpId) -> Option<u32> {
+    /// The bytes that TMA brings to a stage, if all fills of the stage are between its acquire and
+    /// its publish in one block, and threads write nothing.
+    fn tma_only_bytes(&self, acquire: OpId) -> Option<u32> {
         let func = self.func;
         let op = &func.ops[acquire];
         let stage = op.result();
@@ -284,7 +286,7 @@ impl Select<'_> {
         (published && uses == fills && fills > 0).then_some(bytes)
     }
 
-    /// The barrier that counts the bytes of a stage.
+    /// The `full` mbarrier, which counts the bytes of a stage.
     pub fn full_barrier(&mut self, stage: Value) -> Option<(Addr, bool)> {
         let op = self.func.def(stage)?;
         let (value, i) = (op.operands[0], op.operands[1]);
@@ -346,9 +348,9 @@ impl Select<'_> {
             }
         };
         let unless_first = func.ops[id].attr("unless_first").and_then(Attr::as_bool);
-        let when = match (unless_first, self.mbars.turned.last()) {
-            (Some(true), Some(&Some(turned))) => {
-                Some(self.asm.setp(Cmp::Ne, Ty::U32, turned, Opnd::Int(0)))
+        let when = match (unless_first, self.mbars.not_first.last()) {
+            (Some(true), Some(&Some(not_first))) => {
+                Some(self.asm.setp(Cmp::Ne, Ty::U32, not_first, Opnd::Int(0)))
             }
             _ => None,
         };
@@ -360,8 +362,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Waits for every stage as if to fill it once more; where nobody else reads them, only until what
-    /// was begun has come.
+    /// Waits for every stage as if to fill it once more. Where there are no other readers, waits
+    /// only until the issued copies have landed.
     pub fn mbar_drain(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let value = func.ops[id].operands[0];
@@ -390,7 +392,7 @@ impl Select<'_> {
 
     // First iterations of loops.
 
-    /// Before a loop: a register that tells its first iteration, where an op inside asks.
+    /// Before a loop: a register that is 0 in its first iteration, where an op inside needs it.
     pub fn begin_iterations(&mut self, bodies: &[BlockId]) {
         let func = self.func;
         let mut asks = false;
@@ -401,8 +403,8 @@ impl Select<'_> {
                 asks |= op.code == StagedOp::Release && unless && self.loop_of(id) == Some(body);
             });
         }
-        let turned = asks.then(|| self.asm.mov(Ty::B32, Opnd::Int(0)));
-        self.mbars.turned.push(turned);
+        let not_first = asks.then(|| self.asm.mov(Ty::B32, Opnd::Int(0)));
+        self.mbars.not_first.push(not_first);
     }
 
     /// The body of the innermost loop around an op.
@@ -423,16 +425,17 @@ impl Select<'_> {
 
     /// At the end of an iteration.
     pub fn end_iteration(&mut self) {
-        if let Some(&Some(turned)) = self.mbars.turned.last() {
-            self.asm.mov_to(Ty::B32, turned, Opnd::Int(1));
+        if let Some(&Some(not_first)) = self.mbars.not_first.last() {
+            self.asm.mov_to(Ty::B32, not_first, Opnd::Int(1));
         }
     }
 
     pub fn end_iterations(&mut self) {
-        self.mbars.turned.pop();
+        self.mbars.not_first.pop();
     }
 
-    // OrderBarriers of replicas. Each has a barrier, at which the replica before it arrives.
+    // Order barriers of replicas. Each replica has an mbarrier, at which the replica before it
+    // arrives.
 
     pub fn order_barrier_create(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
@@ -461,7 +464,7 @@ impl Select<'_> {
         let parity = match self.mbars.own.order_barriers.get(&order_barrier) {
             Some(&r) => r,
             None => {
-                // The first replica has the turn from the beginning.
+                // The first replica may go first.
                 let first = Opnd::Int(i64::from(replica == 0));
                 let r = self.head(|me| me.asm.mov(Ty::B32, first));
                 self.mbars.own.order_barriers.insert(order_barrier, r);

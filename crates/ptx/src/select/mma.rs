@@ -1,5 +1,5 @@
-//! Products of tiles by matrix instructions of a warp, on fragments in registers. Fragments that are
-//! still in shared memory are loaded step by step along k, each while the one before is multiplied.
+//! Warp-level MMAs (`mma.sync`) on fragments in registers. Fragments that are still in shared
+//! memory are loaded (`ldmatrix`) step by step along k, each while the step before is multiplied.
 
 use super::pipeline::KnownPlaces;
 use super::sync::Smem;
@@ -15,7 +15,7 @@ use tessera_numerics::DType;
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// How matrix instructions name a dtype.
+/// The type name of a dtype in MMA instructions.
 pub fn matrix_type(dtype: DType) -> Option<Ty> {
     Some(match dtype {
         DType::F16 => Ty::F16,
@@ -32,10 +32,10 @@ pub fn matrix_type(dtype: DType) -> Option<Ty> {
     })
 }
 
-/// How matrix loads find a tile.
+/// How `ldmatrix` and `stmatrix` address a tile.
 #[derive(Clone, Debug)]
 pub struct MatrixForm {
-    /// Turned around on the way.
+    /// Transposed (`.trans`).
     pub trans: bool,
     /// The dim along which rows of 16 bytes follow each other.
     slow: usize,
@@ -43,7 +43,7 @@ pub struct MatrixForm {
     pub packed: u32,
 }
 
-/// An operand of a product by atoms.
+/// An operand of an MMA, in atoms.
 pub struct Operand {
     layout: Arc<Layout>,
     atoms: Atoms,
@@ -54,7 +54,7 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Where the steps along k begin, of a left operand.
+    /// The starts of the steps along k, of a left operand.
     fn depth(&self) -> Vec<u32> {
         let all: BTreeSet<u32> = self.atoms.keys().map(|&(_, k)| k).collect();
         all.into_iter().collect()
@@ -66,10 +66,10 @@ enum From {
     Memory { m: Smem, form: MatrixForm, known: KnownPlaces },
 }
 
-/// One atom of a fragment: where it is, and its first register.
+/// The atoms of a fragment: position to first register.
 type Atoms = BTreeMap<(u32, u32), u32>;
 
-/// The atoms of a layout by their rows and columns: `each` registers at a time.
+/// The atoms of a layout by row and column: `each` registers per atom.
 fn atoms(layout: &Layout, each: u32) -> Atoms {
     (0..layout.regs())
         .step_by(each as usize)
@@ -81,7 +81,7 @@ fn atoms(layout: &Layout, each: u32) -> Atoms {
 }
 
 impl Select<'_> {
-    /// The registers of an operand as matrix instructions take them.
+    /// The registers of an operand as MMA instructions take them.
     pub fn operand_words(&mut self, v: Value) -> Vec<Reg> {
         let dtype = self.dtype(v);
         if let Repr::Packed(words) = self.repr(v) {
@@ -90,9 +90,9 @@ impl Select<'_> {
         let regs = self.regs(v);
         match dtype {
             DType::F64 => regs,
-            // Copies of boxes have rounded it.
+            // TMA has rounded it.
             DType::Tf32 if self.has_roles() && self.is_from_pipeline(v) => regs,
-            // The hardware would drop the low bits; the dtype rounds.
+            // The hardware would truncate; the dtype rounds.
             DType::Tf32 => regs
                 .into_iter()
                 .map(|r| {
@@ -135,7 +135,7 @@ impl Select<'_> {
         let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
         let types = [a, b, acc].map(|v| matrix_type(self.dtype(v)));
         let [Some(ta), Some(tb), Some(tc)] = types else {
-            return self.unsupported(id, "matrix units do not take these dtypes");
+            return self.unsupported(id, "tensor cores do not take these dtypes");
         };
         let is_f64 = ta == Ty::F64;
         if is_f64 && self.mma_tall(id) {
@@ -148,13 +148,13 @@ impl Select<'_> {
         };
         let rows = &self.caps.mma_rows;
         let whole = rows.iter().find(|r| fits(r, k)).copied();
-        // A deep product is two shallow ones: their fragments are its halves.
+        // An MMA of depth k is two of half the depth: their fragments are its halves.
         let half = rows.iter().find(|r| fits(r, k / 2)).copied();
         let (Some(row), parts) = (if whole.is_some() { (whole, 1) } else { (half, 2) }) else {
-            return self.unsupported(id, "matrix units of this target do not take these dtypes");
+            return self.unsupported(id, "tensor cores of this target do not take these dtypes");
         };
         let lc = self.layout(acc);
-        // Elements a thread holds of each atom.
+        // Elements per thread of each atom.
         let ec = m * n / 32;
         let mut of_a = self.operand(a, true);
         let mut of_b = self.operand(b, false);
@@ -171,9 +171,9 @@ impl Select<'_> {
         };
         for step in 0..depth.len() {
             let Some([fa, fb]) = next else {
-                return self.unsupported(id, "the operands of a product do not fit its sums");
+                return self.unsupported(id, "the operands of an MMA do not fit its accumulator");
             };
-            // The operands of the next step are on their way while this one is multiplied.
+            // The operands of the next step are in flight while this one is multiplied.
             next = match &rotation {
                 _ if step + 1 < depth.len() => {
                     self.step_fragments(acc, &mut of_a, &mut of_b, step + 1)
@@ -185,7 +185,7 @@ impl Select<'_> {
             for (i, (row_at, a)) in rows.iter().zip(&fa).enumerate() {
                 let forth: Vec<_> = cols.iter().zip(&fb).collect();
                 let back = forth.iter().rev();
-                // There and back again: each pair of neighbours shares an operand.
+                // Serpentine order: each pair of neighbours shares an operand.
                 let order: Vec<_> =
                     if i % 2 == 0 { forth.iter().collect() } else { back.collect() };
                 for (col_at, b) in order {
@@ -216,8 +216,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// A product of f64 by the instructions that take 16 rows and up to 16 k at once, where the
-    /// target has them: two rows of small atoms, and up to four along k, are one large one.
+    /// An MMA of f64 by the instructions of 16 rows and up to 16 k, where the target has them: two
+    /// rows of small atoms, and up to four along k, form one large atom.
     fn mma_tall(&mut self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
@@ -253,7 +253,7 @@ impl Select<'_> {
         true
     }
 
-    /// An operand of a product.
+    /// An operand of an MMA.
     fn operand(&mut self, v: Value, left: bool) -> Operand {
         match self.repr(v).clone() {
             Repr::Lazy(m) => self.operand_in(v, left, Some(m)),
@@ -261,11 +261,11 @@ impl Select<'_> {
         }
     }
 
-    /// An operand that is in shared memory.
+    /// An operand in shared memory.
     pub fn operand_in(&mut self, v: Value, left: bool, m: Option<Smem>) -> Operand {
         let layout = self.layout(v);
         let bits = matrix_type(self.dtype(v)).map_or(32, Ty::bits);
-        // Elements that a thread has of an atom, and of a word.
+        // Elements per thread of an atom, and of a word.
         let (each, per_word) = match bits {
             64 => (1, 1),
             bits => (if left { 128 } else { 64 } / bits, 32 / bits),
@@ -315,8 +315,8 @@ impl Select<'_> {
         }
     }
 
-    /// Whether a tile is only read by products that come before its memory may change: then each
-    /// step of a product reads its own part.
+    /// Whether a tile is read only by MMAs before its memory may change: then each step of an MMA
+    /// loads its own fragments.
     pub fn is_lazy(&mut self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
@@ -340,8 +340,8 @@ impl Select<'_> {
                 return false;
             }
             if user.operands.contains(&v) {
-                let product = user.code == StagedOp::Tile(TileOp::Mma) && user.operands[2] != v;
-                if !product {
+                let mma = user.code == StagedOp::Tile(TileOp::Mma) && user.operands[2] != v;
+                if !mma {
                     return false;
                 }
                 left -= 1;
@@ -350,13 +350,13 @@ impl Select<'_> {
         left == 0
     }
 
-    /// How matrix loads find a tile in shared memory, where its layout is that of a matrix operand:
-    /// eight rows of 16 bytes at a time, turned around where the memory is.
+    /// How `ldmatrix` addresses a tile in shared memory, where its layout is that of an MMA
+    /// operand: eight rows of 16 bytes at a time, transposed where the memory is.
     pub fn matrix_form(&self, m: &Smem, layout: &Layout) -> Option<MatrixForm> {
         self.matrix_form_of(&m.layout, m.dtype, layout)
     }
 
-    /// Whether matrix loads read a tile of this layout from memory of this form.
+    /// Whether `ldmatrix` can read a tile of this layout from memory of this form.
     pub fn takes_matrix(&self, shared: &Shared, dtype: DType, layout: &Layout) -> bool {
         self.matrix_form_of(shared, dtype, layout).is_some()
     }
@@ -376,7 +376,7 @@ impl Select<'_> {
             v
         };
         let (lanes, regs) = (layout.bases(In::Lane), layout.bases(In::Reg));
-        // Words lie along one dim, the eight rows along the other.
+        // Words are along one dim, the eight rows along the other.
         let pair = (0..2).find(|&p| {
             lanes[0] == unit(p, packed)
                 && lanes[1] == unit(p, 2 * packed)
@@ -391,11 +391,11 @@ impl Select<'_> {
         let aligned = whole(apart)
             && (shared.panel.is_none() || whole(panel * bytes))
             && shared.swizzle.is_none_or(|s| s.base >= 4);
-        // What is turned around are pairs of bytes.
+        // Only 16-bit elements can be transposed.
         (aligned && (!trans || bytes == 2)).then_some(MatrixForm { trans, slow: 1 - fast, packed })
     }
 
-    /// A tile from shared memory by matrix loads, where they can.
+    /// Loads a tile from shared memory by `ldmatrix`, where possible.
     pub fn matrix_fragments(&mut self, m: &Smem, layout: &Arc<Layout>) -> Option<Vec<Reg>> {
         let form = self.matrix_form(m, layout)?;
         let all: Vec<u32> = (0..layout.regs() / form.packed).collect();
@@ -420,8 +420,8 @@ impl Select<'_> {
         out
     }
 
-    /// The accesses that move some words of a tile, in order: where each lane's row of 16 bytes is, and
-    /// how many words go at once, as many as lie so.
+    /// The accesses that move some words of a tile, in order: the address of each lane's row of 16
+    /// bytes, and the number of words of one access, as many as the layout allows.
     pub fn matrix_runs(
         &mut self,
         m: &Smem,

@@ -1,9 +1,10 @@
-//! Loops that only multiply what a pipeline brings: the wait for the next iteration's stage, and the loads of
-//! its first operands, are issued before the last step of this iteration's product, which hides them.
+//! Software pipelining of `mma.sync` loops across iterations: the wait for the next iteration's
+//! stage and the loads of its first fragments are issued before the last k step of this iteration's
+//! MMA, which hides their latency.
 //!
-//! All of this iteration's operands are in registers then, so that the meeting in that wait also says
-//! that the stage may be filled again. The last iteration waits for a stage that was filled ahead and is not
-//! used.
+//! Input: a loop that only multiplies what one pipeline brings. All fragments of this iteration are
+//! then in registers, so the barrier of that wait also shows that the stage may be refilled. The
+//! last iteration waits for a stage that was filled ahead and is not used.
 
 use super::pipeline::Stage;
 use super::sync::Smem;
@@ -14,22 +15,22 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// A loop that is rotated so.
+/// A loop that is pipelined this way.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     pub wait: OpId,
-    pub product: OpId,
-    /// The operands of the product's first step, in registers that the loop carries.
+    pub mma: OpId,
+    /// The fragments of the MMA's first step, in loop-carried registers.
     pub first: [Vec<Vec<Reg>>; 2],
 }
 
 impl Select<'_> {
-    /// Begins a loop that can be rotated: waits for its first stage and loads its first operands.
+    /// Starts such a loop: waits for its first stage and loads its first fragments.
     pub fn begin_rotation(&mut self, id: OpId) {
-        let Some((wait, product)) = self.rotates(id) else { return };
+        let Some((wait, mma)) = self.rotates(id) else { return };
         let groups = self.published_ahead(wait);
         self.asm.emit(Inst::CpWait { groups });
-        // In later iterations nothing more is known than there was.
+        // Later iterations know no more than what held before the loop.
         let state = self.sync_state();
         self.barrier();
         self.swap_sync_state(state);
@@ -37,27 +38,27 @@ impl Select<'_> {
         let iteration = self.asm.cvt(Ty::U32, Ty::U64, None, iteration);
         let pipeline = self.pipeline(self.func.ops[wait].operands[0]);
         let found = self.stage_registers(&pipeline, iteration);
-        // Registers of their own, for every iteration writes them.
+        // Fresh registers, as every iteration writes them.
         let stage = found.map(|r| self.asm.mov(Ty::B32, r));
         self.know_stage(stage);
         let stage = Stage { pipeline, moving: stage[0] };
         self.set(self.func.ops[wait].result(), Repr::Stage(stage));
-        let Some(operands) = self.pipeline_operands(product) else { return };
-        let loaded = self.first_step(product, &operands);
+        let Some(operands) = self.pipeline_operands(mma) else { return };
+        let loaded = self.first_step(mma, &operands);
         let first = loaded.map(|words| {
             let mut own = |r: &Reg| self.asm.mov(Ty::B32, *r);
             words.iter().map(|w| w.iter().map(&mut own).collect()).collect()
         });
-        self.pipelines.rotation = Some(Rotation { wait, product, first });
+        self.pipelines.rotation = Some(Rotation { wait, mma, first });
     }
 
     pub fn end_rotation(&mut self) {
         self.pipelines.rotation = None;
     }
 
-    /// The rotation whose product an op is.
-    pub fn rotation_of(&self, product: OpId) -> Option<Rotation> {
-        self.pipelines.rotation.clone().filter(|r| r.product == product)
+    /// The rotation that an MMA belongs to.
+    pub fn rotation_of(&self, mma: OpId) -> Option<Rotation> {
+        self.pipelines.rotation.clone().filter(|r| r.mma == mma)
     }
 
     /// Whether a wait was done in the iteration before.
@@ -65,7 +66,7 @@ impl Select<'_> {
         self.pipelines.rotation.as_ref().is_some_and(|r| r.wait == wait)
     }
 
-    /// Waits for the next iteration's stage, and loads its first operands.
+    /// Waits for the next iteration's stage, and loads its first fragments.
     pub fn rotate(&mut self, rotation: &Rotation) -> [Vec<Vec<Reg>>; 2] {
         let wait = rotation.wait;
         self.issue_copies(usize::MAX);
@@ -81,13 +82,13 @@ impl Select<'_> {
         let next = self.stage_registers(&stage.pipeline, iteration);
         let own = [stage.moving, self.stage_address(stage.moving)];
         self.move_all(&own, &next);
-        let operands = self.pipeline_operands(rotation.product);
+        let operands = self.pipeline_operands(rotation.mma);
         let operands = operands.unwrap_or_else(|| unreachable!("they were there before the loop"));
-        self.first_step(rotation.product, &operands)
+        self.first_step(rotation.mma, &operands)
     }
 
-    fn first_step(&mut self, product: OpId, operands: &[Smem; 2]) -> [Vec<Vec<Reg>>; 2] {
-        let op = &self.func.ops[product];
+    fn first_step(&mut self, mma: OpId, operands: &[Smem; 2]) -> [Vec<Vec<Reg>>; 2] {
+        let op = &self.func.ops[mma];
         let [a, b] = [0, 1].map(|i| op.operands[i]);
         let acc = op.operands[2];
         let mut of_a = self.operand_in(a, true, Some(operands[0].clone()));
@@ -96,14 +97,15 @@ impl Select<'_> {
             .unwrap_or_else(|| unreachable!("the operands fit their sums"))
     }
 
-    /// Where the two operands of a product are, if both are in the stage that the loop waits for.
-    fn pipeline_operands(&self, product: OpId) -> Option<[Smem; 2]> {
-        let op = &self.func.ops[product];
+    /// The shared memory of the two operands of an MMA, if both are in the stage that the loop
+    /// waits for.
+    fn pipeline_operands(&self, mma: OpId) -> Option<[Smem; 2]> {
+        let op = &self.func.ops[mma];
         let [a, b] = [0, 1].map(|i| self.pipeline_memory(op.operands[i]));
         Some([a?, b?])
     }
 
-    /// The memory that a tile is read from, from the stage on.
+    /// The memory that a tile is read from, relative to the stage.
     fn pipeline_memory(&self, v: Value) -> Option<Smem> {
         let op = self.func.def(v)?;
         match op.code {
@@ -118,11 +120,11 @@ impl Select<'_> {
         }
     }
 
-    /// The wait and the product of a loop that can be rotated: one wait, all of whose stage is read by
-    /// one product by matrix loads, and nothing inside that is not straight.
+    /// The wait and the MMA of a loop that can be pipelined this way: one wait, one MMA that reads
+    /// all of the stage by `ldmatrix`, and straight-line code otherwise.
     fn rotates(&self, id: OpId) -> Option<(OpId, OpId)> {
         let func = self.func;
-        // Barriers in shared memory are not waited for ahead.
+        // Waits for mbarriers are not moved ahead.
         if self.has_roles() {
             return None;
         }
@@ -133,13 +135,13 @@ impl Select<'_> {
             all.next().filter(|_| all.next().is_none())
         };
         let wait = one(StagedOp::Wait)?;
-        let product = one(StagedOp::Tile(TileOp::Mma))?;
+        let mma = one(StagedOp::Tile(TileOp::Mma))?;
         let publish = one(StagedOp::Publish)?;
         let place = |id: OpId| ops.iter().position(|&o| o == id);
-        if place(publish) > place(product) || ops.iter().any(|&o| !func.ops[o].regions.is_empty()) {
+        if place(publish) > place(mma) || ops.iter().any(|&o| !func.ops[o].regions.is_empty()) {
             return None;
         }
-        // The counter goes up by one in every iteration.
+        // The counter increases by one in every iteration.
         let ValueDef::Arg(block, n) = func.values[func.ops[wait].operands[1]].def else {
             return None;
         };
@@ -150,7 +152,7 @@ impl Select<'_> {
         if block != body || !one_more {
             return None;
         }
-        // Everything that comes from the stage ends in the product.
+        // Everything that is read from the stage ends in the MMA.
         let mut open = vec![func.ops[wait].result()];
         let mut tiles = 0;
         while let Some(v) = open.pop() {
@@ -169,12 +171,12 @@ impl Select<'_> {
                         tiles += 1;
                         open.push(op.result());
                     }
-                    StagedOp::Tile(TileOp::Mma) if user == product && op.operands[2] != v => {}
+                    StagedOp::Tile(TileOp::Mma) if user == mma && op.operands[2] != v => {}
                     _ => return None,
                 }
             }
         }
-        let both = func.ops[product].operands[0] != func.ops[product].operands[1];
-        (tiles == 2 && both).then_some((wait, product))
+        let both = func.ops[mma].operands[0] != func.ops[mma].operands[1];
+        (tiles == 2 && both).then_some((wait, mma))
     }
 }

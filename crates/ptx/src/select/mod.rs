@@ -1,7 +1,11 @@
-//! From Staged IR to PTX. A scalar is one register, the same in all threads; a tile is the registers
-//! that its layout gives a thread; memory is an address and what is known of it.
+//! Instruction selection: from Staged IR to PTX. A scalar is one register, uniform over all
+//! threads; a tile is the registers that its layout gives a thread; memory is an address and what
+//! is known about it.
 //!
-//! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
+//! Before: a valid function of Staged IR with a layout on every tile. After: one PTX kernel.
+//!
+//! Warp specialization is in `warp_specialize`, mbarriers in `mbar`, TMA in `tma`, WGMMA in
+//! `wgmma`, pipelines of `cp.async` in `pipeline`, the persistent loop in `tile_scheduler`.
 
 mod canonical;
 mod cluster;
@@ -68,7 +72,7 @@ use tessera_target::frame::{self, Frame};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::grid_axis;
 
-pub use mma::matrix_type as product_type;
+pub use mma::matrix_type as mma_type;
 
 /// The block of argument words.
 pub const ARGS: &str = "args";
@@ -76,18 +80,18 @@ pub const ARGS: &str = "args";
 /// What a value of the function is in the generated code.
 #[derive(Clone, Debug)]
 pub enum Repr {
-    /// Not computed, or nothing that code can hold.
+    /// Not computed, or without a run-time value.
     None,
     Scalar(Reg),
     /// A tile all of whose elements are one number.
     Splat(Reg),
     /// A register for each of the layout's, in the carrier of the dtype.
     Tile(Vec<Reg>),
-    /// Codes of narrow elements, as many in a 32-bit word as fit: what matrix units take.
+    /// Packed codes of narrow elements, as many in a 32-bit word as fit: what tensor cores take.
     Packed(Vec<Reg>),
-    /// An accumulator of the matrix wgmma_state.
+    /// An accumulator that WGMMA may be writing.
     Pending(wgmma::Pending),
-    /// A tile that is still in shared memory, and stays there until its last use.
+    /// A tile that stays in shared memory until its last use.
     Lazy(sync::Smem),
     View(View),
     Smem(sync::Smem),
@@ -115,7 +119,8 @@ pub struct Select<'a> {
     frame: &'a Frame,
     classes: &'a Classes,
     pub warps: u32,
-    /// Blocks that do one group together, and those that take neighbouring ones.
+    /// Blocks of a cluster that compute one group together, and those that compute neighbouring
+    /// ones.
     pub cluster: u32,
     pub team: Team,
     env: Vec<Repr>,
@@ -128,7 +133,7 @@ pub struct Select<'a> {
     pairs: BTreeMap<(Reg, Reg), Reg>,
     words: BTreeMap<usize, Reg>,
     ids: BTreeMap<usize, Reg>,
-    /// Where the memory of a parameter begins and ends.
+    /// The bounds of a parameter's memory.
     ends: BTreeMap<usize, (Reg, Reg)>,
     files: Vec<String>,
     place: Option<(u32, u32, u32)>,
@@ -141,56 +146,56 @@ pub struct Select<'a> {
     mbars: mbar::Mbars,
     /// The threads that run what is being emitted.
     instance: warp_specialize::RoleInstance,
-    apart: per_warpgroup_store::Apart,
-    alternate: warpgroup_pingpong::Alternate,
+    per_warpgroup: per_warpgroup_store::PerWarpgroupStores,
+    pingpong: warpgroup_pingpong::Pingpong,
     roles: warp_specialize::Roles,
-    /// Tensor maps, and where they are, as the head knows.
+    /// Tensor maps, and the registers at the head that hold their addresses.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
-    /// Maps that roles use: those of more than one thread last.
+    /// Tensor maps that roles use: those of more than one thread last.
     early_maps: BTreeSet<(bool, usize)>,
     /// The coordinates of the one tile of a block, of loops over this grid.
     once: Option<(Vec<Value>, Vec<Reg>)>,
-    /// What the moving part of an address is a multiple of, where that is not very much.
+    /// The known alignment of the run-time part of an address, where it is small.
     granules: BTreeMap<Reg, u32>,
     wgmma_state: wgmma::WgmmaState,
-    /// Whether conditions of slow_paths hold anywhere in this warp, in the block where that was requested.
+    /// Whether conditions of slow paths hold anywhere in this warp, by the block of the vote.
     votes: BTreeMap<Value, (Reg, BlockId)>,
-    /// What is seldom run.
+    /// Code that rarely runs; it is placed after the kernel.
     behind: Vec<Stmt>,
-    iterations: ordered::Iterations,
-    /// How tiles are handed out, where whoever is free takes the next.
+    ordered: ordered::OrderedSection,
+    /// The work queue, where a dynamic tile scheduler hands out tiles.
     work_queue: Option<work_queue::WorkQueue>,
     prints: Vec<Printing>,
     stamps: Vec<Stamp>,
-    /// Loops that are open around the place of emission.
+    /// The depth of open loops.
     depth: u32,
-    /// Whether blocks read each other's shared memory: none may end before the others are done.
+    /// Whether blocks read each other's shared memory: none may exit before the others are done.
     remote_reads: bool,
-    /// Whether blocks send each other results.
+    /// Whether blocks of a cluster exchange partial results.
     exchanges: bool,
 }
 
-/// The op that takes the most shared memory at once.
+/// The op that takes the most shared memory.
 #[derive(Clone, Debug)]
 pub struct Greatest {
     pub bytes: u32,
-    /// What it takes it for.
+    /// The tile that it is for.
     pub tile: String,
     pub elements: u32,
     pub loc: Loc,
 }
 
-/// What one kernel was made into.
+/// The result of selecting one kernel.
 pub struct Selected {
     pub greatest: Option<Greatest>,
     pub kernel: Kernel,
     pub files: Vec<String>,
     pub sites: Vec<Site>,
     pub maps: Vec<MapRecipe>,
-    /// Whether groups take turns.
-    pub iterations: bool,
-    /// Whether tiles come from a counter of the launch, which is 0 again at its end.
+    /// Whether groups fold in order.
+    pub ordered: bool,
+    /// Whether tiles come from a counter in the context, which is 0 again after the launch.
     pub counts: bool,
     pub prints: Vec<Printing>,
     pub stamps: Vec<Stamp>,
@@ -211,7 +216,7 @@ pub fn select(
     };
     let mut kernel = Kernel::new(crate::name::entry(&func.name), threads);
     kernel.cluster = all;
-    // Blocks of a team have a group each; others do one together.
+    // Blocks of a team have a group each; other clusters compute one group together.
     let team = Team::of(func);
     let cluster = if team.blocks() > 1 { 1 } else { all };
     kernel.params.push(Param { name: ARGS.into(), bytes: 8 * frame.words() as u32, align: 8 });
@@ -245,8 +250,8 @@ pub fn select(
         pipelines: pipeline::Pipelines::default(),
         mbars: mbar::Mbars::default(),
         instance: warp_specialize::RoleInstance::default(),
-        apart: per_warpgroup_store::Apart::default(),
-        alternate: warpgroup_pingpong::Alternate::default(),
+        per_warpgroup: per_warpgroup_store::PerWarpgroupStores::default(),
+        pingpong: warpgroup_pingpong::Pingpong::default(),
         roles: warp_specialize::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
@@ -256,7 +261,7 @@ pub fn select(
         wgmma_state: wgmma::WgmmaState::default(),
         votes: BTreeMap::new(),
         behind: Vec::new(),
-        iterations: ordered::Iterations::of(func, profile),
+        ordered: ordered::OrderedSection::of(func, profile),
         work_queue: None,
         prints: Vec::new(),
         stamps: Vec::new(),
@@ -284,13 +289,13 @@ pub fn select(
         crate::coalesce::accumulators(&mut kernel);
     }
     kernel.dynamic_shared = me.sync.bytes();
-    let (iterations, counts) = (me.iterations.is_kept(), me.work_queue.is_some());
+    let (ordered, counts) = (me.ordered.is_kept(), me.work_queue.is_some());
     Ok(Selected {
         greatest: me.greatest,
         kernel,
         files: me.files,
         sites: me.sites,
-        iterations,
+        ordered,
         counts,
         prints: me.prints,
         stamps: me.stamps,
@@ -388,7 +393,7 @@ impl<'a> Select<'a> {
         Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why.into()).at(loc).into())
     }
 
-    /// Tells the assembler where the next instructions come from.
+    /// Records the source location of the next instructions.
     fn at(&mut self, loc: &Loc) {
         let Some(source) = loc.file() else { return };
         let name = source.name.to_string();
@@ -418,9 +423,9 @@ impl<'a> Select<'a> {
                 }
                 self.find_next_stages_before(op);
                 self.current = Some(op);
-                self.maybe_take_iteration(op);
+                self.maybe_enter_ordered(op);
                 self.op(op)?;
-                self.maybe_give_iteration(op);
+                self.maybe_leave_ordered(op);
             }
         }
         self.issue_copies(usize::MAX);
@@ -485,7 +490,7 @@ impl<'a> Select<'a> {
             StagedOp::OrderWait => self.order_wait(id),
             StagedOp::OrderArrive => self.order_arrive(id),
             StagedOp::RoleBarrier => self.role_barrier(id),
-            // Blocks of a cluster do one group together, and meet as one.
+            // Blocks of a cluster compute one group together, and synchronise as one.
             StagedOp::ClusterBarrier => {
                 self.barrier();
                 Ok(())
@@ -575,25 +580,26 @@ impl<'a> Select<'a> {
         Ok(())
     }
 
-    /// A number of blocks as one of clusters.
+    /// Blocks to clusters.
     fn count_clusters(&mut self, blocks: Reg) -> Reg {
         let by = Opnd::Int(self.cluster.trailing_zeros().into());
         let r = self.asm.int(Alu::Shr, Ty::U32, &[blocks.into(), by]);
         self.asm.cvt(Ty::U64, Ty::U32, None, r)
     }
 
-    /// The group's coordinate. Groups are numbered along the last axis first; where they multiply
-    /// matrices, in bands along the last but one, so that groups which run together share operands.
+    /// The group's coordinate. Raster order: the last axis is fastest; in matmul kernels the grid
+    /// is walked in bands along the last axis but one, so that concurrent groups share operands in
+    /// L2.
     fn program_id(&mut self, axis: usize) -> Reg {
         if let Some(&r) = self.ids.get(&axis) {
             return r;
         }
-        // Axes that the kernel's own grid has not are of one group.
+        // Axes that the kernel's grid does not have are of size one.
         let axes = self.func.attrs.get("grid").and_then(Attr::as_list).map_or(3, |l| l.len());
         let block = self.block_id();
         let cluster = self.cluster;
         let extents: Vec<Reg> = (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
-        let bands = axes >= 2 && self.has_products() && !self.iterations.is_kept();
+        let bands = axes >= 2 && self.has_mmas() && !self.ordered.is_kept();
         let all = self.head(|me| {
             let asm = &mut me.asm;
             let mut at = block;
@@ -646,7 +652,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    fn has_products(&self) -> bool {
+    fn has_mmas(&self) -> bool {
         let func = self.func;
         func.walk().iter().any(|&id| {
             matches!(func.ops[id].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
@@ -663,7 +669,7 @@ impl<'a> Select<'a> {
         let status = self.word(frame::CONTEXT);
         let past = self.asm.label();
         self.asm.bra_if(ok, true, past);
-        // The first to find fault is reported; the whole block ends, since its threads agree.
+        // The first fault is reported; the whole block ends, since the condition is uniform.
         let old = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Atom {
             space: Space::Global,
@@ -676,8 +682,8 @@ impl<'a> Select<'a> {
             a: Opnd::Int(0),
             b: Some(Opnd::Int(site)),
         });
-        self.pass_iteration();
-        // A role goes on, for others wait for it.
+        self.skip_ordered();
+        // A role goes on, as others wait for it.
         if self.instance.role.is_none() {
             self.asm.emit(Inst::Ret);
         }
@@ -701,7 +707,7 @@ impl<'a> Select<'a> {
     }
 }
 
-/// Rows of groups that are walked together, column by column.
+/// Rows of groups in a band.
 const BAND: i64 = 8;
 
 /// Row and column of a group where a grid is walked in bands of rows, each along its columns.

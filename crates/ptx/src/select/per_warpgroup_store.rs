@@ -1,12 +1,14 @@
-//! Warpgroups of a role that store their tiles each on its own.
+//! Per-warpgroup stores: warpgroups of a role store their parts of the output tile independently.
 //!
-//! A tile leaves through shared memory: threads wait until what was there before has been read, meet,
-//! write, meet, and one of them begins the copy. Where the layout gives every warpgroup a block of the
-//! memory that nobody else writes, only its own four warps need to meet, and one of its threads copies
-//! that block. So one warpgroup may store while another multiplies: neither waits for the other, and
-//! the matrix engine always has something to do.
+//! An epilogue store goes through shared memory: threads wait until the previous TMA store has read
+//! the buffer, synchronise, write, synchronise, and one thread issues the TMA store. Where the
+//! layout gives every warpgroup a block of the buffer that no other warpgroup writes, only its own
+//! four warps need to synchronise, by a named barrier, and one of its threads stores that block. So
+//! one warpgroup may store while another issues MMAs: neither waits for the other, and the tensor
+//! cores stay busy.
 //!
-//! It is proven here, from the function and the layout; where it cannot be, the role stays together.
+//! The conditions are proven here from the function and the layout; where that fails, the role
+//! synchronises as a whole.
 
 use super::tma::{ALIGN, cut};
 use super::warp_specialize::BARRIERS;
@@ -23,33 +25,34 @@ use tessera_staged::ops::roles::RoleInfo;
 /// Threads of a warpgroup.
 const THREADS: u32 = 128;
 
-/// The part of a tile that a warpgroup holds: along a dim, of all that many in a row in turn.
+/// The part of a tile that a warpgroup holds: along a dim, runs of `part` positions in turn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Share {
     pub dim: usize,
-    /// How many positions follow each other.
+    /// Positions in a run.
     pub part: u32,
     pub groups: u32,
 }
 
 impl Share {
-    /// The warpgroup that holds what is at a position of the dim.
+    /// The warpgroup that holds a position of the dim.
     pub fn holder(self, at: u32) -> u32 {
         at / self.part % self.groups
     }
 }
 
-/// What is known of this.
+/// The stores that are per warpgroup.
 #[derive(Clone, Debug, Default)]
-pub struct Apart {
-    /// Barriers of a role that only warpgroups meet at, and the first of the barriers they do it by.
+pub struct PerWarpgroupStores {
+    /// Barriers of a role that become one per warpgroup, and the first of their named barriers.
     barriers: BTreeMap<OpId, (u32, u32)>,
     stores: BTreeMap<OpId, Share>,
 }
 
 impl Select<'_> {
-    /// Finds the stores of a role that its warpgroups can do apart. `next` is a barrier that is free.
-    pub fn survey_apart(&mut self, role: OpId, info: &RoleInfo, next: &mut u32) {
+    /// Finds the stores of a role that its warpgroups can do independently. `next` is the first
+    /// free named barrier.
+    pub fn survey_per_warpgroup(&mut self, role: OpId, info: &RoleInfo, next: &mut u32) {
         let groups = info.warps as u32 >> IN_GROUP;
         let whole = (info.warps as u32).is_multiple_of(1 << IN_GROUP) && groups.is_power_of_two();
         let wanted = groups * info.replicas as u32;
@@ -57,32 +60,36 @@ impl Select<'_> {
         if off || !whole || groups < 2 || info.one_thread || *next + wanted > BARRIERS {
             return;
         }
-        let Some(found) = self.stores_apart(role, groups) else { return };
+        let Some(found) = self.per_warpgroup_stores(role, groups) else { return };
         if found.is_empty() {
             return;
         }
         for (store, barriers, share) in found {
-            self.apart.stores.insert(store, share);
+            self.per_warpgroup.stores.insert(store, share);
             for barrier in barriers {
-                self.apart.barriers.insert(barrier, (*next, groups));
+                self.per_warpgroup.barriers.insert(barrier, (*next, groups));
             }
         }
         *next += wanted;
     }
 
-    /// The stores, each with its barriers and its share. None where other memory may need barriers.
-    fn stores_apart(&self, role: OpId, groups: u32) -> Option<Vec<(OpId, [OpId; 2], Share)>> {
+    /// The stores, each with its barriers and its share. None where other memory may need the
+    /// barriers.
+    fn per_warpgroup_stores(
+        &self,
+        role: OpId,
+        groups: u32,
+    ) -> Option<Vec<(OpId, [OpId; 2], Share)>> {
         let func = self.func;
         let mut out = Vec::new();
         let mut own = BTreeSet::new();
         func.walk_block(func.ops[role].regions[0], &mut |id| {
-            if let Some((all, share)) = self.store_apart(id, groups) {
+            if let Some((all, share)) = self.per_warpgroup_store(id, groups) {
                 out.push((id, [all[1], all[4]], share));
                 own.extend(all);
             }
         });
-        // What else is done to memory that threads write, or to what they wait for, is ordered by the
-        // same barriers.
+        // Other uses of memory that threads write or wait for are ordered by the same barriers.
         let mut others = false;
         func.walk_block(func.ops[role].regions[0], &mut |id| {
             let op = &func.ops[id];
@@ -101,9 +108,9 @@ impl Select<'_> {
         (!others).then_some(out)
     }
 
-    /// Whether a bulk store ends the sequence by which a tile leaves through memory of its own, and
-    /// warpgroups share that memory out among them.
-    fn store_apart(&self, id: OpId, groups: u32) -> Option<([OpId; 6], Share)> {
+    /// Whether a bulk store ends the sequence by which a tile leaves through its own buffer, and
+    /// warpgroups write disjoint parts of that buffer.
+    fn per_warpgroup_store(&self, id: OpId, groups: u32) -> Option<([OpId; 6], Share)> {
         use StagedOp::{BulkReduce, BulkStore, BulkWait, FenceAsync, FragStore, RoleBarrier};
         let func = self.func;
         let op = &func.ops[id];
@@ -120,8 +127,8 @@ impl Select<'_> {
         }
         let write = &func.ops[all[2]];
         let (mem, tile) = (write.operands[0], write.operands[1]);
-        // Others that go through the same memory, or to the same array, do so in the same way: what is
-        // written by one warpgroup is its own part each time. A thread counts the copies it began.
+        // Other stores through the same buffer, or to the same array, have the same form: each
+        // warpgroup always writes its own part. A thread counts the copies that it issued.
         let alike = |o: &OpId| match func.ops[*o].code {
             FragStore => self.layout(func.ops[*o].operands[1]) == self.layout(tile),
             code => leaves(code),
@@ -150,12 +157,14 @@ impl Select<'_> {
     }
 
     pub fn share_of(&self, store: OpId) -> Option<Share> {
-        self.apart.stores.get(&store).copied()
+        self.per_warpgroup.stores.get(&store).copied()
     }
 
-    /// The threads of each warpgroup meet, where that is what this barrier is for.
+    /// Emits the per-warpgroup barrier in place of `barrier`, if it is one.
     pub fn per_warpgroup_barrier(&mut self, barrier: OpId) -> bool {
-        let Some(&(first, groups)) = self.apart.barriers.get(&barrier) else { return false };
+        let Some(&(first, groups)) = self.per_warpgroup.barriers.get(&barrier) else {
+            return false;
+        };
         let group = self.warpgroup();
         let first = Opnd::Int((first + self.instance.replica * groups).into());
         let id = self.head(|me| me.asm.int(Alu::Add, Ty::U32, &[group.into(), first]));
@@ -163,7 +172,7 @@ impl Select<'_> {
         true
     }
 
-    /// The number of this thread's warpgroup in its instance, which all its threads are known to agree on.
+    /// The index of this thread's warpgroup in its instance, warp-uniform.
     pub fn warpgroup(&mut self) -> Reg {
         let mut bases = vec![0; 5 + IN_GROUP];
         bases.extend((0..self.warps.trailing_zeros() - IN_GROUP as u32).map(|bit| 1 << bit));
@@ -183,8 +192,8 @@ impl Select<'_> {
     }
 }
 
-/// How a tile is shared out among the warpgroups: each position is held by one of them alone, and
-/// which one is reported by some bits in a row of one coordinate.
+/// How a tile is divided among the warpgroups: each position is held by exactly one of them, which
+/// consecutive bits of one coordinate select.
 fn share(layout: &Layout, groups: u32) -> Option<Share> {
     let (lanes, warps, ctas) = layout.replicas();
     let copies = lanes.into_iter().chain(warps).chain(ctas).any(|copy| copy);
@@ -204,7 +213,7 @@ fn share(layout: &Layout, groups: u32) -> Option<Share> {
     (part.is_power_of_two() && in_row && clear && whole).then_some(Share { dim, part, groups })
 }
 
-/// Whether the memory of one warpgroup lies as that of the first does, each as far from the one before.
+/// Whether the parts of all warpgroups have the same layout, at equal distances.
 fn moves_evenly(shared: &Shared, share: Share) -> bool {
     let at = |group: u32| {
         let mut coords = vec![0; shared.shape.len()];
@@ -235,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_warpgroups_lies_alike() {
+    fn parts_of_warpgroups_have_equal_layouts() {
         let memory = Shared::swizzled(&[128, 256], &[1, 0], 2, 128);
         assert!(moves_evenly(&memory, Share { dim: 0, part: 64, groups: 2 }));
         assert!(moves_evenly(&memory, Share { dim: 1, part: 64, groups: 4 }));

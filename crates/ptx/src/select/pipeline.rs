@@ -1,13 +1,15 @@
-//! Pipelines of stages in shared memory that copies run ahead in.
+//! Software pipelines of `cp.async` (Ampere-style): stages in shared memory that copies fill ahead
+//! of use.
 //!
-//! A pipeline's stages lie one after another in fixed shared memory; counter `i` is stage `i mod n`. All
-//! threads fill and read: a fill is `cp.async` by every thread, a publication closes the thread's
-//! group of copies, and a wait lets so many of the newest groups go on as the function publishes
-//! ahead, then synchronises. That meeting also says that all threads have read the stage before, so that
-//! `acquire` need not meet again; where there was none since the last release, it does.
+//! The stages of a pipeline are consecutive in fixed shared memory; counter `i` uses stage
+//! `i mod n`. All threads fill and read. A fill is `cp.async` by every thread, a publish commits
+//! the thread's group of copies, and a wait leaves as many of the newest groups in flight as the
+//! function publishes ahead, then synchronises. That barrier also shows that all threads have read
+//! the stage before, so `acquire` need not synchronise again; where there was no barrier since the
+//! last release, it does.
 //!
-//! Copies are not issued where a fill stands, but held back and issued between the steps of the next
-//! product, so that its first operands are not queued behind all of them.
+//! Copies are not issued at the fill. They are queued and issued between the k steps of the next
+//! MMA, so that its first operand loads are not queued behind all of them.
 
 use super::mma_in_flight::Rotation;
 use super::sync::{Region, Smem};
@@ -24,19 +26,19 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// What stages start at a multiple of.
+/// The alignment of stages.
 const ALIGN: u32 = 1024;
-/// And fields, where copy engines fill them.
+/// The alignment of fields that TMA fills.
 const TMA_ALIGN: u32 = 128;
 
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     pub stages: u32,
-    /// From one stage to the next, in bytes.
+    /// Bytes from one stage to the next.
     pub stride: u32,
-    /// Where the first begins in fixed memory.
+    /// The offset of the first stage in fixed memory.
     offset: u32,
-    /// Where its barriers begin, in functions with roles.
+    /// The offset of its mbarriers, in functions with roles.
     pub bars: u32,
     fields: Vec<Field>,
 }
@@ -52,28 +54,28 @@ struct Field {
 #[derive(Clone, Debug)]
 pub struct Stage {
     pub pipeline: Arc<Pipeline>,
-    /// The stage's bytes from the pipeline's start.
+    /// The stage's byte offset from the pipeline's start.
     pub moving: Reg,
 }
 
-/// What pipelines and the loops around them need while code is emitted.
+/// The state of pipelines and the loops around them while code is emitted.
 #[derive(Default)]
 pub struct Pipelines {
-    /// Copies that were begun and not issued yet, each with the code that it needs.
+    /// Copies that are queued and not issued yet, each with its code.
     held: VecDeque<Vec<Stmt>>,
-    /// For the bytes of a stage its whole address.
+    /// The full address of a stage, by its byte offset.
     addresses: BTreeMap<Reg, Reg>,
-    /// Loops that are open: the body, where its code begins, and what goes before it.
+    /// Open loops: the body, the start of its code, and what is hoisted before it.
     loops: Vec<(BlockId, usize, Vec<Stmt>)>,
-    /// The loop that is being emitted, if it is rotated.
+    /// The loop that is being emitted, if an MMA stays in flight across its iterations.
     pub rotation: Option<Rotation>,
     /// Strides of axes of parameters, see `copy_stride`.
     pub strides: BTreeMap<(usize, usize), Reg>,
-    /// Thread's places in shared memory, found once at the head.
+    /// Threads' offsets in shared memory, computed once at the head.
     pub places: BTreeMap<PlaceKey, Reg>,
 }
 
-/// Addresses of threads' places, by coordinates and by what goes through the swizzle.
+/// Addresses of threads' elements, by coordinates and by the bits that go through the swizzle.
 pub type KnownPlaces = BTreeMap<Vec<Option<Reg>>, BTreeMap<u32, Reg>>;
 
 /// Coordinates, the memory's form, and what is added to the thread's bytes before the swizzle.
@@ -85,7 +87,7 @@ impl Select<'_> {
         let Type::Pipeline { stages, fields } = self.func.ty(result) else {
             return self.unsupported(id, "expected a pipeline");
         };
-        // Copy engines request more than threads do.
+        // TMA needs a larger alignment than threads do.
         let align = if self.has_roles() { TMA_ALIGN } else { 1 };
         let mut stride = 0u32;
         let fields = fields
@@ -125,7 +127,7 @@ impl Select<'_> {
         self.set(result, Repr::Stage(Stage { pipeline, moving: found[0] }));
     }
 
-    /// The bytes of a counter's stage from the pipeline's start, and its address.
+    /// The byte offset of a counter's stage from the pipeline's start, and its address.
     pub fn stage_registers(&mut self, pipeline: &Pipeline, i: Reg) -> [Reg; 2] {
         let n = pipeline.stages;
         let stage = if n.is_power_of_two() {
@@ -179,7 +181,7 @@ impl Select<'_> {
         self.issue_copies(usize::MAX);
         let groups = self.published_ahead(id);
         self.asm.emit(Inst::CpWait { groups });
-        // Copies of threads are writes of threads to an engine that reads them.
+        // `cp.async` writes through the generic proxy: WGMMA needs a proxy fence.
         if self.uses_async_mma() {
             self.asm.emit(Inst::FenceProxyAsync);
         }
@@ -234,7 +236,7 @@ impl Select<'_> {
         }
     }
 
-    /// All of some memory with its axes turned.
+    /// All of some memory with its axes permuted.
     pub fn smem_view(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -251,9 +253,9 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// How many groups of copies are newer than the one that a `wait` is for, for certain: where
-    /// each iteration of a loop publishes a counter that is a constant ahead of the one it waits for,
-    /// all counters between have been published before. Anywhere else none.
+    /// How many groups of copies are certainly newer than the one that a `wait` is for. If each
+    /// iteration of a loop publishes a counter that is a constant ahead of the one it waits for,
+    /// all counters in between were published before. Anywhere else none.
     pub fn published_ahead(&self, wait: OpId) -> u32 {
         let func = self.func;
         let op = &func.ops[wait];
@@ -281,9 +283,9 @@ impl Select<'_> {
         0
     }
 
-    // Copies that are held back.
+    // Queued copies.
 
-    /// Code that is issued later, in order, before anything that it must not come after.
+    /// Queues code that is issued later, in order, before anything that must follow it.
     pub fn hold(&mut self, write: impl FnOnce(&mut Self)) {
         let body = std::mem::take(&mut self.asm.kernel.body);
         write(self);
@@ -291,7 +293,7 @@ impl Select<'_> {
         self.pipelines.held.push_back(held);
     }
 
-    /// Issues so many of the copies that were held back.
+    /// Issues `n` of the queued copies.
     pub fn issue_copies(&mut self, n: usize) {
         let n = n.min(self.pipelines.held.len());
         for stmts in self.pipelines.held.drain(..n) {
@@ -303,14 +305,14 @@ impl Select<'_> {
         self.pipelines.held.len()
     }
 
-    /// Whether copies may still be held back when an op comes.
+    /// Whether copies may stay queued across an op.
     pub fn may_hold(&self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
         let multiplies = |o: &OpId| {
             matches!(func.ops[*o].code, StagedOp::MmaIssue | StagedOp::Tile(TileOp::Mma))
         };
-        // Where no product comes they have nothing to wait for.
+        // Where no MMA follows there is nothing to interleave with.
         if self.pipelines.held.is_empty() || !func.blocks[op.block].ops.iter().any(multiplies) {
             return false;
         }
@@ -351,7 +353,7 @@ impl Select<'_> {
         }
     }
 
-    /// Writes code before the innermost loop if `outside`, else here.
+    /// Emits code before the innermost loop if `outside`, else here.
     pub fn before_loop<T>(&mut self, outside: bool, write: impl FnOnce(&mut Self) -> T) -> T {
         let Some(place) = self.pipelines.loops.len().checked_sub(1).filter(|_| outside) else {
             return write(self);
@@ -363,7 +365,7 @@ impl Select<'_> {
         out
     }
 
-    /// Whether a value is from outside of the innermost loop.
+    /// Whether a value is defined outside the innermost loop.
     pub fn is_outside(&self, v: Value) -> bool {
         let Some(&(body, ..)) = self.pipelines.loops.last() else { return false };
         let home = match self.func.values[v].def {
@@ -375,7 +377,7 @@ impl Select<'_> {
 
     // Addresses in shared memory.
 
-    /// The whole address of memory, without its constant offset.
+    /// The full address of memory, without its constant offset.
     pub fn smem_address(&mut self, m: &Smem) -> Reg {
         match m.moving {
             Some(moving) => match self.pipelines.addresses.get(&moving) {
@@ -389,14 +391,14 @@ impl Select<'_> {
         }
     }
 
-    /// The bytes of the thread's own place in memory of a form, with `through` added before the
-    /// swizzle: found once at the head of the kernel.
+    /// The byte offset of the thread's own element in memory of a form, with `through` added before
+    /// the swizzle: computed once at the head of the kernel.
     pub fn thread_place(&mut self, coords: &[Option<Reg>], shared: &Shared, through: u32) -> Reg {
         let key = (coords.to_vec(), shared.clone(), through);
         if let Some(&r) = self.pipelines.places.get(&key) {
             return r;
         }
-        if let Some(far) = self.swizzled_apart(shared, through) {
+        if let Some(far) = self.swizzled_alone(shared, through) {
             let first = self.thread_place(coords, shared, 0);
             return self.asm.int(Alu::Xor, Ty::B32, &[first.into(), Opnd::Int(far.into())]);
         }
@@ -420,11 +422,12 @@ impl Select<'_> {
         r
     }
 
-    /// What a distance becomes by the swizzle, where that does not depend on the thread: bytes that share no
-    /// bit go through it each on its own. Three warpgroups that multiply have no register to spare for each
-    /// distance, from the head of their code to the end of a tile; one instruction makes it where it is
-    /// used. Two have, and the assembler then places their sums and weights better.
-    fn swizzled_apart(&self, shared: &Shared, through: u32) -> Option<u32> {
+    /// What the swizzle makes of an offset, where that does not depend on the thread: bytes that
+    /// share no bit are swizzled independently. Three consumer warpgroups have no register to spare
+    /// for each offset, live from the head of their code to the end of a tile; one instruction
+    /// recomputes it at each use. Two warpgroups have, and the assembler then allocates their
+    /// accumulators and weights better.
+    fn swizzled_alone(&self, shared: &Shared, through: u32) -> Option<u32> {
         let s = shared.swizzle.filter(|_| through != 0 && self.instance.number_of.is_some())?;
         let (strides, panel) = shared.strides();
         let clean = strides.iter().chain([&panel]).all(|s| s.is_power_of_two());
@@ -432,8 +435,8 @@ impl Select<'_> {
         clean.then_some(through ^ (through >> s.shift & low))
     }
 
-    /// The address of the element at a constant distance from the thread's own coordinates, which
-    /// share no bit with it. `known` keeps addresses for memory that does not move meanwhile.
+    /// The address of the element at a constant offset from the thread's own coordinates, which
+    /// share no bit with it. `known` caches addresses for memory that does not move meanwhile.
     pub fn place_address(
         &mut self,
         coords: &[Option<Reg>],

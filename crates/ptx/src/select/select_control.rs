@@ -1,5 +1,5 @@
-//! Loops and branches. Conditions are the same in all threads of a group, so that every branch is
-//! taken by all of them.
+//! Loops and branches. Conditions are uniform over the threads of a group, so every branch is
+//! uniform.
 
 use super::unroll_by_two::Iterations;
 use super::wgmma::{Add, Pending};
@@ -11,13 +11,13 @@ use tessera_ir::{BlockId, OpId, Type, Value};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// Where a value is that a loop carries.
+/// Where a loop-carried value is.
 pub enum Carried {
     Regs(Vec<Reg>),
-    /// A tile of narrow elements as the words that it was loaded in.
+    /// A tile of narrow elements as packed words.
     Words(Vec<Reg>),
-    /// An accumulator stays in the registers it was opened in: the matrix engine may be adding to
-    /// them. `first` is false until the first iteration has put numbers there, where none are before.
+    /// An accumulator stays in the registers it was opened in: WGMMAs may be in flight to them.
+    /// `first` is false until the first iteration has written values, where there are none before.
     Pending {
         regs: Vec<Reg>,
         first: Option<Reg>,
@@ -25,7 +25,7 @@ pub enum Carried {
 }
 
 impl Carried {
-    /// Registers that hold nothing before the first iteration.
+    /// Registers without values before the first iteration.
     fn without_numbers(&self) -> &[Reg] {
         match self {
             Carried::Pending { regs, first: Some(_) } => regs,
@@ -35,8 +35,8 @@ impl Carried {
 }
 
 impl Select<'_> {
-    /// Gives the values that a loop carries, or branches leave, their places, and puts the first ones
-    /// there.
+    /// Gives registers to loop-carried values, or to those that branches leave, and initialises
+    /// them.
     pub fn carry(&mut self, args: &[Value], inits: &[Value]) -> Vec<Carried> {
         self.carry_as(args, inits, &vec![false; args.len()])
     }
@@ -51,7 +51,7 @@ impl Select<'_> {
                 _ => None,
             };
             out.push(match pending {
-                Some(p) if p.add == Add::No && self.begins_with_product(arg) => {
+                Some(p) if p.add == Add::No && self.begins_with_mma(arg) => {
                     let first = Some(self.asm.mov(Ty::Pred, Opnd::Int(0)));
                     Carried::Pending { regs: p.regs, first }
                 }
@@ -89,7 +89,7 @@ impl Select<'_> {
         }
     }
 
-    /// What a loop leaves, after at least one iteration.
+    /// Binds a result of a loop, after at least one iteration.
     fn bind_left(&mut self, v: Value, carried: &Carried) {
         match carried {
             Carried::Regs(regs) => self.bind(v, regs),
@@ -100,7 +100,7 @@ impl Select<'_> {
         }
     }
 
-    /// Puts what the next iteration begins with in place.
+    /// Moves the values of the next iteration into place.
     pub fn carry_on(&mut self, carried: &[Carried], next: &[Value]) {
         let (mut to, mut from) = (Vec::new(), Vec::new());
         for (carried, &v) in carried.iter().zip(next) {
@@ -118,7 +118,7 @@ impl Select<'_> {
                     if next.regs == *regs {
                         self.fill_empty(&next);
                     } else {
-                        // Another accumulator takes its place: nothing may be on its way to it.
+                        // Another accumulator takes its place: no WGMMA may be in flight to it.
                         self.settle(&next);
                         to.push(regs.clone());
                         from.push(next.regs);
@@ -156,8 +156,8 @@ impl Select<'_> {
         self.set(v, repr);
     }
 
-    /// Whether a loop carries a tile as the words that it was loaded in: to decode them where they are
-    /// loaded would wait for them an iteration too early.
+    /// Whether a loop carries a tile as packed words: decoding them where they are loaded would
+    /// wait for the load an iteration too early.
     fn carries_words(&self, init: Value, next: Value) -> bool {
         let loaded = self.func.def(next).is_some_and(|op| op.code == StagedOp::Tile(TileOp::Load));
         matches!(self.repr(init), Repr::Packed(_)) && (loaded || self.has_packed_uses(init))
@@ -185,12 +185,12 @@ impl Select<'_> {
         end.map_or(Vec::new(), |op| self.func.ops[op].operands.clone())
     }
 
-    /// Moves all at once: what is still to be read is not written over.
+    /// A parallel move: no source is overwritten before it is read.
     pub fn move_together(&mut self, to: &[Vec<Reg>], from: &[Vec<Reg>]) {
         let to: Vec<Reg> = to.concat();
         let mut from: Vec<Reg> = from.concat();
         for i in 0..from.len() {
-            // A source that an earlier move writes is saved first.
+            // A source that an earlier move overwrites is saved first.
             if to[..i].contains(&from[i]) && to[i] != from[i] {
                 let saved = self.asm.reg(from[i].class);
                 self.move_all(&[saved], &[from[i]]);
@@ -219,7 +219,8 @@ impl Select<'_> {
         let [again, done] = [self.asm.label(), self.asm.label()];
         let none = self.asm.setp(Cmp::Ge, Ty::S64, i, hi);
         let empty: Vec<Reg> = carried.iter().flat_map(Carried::without_numbers).copied().collect();
-        // Where code runs once, what follows a loop stands right behind it, and what is jumped over before.
+        // Where code runs once, the code after the loop follows it directly, and what is jumped
+        // over comes before.
         let ahead = self.once.is_some() && !empty.is_empty();
         let skip = if empty.is_empty() || ahead { done } else { self.asm.label() };
         if ahead {
@@ -245,7 +246,7 @@ impl Select<'_> {
         let start = self.asm.kernel.body.len();
         self.block(body)?;
         let iterations = Iterations { at: i, end: hi, step };
-        let odd = match self.runs_twice(id, &carried, start, i) {
+        let odd = match self.unrolls_by_two(id, &carried, start, i) {
             true => Some(self.second_iteration(body, &carried, &iterations, stamping.as_ref())?),
             false => None,
         };
@@ -259,7 +260,7 @@ impl Select<'_> {
         self.end_iterations();
         self.end_stamp(stamping);
         if !empty.is_empty() {
-            // The ways meet with nothing under way: one of them writes accumulators itself.
+            // Paths join with no WGMMA in flight: one of them writes accumulators itself.
             self.asm.emit(Inst::WgmmaWait { groups: 0 });
         }
         if !empty.is_empty() && !ahead {
@@ -273,7 +274,7 @@ impl Select<'_> {
         self.join_sync_state(before);
         for ((&v, carried), &next) in op.results.iter().zip(&carried).zip(&next) {
             match carried {
-                Carried::Regs(regs) if self.are_fused_sums(next) => {
+                Carried::Regs(regs) if self.is_fused_accumulator(next) => {
                     let regs = self.untied(regs);
                     self.bind(v, &regs);
                 }
@@ -299,7 +300,7 @@ impl Select<'_> {
         self.asm.place(again);
         self.block(cond)?;
         let go_on = self.scalar(self.yielded(cond)[0]);
-        // Here it is left, after any number of iterations.
+        // The loop is left here, after any number of iterations.
         let left = self.sync_state();
         self.asm.when(go_on, false, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
         self.block(body)?;
@@ -310,9 +311,9 @@ impl Select<'_> {
         self.end_iterations();
         self.asm.place(done);
         self.leave_loop();
-        // What the latest iteration did to memory may be all that was done since.
-        let turned = self.swap_sync_state(left);
-        self.join_sync_state(turned);
+        // The last iteration may be the only one that accessed memory.
+        let last_iteration = self.swap_sync_state(left);
+        self.join_sync_state(last_iteration);
         for (&v, carried) in op.results.iter().zip(&carried) {
             self.bind_carried(v, carried);
         }

@@ -1,8 +1,9 @@
-//! Regions that a warp runs only where a condition holds in one of its rows.
+//! Slow paths: regions that a warp runs only if a condition holds in one of its rows, by a
+//! warp-uniform branch. The rescale path of lazy online softmax is one.
 //!
-//! What the region begins with stays where it is, and the region writes over it: a warp that does not
-//! run it does nothing but ask. Where rows are shared between warps the region is always run, which
-//! gives the same.
+//! Results start as the fast path's values in place, and the region overwrites them: a warp that
+//! does not run it only votes. Where warps share rows the region always runs, which gives the same
+//! results.
 
 mod slots;
 
@@ -17,10 +18,10 @@ use tessera_layout::{In, Layout};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// Code that is shorter is run for all rows: to ask which would take as long.
+/// Shorter code is run for all rows: per-row branches would take as long.
 const LONG: usize = 256;
 
-/// Where a result is that a region may write over.
+/// The registers of a result that a region may overwrite.
 struct Place {
     result: Value,
     words: bool,
@@ -58,13 +59,13 @@ impl Select<'_> {
             };
             places.push(Place { result, words, own });
         }
-        // The region stands behind the kernel, out of the way of those who do not need it.
-        let [seldom, done] = [self.asm.label(), self.asm.label()];
-        self.asm.when(bad, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));
+        // The region is placed after the kernel, off the fast path.
+        let [slow, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(bad, true, |asm| asm.emit(Inst::Bra { to: slow, uniform: true }));
         self.asm.place(done);
         let here = self.asm.kernel.body.len();
         let before = self.sync_state();
-        self.asm.place(seldom);
+        self.asm.place(slow);
         self.slow_pathed(region, &places, op.operands[0])?;
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.behind.extend(self.asm.kernel.body.split_off(here));
@@ -75,7 +76,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The region, or what each place of a row needs of it where the warp has such a row that is bad.
+    /// Emits the region, or for each row slot only what it needs, under a branch on the warp's
+    /// vote.
     fn slow_pathed(
         &mut self,
         region: BlockId,
@@ -83,7 +85,7 @@ impl Select<'_> {
         bad: Value,
     ) -> Result<(), Diagnostics> {
         let whole = self.region_for(region, places, None)?.unwrap_or_default();
-        let rows = self.rows_apart(bad);
+        let rows = self.rows_by_slot(bad);
         let mut parts = Vec::new();
         let straight = !whole.iter().any(|stmt| matches!(stmt, Stmt::Label(_)));
         if straight && whole.len() >= LONG && rows.len() > 1 && self.rows_alike(bad, places) {
@@ -99,10 +101,11 @@ impl Select<'_> {
             self.asm.kernel.body.extend(whole);
             return Ok(());
         }
-        // All are requested before any part writes over what is requested of.
+        // All votes are taken before any part overwrites the operands of the conditions.
         let votes: Vec<Reg> = rows.into_values().map(|of| self.vote(of)).collect();
         let [apart, done] = [self.asm.label(), self.asm.label()];
-        // Where all places have such a row, their parts side by side wait less than one after another.
+        // Where all row slots need it, interleaving their parts hides more latency than running
+        // them one after another.
         let mut all = votes[0];
         for &vote in &votes[1..] {
             all = self.asm.int(Alu::And, Ty::Pred, &[all.into(), vote.into()]);
@@ -121,8 +124,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Whether the threads of a warp share out the rows of all results as those of the condition: places of rows
-    /// among a thread's registers are then places of the same rows.
+    /// Whether all results distribute rows over a warp's threads as the condition does: row slots
+    /// among a thread's registers then are the same rows.
     fn rows_alike(&self, bad: Value, places: &[Place]) -> bool {
         let rows = |v: Value| {
             let layout = self.layout(v);
@@ -132,8 +135,8 @@ impl Select<'_> {
         places.iter().all(|place| rows(place.result) == rows(bad))
     }
 
-    /// The code of a region that puts its results in place: those of one place of a row, if they can be
-    /// had apart from the others, or all.
+    /// The code of a region that writes its results: those of one row slot, if they are independent
+    /// of the others, or all.
     fn region_for(
         &mut self,
         region: BlockId,
@@ -165,14 +168,14 @@ impl Select<'_> {
         self.move_together(&to, &from);
         let code = self.asm.kernel.body.split_off(start);
         Ok(match row {
-            // Without what others made and these do not need.
+            // Without what others computed and these do not need.
             None => Some(part_for(&code, &to.concat(), &others).unwrap_or(code)),
             Some(_) if !apart => None,
             Some(_) => part_for(&code, &to.concat(), &others),
         })
     }
 
-    /// Whether a condition holds for any element that this warp has.
+    /// Whether a condition holds for any element of this warp.
     fn any_in_warp(&mut self, bad: Value, block: BlockId) -> Reg {
         if let Some(&(vote, at)) = self.votes.get(&bad)
             && at == block
@@ -198,7 +201,7 @@ impl Select<'_> {
         d
     }
 
-    /// Whether each warp has whole rows, and nothing in the region asks others.
+    /// Whether each warp has whole rows, and the region does not communicate between warps.
     fn is_of_warps(&self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
@@ -242,8 +245,8 @@ impl Select<'_> {
             })
     }
 
-    /// Whether nothing reads the registers of a tile after an op that may write over them: it is of
-    /// the op's own block, and all its uses, under whatever name, come before or are in the op.
+    /// Whether nothing reads the registers of a tile after an op that may overwrite them: it is
+    /// defined in the op's own block, and all its uses, under any name, are before or in the op.
     fn is_last_use(&self, id: OpId, v: Value, regs: &[Reg]) -> bool {
         let func = self.func;
         let block = func.ops[id].block;
@@ -269,8 +272,8 @@ impl Select<'_> {
         own && distinct && unknown && inits == 1 && self.is_read_until(id, v)
     }
 
-    /// Whether a slow_path in a slow_path may write over what the outer one may, before its region ends: nothing of
-    /// the region reads it later.
+    /// Whether a slow path nested in a slow path may overwrite what the outer one may, before its
+    /// region ends: nothing in the region reads it later.
     fn is_handed_on(&self, id: OpId, v: Value, regs: &[Reg]) -> bool {
         let func = self.func;
         let block = func.ops[id].block;

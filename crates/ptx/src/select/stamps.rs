@@ -1,6 +1,6 @@
-//! Code that says how long its loops take, where it is requested to: each visit to an innermost loop leaves
-//! the clocks at its begin and end and how many iterations it had. One thread of a role speaks for it. Iterations
-//! are counted in a register, and memory is written after the last of them.
+//! Loop timing: on request, each execution of an innermost loop records the clocks at its start and
+//! end and its number of iterations. One thread of a role records for it. Iterations are counted in
+//! a register, and memory is written after the last one.
 
 use super::Select;
 use crate::code::context;
@@ -13,7 +13,7 @@ use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame;
 use tessera_tile::TileOp;
 
-/// Products of 16-bit elements that the matrix units of a multiprocessor make in a clock.
+/// Multiply-adds of 16-bit elements per clock of a multiprocessor's tensor cores.
 const RATE: u64 = 2048;
 
 /// A loop that is being emitted.
@@ -23,7 +23,7 @@ pub struct Stamping {
     iterations: Reg,
 }
 
-/// Whether there are loops inside of a block.
+/// Whether there are loops inside a block.
 pub fn has_loops(func: &StagedFunc, body: BlockId) -> bool {
     let mut found = false;
     func.walk_block(body, &mut |id| {
@@ -45,7 +45,7 @@ impl Select<'_> {
         let line = func.ops[id].loc.line();
         let least = self.least_clocks(body);
         let which = FIRST + self.stamps.len() as u32;
-        // One code may be that of all replicas.
+        // One code may serve all replicas.
         let own = match self.instance.number_of {
             Some(_) => 0..self.instance.replicas,
             None => self.instance.replica..self.instance.replica + 1,
@@ -64,7 +64,7 @@ impl Select<'_> {
         }
     }
 
-    /// Leaves the record after the last iteration.
+    /// Writes the record after the last iteration.
     pub fn end_stamp(&mut self, stamping: Option<Stamping>) {
         let Some(s) = stamping else { return };
         let end = self.asm.special(Special::Clock64);
@@ -85,7 +85,7 @@ impl Select<'_> {
                 a: Opnd::Int(BYTES.into()),
                 b: None,
             });
-            // What does not fit is left out, and counted.
+            // A record that does not fit is dropped, and counted.
             let most = Opnd::Int((context::ROOM - BYTES).into());
             let fits = asm.setp(Cmp::Le, Ty::U32, at, most);
             let wide = asm.cvt(Ty::U64, Ty::U32, None, at);
@@ -109,7 +109,7 @@ impl Select<'_> {
         });
     }
 
-    /// Clocks of the matrix units that the products of one iteration take.
+    /// Tensor core clocks that the MMAs of one iteration take.
     fn least_clocks(&self, body: BlockId) -> u64 {
         let func = self.func;
         let mut clocks = 0;

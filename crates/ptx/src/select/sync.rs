@@ -1,12 +1,13 @@
-//! Shared memory and the barriers that its uses request.
+//! Shared memory allocation, and the barriers between its uses.
 //!
-//! Ops that move data between threads write scratch memory, meet, and read it. There are two scratch
-//! regions, used in turn: while some threads still read one, others may write the other, and the
-//! meeting in between frees the first. So one barrier an op is enough in straight code; at the start
-//! of a loop nothing is known, and the first use in it synchronises before it writes.
+//! Ops that move data between threads write scratch memory, synchronise, and read it. There are two
+//! scratch regions, used in turn: while some threads still read one, others may write the other,
+//! and the barrier in between frees the first. So one barrier per op is enough in straight-line
+//! code. At the start of a loop nothing is known, and the first use in it synchronises before it
+//! writes.
 //!
-//! Statements of a group happen one after another: where threads read or write elements of global
-//! memory that others of the group wrote or read before, they meet first.
+//! Statements of a group take effect in program order: before threads access elements of global
+//! memory that other threads of the group wrote or read before, they synchronise.
 
 use super::{Greatest, Repr, Select};
 use crate::inst::*;
@@ -19,13 +20,13 @@ use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;
 use tessera_staged::StagedOp;
 
-/// Shared memory with a place of its own.
+/// An allocation of shared memory.
 #[derive(Clone, Debug)]
 pub struct Smem {
     pub region: Region,
     /// Bytes from the region's start.
     pub offset: u32,
-    /// Bytes to add that only the running code knows.
+    /// A run-time offset in bytes.
     pub moving: Option<Reg>,
     pub layout: Arc<Shared>,
     pub dtype: DType,
@@ -39,8 +40,8 @@ pub enum Region {
     Scratch(usize),
 }
 
-/// How elements of a parameter are reached: the same key means the same elements by the same
-/// threads, where each is held by one.
+/// How elements of a parameter are accessed: equal keys mean the same elements by the same threads,
+/// where each element is held by one.
 #[derive(Clone, PartialEq, Debug)]
 enum Access {
     Block {
@@ -53,7 +54,7 @@ enum Access {
 }
 
 impl Access {
-    /// Whether several threads read each element, of which one alone writes it.
+    /// Whether several threads read each element, and one alone writes it.
     fn has_copies(&self) -> bool {
         match self {
             Access::Block { layout, .. } => {
@@ -65,7 +66,8 @@ impl Access {
     }
 }
 
-/// Whether an access must wait for one of those before it: any, or one of other elements or threads.
+/// Whether an access conflicts with an earlier one: with any, or with one of other elements or
+/// threads.
 fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, any: bool) -> bool {
     let unknown = *access == Access::Unknown;
     seen.get(&param).is_some_and(|s| s.iter().any(|other| any || unknown || other != access))
@@ -75,7 +77,7 @@ fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, a
 pub struct SyncState {
     /// Whether other threads may still read a scratch region.
     dirty: [bool; 4],
-    /// Whether a stage of a pipeline was released that other threads may still read.
+    /// Whether a pipeline stage was released that other threads may still read.
     released: bool,
     reads: BTreeMap<usize, Vec<Access>>,
     writes: BTreeMap<usize, Vec<Access>>,
@@ -86,14 +88,14 @@ pub struct Sync {
     state: SyncState,
     next: usize,
     fixed: u32,
-    /// By instance: those that run at the same time share none.
+    /// By instance: concurrent instances share none.
     scratch: Vec<[u32; 4]>,
     instance: usize,
-    /// Fixed memory that its owner needs no more, and how much of it there is: scratch regions 2
-    /// and 3 are its halves.
+    /// Fixed memory that its owner no longer needs, and its size: scratch regions 2 and 3 are its
+    /// halves.
     reused: Option<(u32, u32)>,
     bases: BTreeMap<Region, Reg>,
-    /// Bytes of the kernel's memory between what is aligned.
+    /// Alignment gaps in the kernel's memory.
     gaps: Vec<(u32, u32)>,
     /// Instances whose code several replicas run: the first warp, and the warps of each.
     shared: BTreeMap<usize, (u32, u32)>,
@@ -131,7 +133,7 @@ impl Sync {
 }
 
 impl Select<'_> {
-    /// The address of a region; where it begins is known when all is emitted.
+    /// The address of a region; its offset is known when all code is emitted.
     pub fn region(&mut self, region: Region) -> Reg {
         match self.sync.bases.get(&region) {
             Some(&r) => r,
@@ -143,7 +145,7 @@ impl Select<'_> {
         }
     }
 
-    /// The instructions that give the regions their addresses, to stand before all others.
+    /// The instructions that compute the regions' addresses; they come first.
     pub fn region_bases(&mut self) -> Vec<Stmt> {
         let bases = std::mem::take(&mut self.sync.bases);
         let mut out = Vec::new();
@@ -166,7 +168,7 @@ impl Select<'_> {
             if i % 4 >= 2 {
                 continue;
             }
-            // Each replica has memory of its own, as far from the one before as that has any.
+            // Each replica has its own memory, at equal distances.
             let each = self.sync.start(Region::Scratch(4 * (i / 4) + 4))
                 - self.sync.start(Region::Scratch(4 * (i / 4)));
             let [tid, own, number] = [0; 3].map(|_| self.asm.reg(Class::B32));
@@ -188,7 +190,7 @@ impl Select<'_> {
         out
     }
 
-    /// Gives replicas that run one code as much scratch memory each as that takes.
+    /// Gives each replica that runs shared code its own scratch memory.
     pub fn share_scratch(&mut self, instance: usize, first_warp: u32, warps: u32, replicas: u32) {
         let all = instance + replicas as usize;
         if self.sync.scratch.len() < all {
@@ -199,7 +201,7 @@ impl Select<'_> {
         self.sync.shared.insert(instance, (first_warp, warps));
     }
 
-    /// Remembers who takes the most shared memory at once: errors name it.
+    /// Records which op takes the most shared memory: errors name it.
     fn takes(&mut self, bytes: u32) {
         if self.greatest.as_ref().is_some_and(|g| g.bytes >= bytes) {
             return;
@@ -213,7 +215,7 @@ impl Select<'_> {
         else {
             return;
         };
-        // Of memory too its user knows the tile.
+        // For memory, the tile of its user is named.
         let ty = match self.func.ty(of) {
             Type::Smem { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },
             ty => ty.without_layout(),
@@ -234,8 +236,8 @@ impl Select<'_> {
         at
     }
 
-    /// A little memory for the whole kernel, where nothing lies between what is aligned if it fits there:
-    /// pipelines may have taken all the rest.
+    /// A small allocation for the whole kernel, in an alignment gap if it fits there: pipelines may
+    /// have taken all the rest.
     pub fn allocate_between(&mut self, bytes: u32, align: u32) -> u32 {
         let fits = |&(from, end): &(u32, u32)| from.next_multiple_of(align) + bytes <= end;
         let Some(gap) = self.sync.gaps.iter().position(fits) else {
@@ -246,7 +248,7 @@ impl Select<'_> {
         at
     }
 
-    /// A scratch region that this thread may write at once.
+    /// A scratch region that this thread may write without waiting.
     pub fn scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let pair = match self.sync.reused {
@@ -265,7 +267,7 @@ impl Select<'_> {
         Region::Scratch(4 * self.sync.instance + i)
     }
 
-    /// The scratch regions of the threads that run what is being emitted, as large as they are so far.
+    /// The scratch regions of the current instance, as large as they are so far.
     fn own_scratch(&self) -> [u32; 4] {
         self.sync.scratch.get(self.sync.instance).copied().unwrap_or_default()
     }
@@ -279,7 +281,7 @@ impl Select<'_> {
         *most = bytes.max(*most);
     }
 
-    /// Bytes of shared memory beside what is allocated for the whole kernel.
+    /// Bytes of shared memory beyond the allocations for the whole kernel.
     fn room(&self) -> u32 {
         let others = self
             .sync
@@ -300,7 +302,8 @@ impl Select<'_> {
         self.room().saturating_sub(other.next_multiple_of(ALIGN))
     }
 
-    /// Bytes of the larger scratch region, as far as it may grow: half of what there is, or what it has.
+    /// Bytes of the larger scratch region, as far as it may grow: half of what is free, or its
+    /// size.
     pub fn larger_room(&self) -> u32 {
         let [a, b, ..] = self.own_scratch();
         let (large, small) = (a.max(b), a.min(b));
@@ -308,7 +311,7 @@ impl Select<'_> {
         (most.min(large.max(self.room() / 2)) & !(ALIGN - 1)).max(ALIGN)
     }
 
-    /// The larger scratch region, which this thread may write at once.
+    /// The larger scratch region, which this thread may write without waiting.
     pub fn larger_scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let [a, b, ..] = self.own_scratch();
@@ -321,12 +324,12 @@ impl Select<'_> {
         Region::Scratch(4 * self.sync.instance + i)
     }
 
-    /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
+    /// Records that a part of fixed memory is unused from here to the end of the kernel.
     pub fn reuse(&mut self, at: u32, bytes: u32) {
         self.sync.reused.get_or_insert((at, bytes & !(2 * ALIGN - 1)));
     }
 
-    /// Whether a stage was released since all threads last met.
+    /// Whether a stage was released since the last barrier.
     pub fn unmet_release(&self) -> bool {
         self.sync.state.released
     }
@@ -335,24 +338,24 @@ impl Select<'_> {
         self.sync.state.released = true;
     }
 
-    /// Says that all threads have met since the last release.
+    /// Records a barrier since the last release.
     pub fn sync_release(&mut self) {
         self.sync.state.released = false;
     }
 
-    /// Which instance's scratch memory is used from here on.
+    /// Selects the instance whose scratch memory is used from here on.
     pub fn set_sync_instance(&mut self, instance: usize) {
         self.sync.instance = instance;
     }
 
-    /// Says that the region is read from here on.
+    /// Records that the region is read from here on.
     pub fn reading(&mut self, region: Region) {
         if let Region::Scratch(i) = region {
             self.sync.state.dirty[i % 4] = true;
         }
     }
 
-    /// All threads of the group meet and see each other's writes.
+    /// Synchronises all threads of the group, and makes their writes visible to each other.
     pub fn barrier(&mut self) {
         if self.instance_barrier() {
             // The threads of a role alone.
@@ -365,8 +368,8 @@ impl Select<'_> {
         self.sync.state = SyncState::default();
     }
 
-    /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
-    /// uses its scratch regions and pipelines.
+    /// Synchronises the threads of this block, and makes their writes to its shared memory visible
+    /// to each other. No other block uses its scratch regions and pipelines.
     pub fn block_barrier(&mut self) {
         if self.cluster == 1 || self.instance.role.is_some() {
             return self.barrier();
@@ -384,7 +387,7 @@ impl Select<'_> {
         std::mem::replace(&mut self.sync.state, state)
     }
 
-    /// After two branches: what either of them left.
+    /// After two branches: the union of both states.
     pub fn join_sync_state(&mut self, other: SyncState) {
         let state = &mut self.sync.state;
         for (dirty, also) in state.dirty.iter_mut().zip(other.dirty) {
@@ -419,8 +422,8 @@ impl Select<'_> {
         }
     }
 
-    /// Another group begins: nothing says which of two comes first, and what one did to memory the
-    /// other need not wait for.
+    /// Another group begins: groups are unordered, so accesses of one do not conflict with those of
+    /// the other.
     pub fn begin_group(&mut self) {
         self.sync.state.reads.clear();
         self.sync.state.writes.clear();
@@ -449,7 +452,7 @@ impl Select<'_> {
         (Some(view.param), access)
     }
 
-    /// Meets where another thread may have written what is read next.
+    /// Synchronises if another thread may have written what is read next.
     pub fn before_read(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
         if clashes(&self.sync.state.writes, param, &access, access.has_copies()) {

@@ -1,9 +1,10 @@
-//! The persistent loop: the tiles of a grid that fall to this block, one after another.
+//! The tile scheduler of persistent kernels: the loop over the tiles of a grid that this block
+//! computes.
 //!
-//! Numbers of tiles are below 2^32. A number becomes coordinates by multiplication with reciprocals
-//! that are found once before the loop. Where whoever is free may take the next tile, one role hands
-//! out the coordinates (see `work_queue`); where none can, each block takes those it would take by its
-//! number: any way of sharing them out is right.
+//! Tile numbers are below 2^32. A number becomes coordinates by multiplication with reciprocals
+//! that are computed once before the loop. With a dynamic schedule one role hands out the
+//! coordinates (see `work_queue`). Where no role can, each block takes the tiles of the static
+//! schedule: any assignment of tiles to blocks is correct.
 
 use super::work_queue::QueueEnd;
 use super::{Repr, Select};
@@ -13,7 +14,7 @@ use tessera_ir::OpId;
 use tessera_staged::StagedOp;
 use tessera_staged::ops::tiles::{Bands, LEAST_PAIRED, LEAST_SECTION, Order, order_of};
 
-/// A number to divide by, with its reciprocal.
+/// A divisor with its reciprocal.
 #[derive(Copy, Clone)]
 struct Divisor {
     by: Reg,
@@ -21,22 +22,22 @@ struct Divisor {
     inverse: Reg,
 }
 
-/// What the coordinates of a tile are computed from.
+/// What the coordinates of a tile are computed from (the raster order).
 pub struct Walk {
     order: Order,
     grid: Vec<Reg>,
-    /// Of the axes along which numbers are divided, by axis.
+    /// The divisors of the axes, by axis.
     axes: Vec<Option<Divisor>>,
     plane: Option<Divisor>,
     band: Option<Band>,
 }
 
-/// Groups of rows or columns that are walked together.
+/// Bands of rows or columns.
 struct Band {
     axis: usize,
-    /// How far the grid goes along it.
+    /// The extent of the grid along it.
     along: Reg,
-    /// All tiles of a band, how many it has along the axis, and how many the last one has.
+    /// Tiles of a band, its extent along the axis, and the extent of the last band.
     size: Divisor,
     width: Divisor,
     last: Divisor,
@@ -56,7 +57,7 @@ impl Select<'_> {
         Divisor { by, inverse }
     }
 
-    /// Quotient and remainder. The product is at most one below the quotient.
+    /// Quotient and remainder. The estimate is at most one below the quotient.
     fn divide(&mut self, n: Reg, d: Divisor) -> (Reg, Reg) {
         let asm = &mut self.asm;
         let q = asm.int(Alu::MulHi, Ty::U32, &[n.into(), d.inverse.into()]);
@@ -106,7 +107,7 @@ impl Select<'_> {
                         let least = Opnd::Int(LEAST_SECTION);
                         let fit = asm.int(Alu::Max, Ty::U32, &[fit.into(), least]);
                         let fit = asm.int(Alu::Min, Ty::U32, &[fit.into(), Opnd::Int(group)]);
-                        // As many sections as that makes, and all alike.
+                        // That many sections, all of equal size.
                         let half = asm.int(Alu::Shr, Ty::U32, &[fit.into(), Opnd::Int(1)]);
                         let all = asm.int(Alu::Add, Ty::U32, &[along.into(), half.into()]);
                         let count = asm.int(Alu::Div, Ty::U32, &[all.into(), fit.into()]);
@@ -132,7 +133,7 @@ impl Select<'_> {
         out
     }
 
-    /// As `Order::coordinates` says.
+    /// As `Order::coordinates` defines it.
     fn coordinates(&mut self, walk: &Walk, number: Reg) -> Vec<Reg> {
         let rank = walk.grid.len();
         let mut at = vec![number; rank];
@@ -188,7 +189,7 @@ impl Select<'_> {
         self.asm.int(Alu::Sub, Ty::U32, &[last.into(), at.into()])
     }
 
-    /// Even places from the end on, odd ones from the beginning.
+    /// Even positions from the end on, odd ones from the start.
     fn folded(&mut self, at: Reg, of: Reg) -> Reg {
         let half = self.asm.int(Alu::Shr, Ty::U32, &[at.into(), Opnd::Int(1)]);
         let odd = self.asm.int(Alu::And, Ty::B32, &[at.into(), Opnd::Int(1)]);
@@ -197,8 +198,8 @@ impl Select<'_> {
         self.asm.selp(Ty::B32, odd, half, late)
     }
 
-    /// Where two tiles in a row are taken, changes the first number and the step to the second one; gives
-    /// the step to the next two, which takes turns with it.
+    /// Where pairs of consecutive tiles are taken, changes the first number, and the step to the
+    /// second of a pair; returns the step to the next pair, which alternates with it.
     fn pairs(&mut self, order: Order, total: Reg, number: &mut Reg, step: &mut Reg) -> Option<Reg> {
         if !order.pairs || self.instance.by_tiles {
             return None;
@@ -219,7 +220,7 @@ impl Select<'_> {
         Some(far)
     }
 
-    /// The grid of a loop in teams.
+    /// The grid of a loop in clusters.
     fn grid_of(&mut self, id: OpId) -> Vec<Reg> {
         let values = self.func.ops[id].group("grid").to_vec();
         let mut grid = Vec::new();
@@ -231,8 +232,8 @@ impl Select<'_> {
         self.in_teams(grid)
     }
 
-    /// The one tile of each block: there are as many of these as tiles, so that all have one. Found once
-    /// for all roles, before they meet.
+    /// The one tile of each block: there are as many blocks as tiles. Computed once for all roles,
+    /// before they synchronise.
     pub fn place_once(&mut self) -> Result<(), Diagnostics> {
         let func = self.func;
         let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles);
@@ -324,7 +325,7 @@ impl Select<'_> {
             .iter()
             .fold(grid[0], |all, n| self.asm.int(Alu::MulLo, Ty::U32, &[all.into(), (*n).into()]));
         let handed = self.handed_out(order);
-        // Who is reported the coordinates needs nothing to find them.
+        // A reader of the work queue needs nothing to compute coordinates.
         let walk = (handed != Some(QueueEnd::Takes)).then(|| self.walk_of(order, grid));
         let together = self.asm.kernel.cluster;
         let by = Opnd::Int(together.trailing_zeros().into());
@@ -334,7 +335,7 @@ impl Select<'_> {
                 [number, step].map(|r| self.asm.int(Alu::Shr, Ty::U32, &[r.into(), by]));
         }
         if self.instance.by_tiles {
-            // Replicas take turns: each begins at its own and leaves out those of the others.
+            // Replicas take tiles in turn: each starts at its own and skips those of the others.
             let before = Opnd::Int(self.instance.replica.into());
             number = self.asm.int(Alu::MadLo, Ty::U32, &[step.into(), before, number.into()]);
             let all = Opnd::Int(self.instance.replicas.into());

@@ -1,9 +1,11 @@
-//! Copies by the engine that knows tensors: fills of stages, and bulk stores from shared memory.
+//! TMA: fills of pipeline stages (`cp.async.bulk.tensor`), and bulk stores and reductions from
+//! shared memory.
 //!
-//! A block of an array is copied in boxes, as tensor maps describe them. A box is at most 256 elements
-//! along each axis and lies in shared memory without gaps, the array's neighbours side by side; where
-//! rows are cut into panels, there is a box for each panel. One thread begins the copies. Elements
-//! outside of the array become zero or are not written, and their bytes count all the same.
+//! A block of an array is copied in boxes, as tensor maps describe them. A box has at most 256
+//! elements along each axis and is dense in shared memory, with the array's contiguous axis
+//! fastest; where rows are split into swizzle panels, there is a box for each panel. One thread
+//! issues the copies. Elements outside the array are zero-filled or not stored; their bytes are
+//! counted nevertheless.
 
 use super::per_warpgroup_store::Share;
 use super::sync::Smem;
@@ -21,24 +23,24 @@ use tessera_staged::StagedOp;
 
 /// The most elements of a box along an axis.
 const BOX: u32 = 256;
-/// What the engine's places in shared memory are multiples of.
+/// The alignment of TMA's shared memory addresses.
 pub const ALIGN: u32 = 128;
-/// What rows of a box are.
+/// Rows of a box are multiples of this.
 const ROW: u32 = 16;
 
-/// How a block of an array is cut into boxes.
+/// How a block of an array is split into boxes.
 pub struct Boxes {
     /// The array's axes, fastest first, and the box along them.
     axes: Vec<usize>,
     extent: Vec<u32>,
     span: u32,
-    /// Where each box begins, along the array's axes and in bytes of the shared memory.
+    /// The start of each box, along the array's axes and as a byte offset in shared memory.
     pieces: Vec<(Vec<u32>, u32)>,
     /// The array's axis of each dim that has one.
     axis_of: BTreeMap<usize, usize>,
 }
 
-/// The bytes over which a form exchanges pieces, if it is one that the engine knows.
+/// The swizzle span in bytes, if TMA has this swizzle.
 fn span_of(shared: &Shared) -> Option<u32> {
     match shared.swizzle {
         None => Some(0),
@@ -47,16 +49,16 @@ fn span_of(shared: &Shared) -> Option<u32> {
     }
 }
 
-/// Cuts a block of an array that is `extent` large into boxes that together lie as `shared` says.
-/// `contiguous` is the array's axis with neighbours side by side. Of what warpgroups share out, these
-/// are the boxes of the first one.
+/// Splits a block of an array of size `extent` into boxes that together have the layout `shared`.
+/// `contiguous` is the array's contiguous axis. If warpgroups store independently, these are the
+/// boxes of the first one.
 pub fn cut(
     shared: &Shared,
     extent: &[i64],
     contiguous: usize,
     share: Option<Share>,
 ) -> Result<Boxes, String> {
-    // Dims and axes of one position do not change where elements are.
+    // Dims and axes of one position do not affect addresses.
     let dims = (0..shared.shape.len()).filter(|&d| shared.shape[d] > 1);
     let wide = (0..extent.len()).filter(|&a| extent[a] > 1);
     let axis_of: Vec<(usize, usize)> = dims.zip(wide).collect();
@@ -144,7 +146,7 @@ pub fn cut(
 }
 
 impl Select<'_> {
-    /// The bytes that a fill brings: of all boxes, also of what is outside of the array.
+    /// The bytes that a fill brings: of all boxes, including elements outside the array.
     pub fn fill_bytes(&self, id: OpId) -> u32 {
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word);
@@ -153,7 +155,7 @@ impl Select<'_> {
         field.map_or(0, |f| f.layout.shape.iter().product::<u32>() * f.layout.elem_bytes)
     }
 
-    /// The boxes of a block of a parameter, and the address of their map.
+    /// The boxes of a block of a parameter, and the address of their tensor map.
     fn boxes(
         &mut self,
         id: OpId,
@@ -184,7 +186,7 @@ impl Select<'_> {
             extent: found.extent.clone(),
             span: found.span,
             dtype: match (op.code, view.dtype, m.dtype) {
-                // Rounded on the way in, and never on the way out.
+                // Rounded on load, and never on store.
                 (StagedOp::Fill, _, DType::Tf32) => DType::Tf32,
                 (_, DType::Tf32, _) => DType::F32,
                 (_, dtype, _) => dtype,
@@ -216,9 +218,9 @@ impl Select<'_> {
         r
     }
 
-    /// Asks for the maps that roles use, from a place on where nobody has begun to wait: they are on their
-    /// way while barriers are made and threads meet. Those that pipelines are filled by come first; one that
-    /// results leave by would be waited for at the end, when nothing else is under way.
+    /// Prefetches the tensor maps that roles use, at a point before any wait: the prefetch overlaps
+    /// with barrier initialisation. Maps of pipeline fills come first. A map for stores would
+    /// otherwise be waited for at the end, when nothing else is in flight.
     pub fn fetch_maps_at(&mut self, place: usize) {
         let early = std::mem::take(&mut self.early_maps);
         if early.is_empty() {
@@ -237,7 +239,7 @@ impl Select<'_> {
         self.asm.kernel.body.extend(rest);
     }
 
-    /// The places of boxes along the map's axes: the same registers where the same is added.
+    /// The coordinates of boxes along the map's axes: equal registers where the same is added.
     fn box_coords(&mut self, id: OpId, found: &Boxes, own: Option<(usize, Reg)>) -> Vec<Vec<Opnd>> {
         let mut at: Vec<Reg> = self.func.ops[id]
             .group("at")
@@ -301,7 +303,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// A bulk store or reduction: one group of copies.
+    /// A bulk store or reduction: one bulk group.
     pub fn bulk(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (m, view) = (self.smem(op.operands[0]), self.view(op.operands[1]));
@@ -311,7 +313,7 @@ impl Select<'_> {
                 match ReduceOp::from_name(name).and_then(|r| folds(r, view.dtype)) {
                     Some(op) => Some(op),
                     None => {
-                        let why = format!("no engine folds {} by `{name}`", view.dtype);
+                        let why = format!("TMA does not reduce {} by `{name}`", view.dtype);
                         return self.unsupported(id, why);
                     }
                 }
@@ -344,13 +346,13 @@ impl Select<'_> {
                 };
                 asm.maybe(inside, |asm| asm.emit(store));
             }
-            // Groups are counted, and one without copies counts as well.
+            // Bulk groups are counted, and an empty one counts as well.
             asm.emit(Inst::BulkCommit);
         });
         Ok(())
     }
 
-    /// Threads that began none have none to wait for.
+    /// Threads that issued none have none to wait for.
     pub fn bulk_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let groups = op.attr("keep").and_then(Attr::as_int).unwrap_or(0).max(0) as u32;
@@ -361,7 +363,7 @@ impl Select<'_> {
 
     // Parts of shared memory.
 
-    /// A block of shared memory that lies as memory of its own would, only elsewhere.
+    /// A block of shared memory with the layout that a separate allocation would have.
     pub fn smem_part(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -378,7 +380,8 @@ impl Select<'_> {
         };
         let plain = |s: &Shared| Shared { swizzle: None, ..s.clone() };
         let (whole, part) = (plain(&m.layout), plain(layout));
-        // Along each axis the last position is as far away in both, and so is each panel between.
+        // Along each axis the last position has the same offset in both, and so has each panel in
+        // between.
         let panel = part.panel.unwrap_or(1);
         let same = axes.iter().enumerate().all(|(dim, &axis)| {
             (1..part.shape[dim]).all(|n| {
@@ -398,7 +401,7 @@ impl Select<'_> {
                  gaps",
             );
         }
-        // What the position adds, and what that is a multiple of.
+        // What the position adds, and its known alignment.
         let atom = m.layout.swizzle.map_or(1, |s| 1u32 << (s.base + s.shift + s.bits));
         let mut granule = 0u32;
         let mut moves: Option<Reg> = m.moving;
@@ -451,14 +454,14 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// What the bytes that are added to an address are multiples of: of all bits below none is set.
+    /// The alignment of a run-time offset: all lower bits are zero.
     fn granule(&self, moving: Reg) -> u32 {
-        // Stages begin at multiples of more than any engine requests.
+        // Stages have a larger alignment than TMA needs.
         self.granules.get(&moving).copied().unwrap_or(0)
     }
 }
 
-/// The engine's name of a reduction, where it gives the same bits.
+/// TMA's reduction operator, where it gives the same bits.
 fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
     let word = matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64);
     let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);

@@ -1,9 +1,11 @@
-//! Loops that run two iterations a round.
+//! Unroll by two: loops with register-operand WGMMA run two iterations per generated loop
+//! iteration.
 //!
-//! A loop may hand registers to the matrix engine, which reads them until the iteration ends, and make those of
-//! the next iteration meanwhile: these are others, and with one iteration a round all of them would be moved in every
-//! iteration. With two the second goes on where the first has left them, and what it makes lies where the first
-//! began. Only a loop that ends after a first iteration moves.
+//! WGMMA reads its register operand until the iteration ends, while the operand of the next
+//! iteration is computed into other registers. Without unrolling all of them would be moved in
+//! every iteration. Unrolled by two, the second iteration reads the registers that the first has
+//! written, and writes those that the first read. Registers are moved only if the loop ends after
+//! an odd number of iterations.
 
 use super::select_control::Carried;
 use super::stamps::{Stamping, has_loops};
@@ -16,7 +18,7 @@ use tessera_ir::{BlockId, OpId, Value, ValueDef};
 use tessera_lower::stage::{Off, Step};
 use tessera_staged::StagedOp;
 
-/// Instructions that an iteration computes for each register that would be moved, beside which that counts.
+/// Moves count where an iteration has fewer instructions than this per moved register.
 const SHORT: usize = 12;
 
 /// The registers of a loop's index, and its bounds.
@@ -26,16 +28,16 @@ pub struct Iterations {
     pub step: Reg,
 }
 
-/// Where a loop is left after the first iteration of a round, and what moves things into place there.
+/// The exit after an odd number of iterations, and the moves there.
 pub struct Odd {
     label: Label,
     moves: Vec<Stmt>,
 }
 
 impl Select<'_> {
-    /// Whether the engine reads registers that a loop carries from iteration to iteration, and an iteration is so short that
-    /// their moves count; the code of its first one begins at `start`.
-    pub fn runs_twice(&self, id: OpId, carried: &[Carried], start: usize, index: Reg) -> bool {
+    /// Whether WGMMA reads loop-carried registers, and an iteration is so short that their moves
+    /// count; the code of its first one begins at `start`.
+    pub fn unrolls_by_two(&self, id: OpId, carried: &[Carried], start: usize, index: Reg) -> bool {
         let func = self.func;
         let body = func.ops[id].regions[0];
         if has_loops(func, body) || !self.has_roles() || Off::of(func).has(Step::UnrollByTwo) {
@@ -72,8 +74,8 @@ impl Select<'_> {
         moved > 0 && !pending && computed <= SHORT * moved
     }
 
-    /// Whether what an iteration leaves can be what the next begins with, where it is: not the index, which counts on,
-    /// and of tiles each has registers of its own, which are the loop's.
+    /// Whether the results of an iteration can be the next one's inputs in place: not the index,
+    /// which is incremented, and each tile must have its own registers, which are the loop's.
     fn stand_by_themselves(&self, next: &[Value], body: BlockId, index: Reg) -> bool {
         let mut tiles = BTreeSet::new();
         next.iter().zip(&self.func.blocks[body].args[1..]).all(|(&v, &arg)| match self.repr(v) {
@@ -85,7 +87,7 @@ impl Select<'_> {
         })
     }
 
-    /// Which of the values that a loop carries a tile is, in whatever layout.
+    /// Which loop-carried value a tile is, in any layout.
     fn carried_as(&self, v: Option<Value>, body: BlockId) -> Option<usize> {
         let func = self.func;
         match func.values[v?].def {
@@ -104,7 +106,7 @@ impl Select<'_> {
         matches!(func.values[v].def, ValueDef::Result(id, _) if func.ops[id].block == body)
     }
 
-    /// The second iteration of a round, after the first: it goes on with what that has left, where it is.
+    /// Emits the second iteration: it continues with the first one's results in place.
     pub fn second_iteration(
         &mut self,
         body: BlockId,
@@ -130,7 +132,7 @@ impl Select<'_> {
             })
             .collect();
         args.iter().zip(left).for_each(|(&arg, repr)| self.set(arg, repr));
-        // What was requested in the first iteration is requested anew.
+        // What was cached in the first iteration is computed anew.
         let mut blocks = BTreeSet::from([body]);
         let func = self.func;
         func.walk_block(body, &mut |id| blocks.extend(&func.ops[id].regions));
@@ -140,7 +142,7 @@ impl Select<'_> {
         Ok(Odd { label, moves })
     }
 
-    /// Counts an iteration; whether there is another.
+    /// Increments the index; returns whether there is another iteration.
     pub fn step_on(&mut self, iterations: &Iterations) -> Reg {
         let stepped =
             self.asm.int(Alu::Add, Ty::S64, &[iterations.at.into(), iterations.step.into()]);
@@ -148,7 +150,7 @@ impl Select<'_> {
         self.asm.setp(Cmp::Lt, Ty::S64, iterations.at, iterations.end)
     }
 
-    /// After the last round: what a loop does that is left after a first iteration.
+    /// After the loop: the exit after an odd number of iterations.
     pub fn leave_odd(&mut self, odd: Odd) {
         let done = self.asm.label();
         self.asm.emit(Inst::Bra { to: done, uniform: true });

@@ -1,10 +1,12 @@
-//! Roles: warps of one block that do different things at the same time.
+//! Warp specialization: warps of one block take different roles (producer, consumer, scheduler) and
+//! run concurrently.
 //!
-//! A role's code is emitted for a instance: so many warps from one on, whose threads are numbered from 0.
-//! Replicas that are warpgroups and differ in nothing but their number run the same code, so that what
-//! one has fetched the others need not; others have code of their own each. A instance has a barrier, scratch memory and a head of its own: what
-//! is computed once for all is computed where the instance begins, so that the registers of one role are
-//! not those of another. Warps branch to their instance's code and meet nobody after it.
+//! A role's code is emitted for an instance: a range of warps, whose threads are numbered from 0.
+//! Replicas that are warpgroups and differ only in their number run the same code, so that they
+//! share the instruction cache; other replicas have their own code. An instance has its own named
+//! barrier, scratch memory and head: values that are computed once are computed where the instance
+//! begins, so that the registers of one role are not live in another. Warps branch to their
+//! instance's code and do not synchronise with others after it.
 
 use super::sync::SyncState;
 use super::{Repr, Select};
@@ -19,18 +21,18 @@ use tessera_staged::ops::roles::{RoleInfo, role_info};
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Barriers that a block has.
+/// Named barriers of a block.
 pub const BARRIERS: u32 = 16;
-/// Registers of a multiprocessor, and of what they are handed out in multiples.
+/// Registers of a multiprocessor, and the granularity of `setmaxnreg`.
 const REGISTERS: u32 = 65536;
 const POOL_STEP: u32 = 8;
-/// Warps that change their registers, and multiply, together.
+/// Warps of a warpgroup, which change their register count and issue WGMMA together.
 const GROUP: u32 = 4;
 
 /// The threads that run what is being emitted.
 #[derive(Clone, Debug, Default)]
 pub struct RoleInstance {
-    /// The number of its barrier and scratch memory; 0 is the whole block.
+    /// The index of its barrier and scratch memory; 0 is the whole block.
     pub number: u32,
     pub role: Option<OpId>,
     pub replica: u32,
@@ -42,16 +44,16 @@ pub struct RoleInstance {
     pub one_thread: bool,
 }
 
-/// What is known of the roles of a function.
+/// What is known about the roles of a function.
 #[derive(Clone, Debug, Default)]
 pub struct Roles {
     pub any: bool,
-    /// Barriers of all replicas of a role.
+    /// Named barriers of all replicas of a role.
     all: BTreeMap<OpId, u32>,
     instances: u32,
 }
 
-/// What is computed once at the head that is current, and must be forgotten with it.
+/// What is computed once at the current head, and must be forgotten with it.
 #[derive(Clone, Default)]
 struct Known {
     specials: BTreeMap<Special, Reg>,
@@ -68,7 +70,7 @@ struct Known {
     mbars: super::mbar::Own,
 }
 
-/// What the code around a instance's goes on with.
+/// The state of the code around an instance's.
 struct Outside {
     scope: Known,
     instance: RoleInstance,
@@ -121,7 +123,7 @@ impl Select<'_> {
         self.mbars.own = scope.mbars;
     }
 
-    /// Begins a instance's code: what was computed for all threads alike stays known, their numbers not.
+    /// Starts an instance's code: uniform values stay known, thread indices do not.
     fn enter(
         &mut self,
         instance: RoleInstance,
@@ -144,7 +146,7 @@ impl Select<'_> {
         self.set_sync_instance(number);
         self.tid_fields.clear();
         self.coords.clear();
-        // Another replica runs the same ops with registers of its own.
+        // Another replica runs the same ops with its own registers.
         self.votes.clear();
         self.mbars.own = Default::default();
         let mut own = tid;
@@ -164,8 +166,8 @@ impl Select<'_> {
         outside
     }
 
-    /// Whether one code serves all replicas of a role: they are warpgroups, and nothing but their number
-    /// tells them apart.
+    /// Whether one code serves all replicas of a role: they are warpgroups, and differ in nothing
+    /// but their number.
     fn are_together(&self, role: OpId, info: &RoleInfo) -> bool {
         let func = self.func;
         let mut iterations = false;
@@ -179,7 +181,7 @@ impl Select<'_> {
             && !iterations
     }
 
-    /// Ends it, and gives it, head first.
+    /// Ends it, and returns its code, head first.
     fn leave(&mut self, outside: Outside) -> Vec<Stmt> {
         let mut code = std::mem::replace(&mut self.head, outside.head);
         code.extend(std::mem::replace(&mut self.asm.kernel.body, outside.body));
@@ -210,12 +212,13 @@ impl Select<'_> {
             .map(|&o| (o, role_info(func, o)))
             .collect();
         self.check_roles(id, &list)?;
-        let pools = self.pools(&list);
+        let registers = self.register_reallocation(&list);
         self.asm.kernel.min_blocks = Some(1);
         let begin = self.asm.kernel.body.len();
         self.plan_work_queue(&list);
         self.ready(Self::place_once)?;
-        // All lanes of a warp have one number, which only a shuffle tells the assembler.
+        // All lanes of a warp have one warp index; a shuffle shows the assembler that it is
+        // uniform.
         let warp = self.warp();
         let uniform = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Shfl {
@@ -233,9 +236,9 @@ impl Select<'_> {
         let mut left = instances;
         let mut copies_from = None;
         let dispatch = self.asm.kernel.body.len();
-        // Past the warpgroup whose warps share a change of registers.
+        // The end of the warpgroup whose warps share a `setmaxnreg`.
         let mut shared: Option<(u32, Label)> = None;
-        for (n, ((role, info), &pool)) in list.iter().zip(&pools).enumerate() {
+        for (n, ((role, info), &pool)) in list.iter().zip(&registers).enumerate() {
             let warps = info.warps as u32;
             if list[n..].iter().all(|(_, r)| r.one_thread) && first.is_multiple_of(GROUP) && n > 0 {
                 copies_from.get_or_insert((first, self.asm.kernel.body.len()));
@@ -278,9 +281,9 @@ impl Select<'_> {
                 };
                 let number = instance.number as usize;
                 let outside = self.enter(instance, first, warps, together);
-                self.begin_alternating(*role);
+                self.begin_pingpong(*role);
                 self.block(func.ops[*role].regions[0])?;
-                self.end_alternating(*role);
+                self.end_pingpong(*role);
                 let code = self.leave(outside);
                 if together {
                     self.share_scratch(number, first, warps, each);
@@ -302,7 +305,7 @@ impl Select<'_> {
         }
         self.asm.place(done);
         self.fetch_maps_at(begin);
-        // It ends when all roles have: what comes next is done by all threads again.
+        // The roles join: the code after them is run by all threads again.
         let after = func.blocks[func.ops[id].block].ops.iter().skip_while(|&&o| o != id).skip(1);
         if after.into_iter().any(|&o| !func.ops[o].is_terminator()) {
             self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
@@ -311,9 +314,9 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Puts the code of the last roles, from a place and a warp on, before that of the others. Where a block
-    /// has one tile all code is new to the multiprocessor, which fetches what follows by itself but not
-    /// what is jumped to: those who copy are waited for by all.
+    /// Moves the code of the last roles, from a position and a warp on, before that of the others.
+    /// Where a block has one tile, all code is new to the instruction cache, which prefetches
+    /// sequentially but not across jumps, and all other roles wait for the producers.
     fn put_first(&mut self, dispatch: usize, place: usize, (warp, first): (Reg, u32), done: Label) {
         let last = self.asm.kernel.body.split_off(place);
         let others = self.asm.kernel.body.split_off(dispatch);
@@ -326,7 +329,7 @@ impl Select<'_> {
         self.asm.kernel.body.extend(others);
     }
 
-    /// Warps from one on go elsewhere.
+    /// Warps from one on branch away.
     fn beyond(&mut self, warp: Reg, end: u32, to: Label) {
         let others = self.asm.setp(Cmp::Ge, Ty::U32, warp, Opnd::Int(end.into()));
         self.asm.when(others, true, |asm| asm.emit(Inst::Bra { to, uniform: true }));
@@ -338,7 +341,7 @@ impl Select<'_> {
         }
     }
 
-    /// One thread of the first of these warps goes on, the others go to the end.
+    /// One elected thread of the first of these warps continues, the others branch to the end.
     fn elect(&mut self, warp: Reg, first: u32, warps: u32, done: Label) {
         if warps > 1 {
             let others = self.asm.setp(Cmp::Ne, Ty::U32, warp, Opnd::Int(first.into()));
@@ -349,7 +352,7 @@ impl Select<'_> {
         self.asm.bra_if(p, false, done);
     }
 
-    /// What there is no code for.
+    /// Reports what has no code.
     fn check_roles(&mut self, id: OpId, list: &[(OpId, RoleInfo)]) -> Result<(), Diagnostics> {
         let func = self.func;
         let mut first = 0;
@@ -357,7 +360,7 @@ impl Select<'_> {
         for (role, info) in list {
             let mut synchronises = false;
             let mut tiles = None;
-            let mut engine = None;
+            let mut async_mma = None;
             func.walk_block(func.ops[*role].regions[0], &mut |o| {
                 let op = &func.ops[o];
                 synchronises |= op.code == StagedOp::RoleBarrier && all_replicas(op.attr("all"));
@@ -365,7 +368,7 @@ impl Select<'_> {
                     tiles = tiles.or(Some(o));
                 }
                 if op.code == StagedOp::MmaIssue && self.is_async_mma(o) {
-                    engine = engine.or(Some(o));
+                    async_mma = async_mma.or(Some(o));
                 }
             });
             if synchronises && info.replicas > 1 {
@@ -384,9 +387,9 @@ impl Select<'_> {
                 }
             }
             let whole = |warps: u32| warps.is_multiple_of(GROUP);
-            if let Some(op) = engine.filter(|_| !whole(first) || !whole(info.warps as u32)) {
+            if let Some(op) = async_mma.filter(|_| !whole(first) || !whole(info.warps as u32)) {
                 let why = format!("expected role `{name}` to be whole groups of {GROUP} warps");
-                return self.unsupported(op, why + " for the matrix engine, got others");
+                return self.unsupported(op, why + " for WGMMA, got others");
             }
             first += (info.warps * info.replicas) as u32;
             if info.one_thread && info.replicas > 1 {
@@ -399,26 +402,27 @@ impl Select<'_> {
             return self.unsupported(id, format!("{why}, got {barriers}"));
         }
         for (role, info) in list {
-            self.survey_apart(*role, info, &mut barriers);
-            self.survey_alternate(*role, info, &mut barriers);
+            self.survey_per_warpgroup(*role, info, &mut barriers);
+            self.survey_pingpong(*role, info, &mut barriers);
         }
-        // Threads have other numbers in a role than in the block, and hold other elements.
+        // Threads have other indices in a role than in the block, and hold other elements.
         for &o in &func.blocks[func.body].ops {
             let op = &func.ops[o];
             let constant = op.code == StagedOp::Tile(TileOp::Const);
             if !constant && op.results.iter().any(|&v| is_tile(func, v)) {
                 return self.unsupported(
                     o,
-                    "expected tiles only inside of roles in a function that has any, got one outside",
+                    "expected tiles only inside roles in a function that has any, got one outside",
                 );
             }
         }
         Ok(())
     }
 
-    /// How many registers each role requests, if that is more or less than a thread begins with; for
-    /// no role where they do not add up, for then some would wait for ever.
-    fn pools(&self, list: &[(OpId, RoleInfo)]) -> Vec<Option<(bool, u32)>> {
+    /// Register reallocation (`setmaxnreg`): the registers of each role, if that is more or less
+    /// than a thread starts with; for no role where they do not add up, as some would wait for
+    /// ever.
+    fn register_reallocation(&self, list: &[(OpId, RoleInfo)]) -> Vec<Option<(bool, u32)>> {
         let none = vec![None; list.len()];
         let has = crate::Feature::SetMaxRegs.on().has(self.caps.target);
         let threads: u32 = self.warps * 32;
@@ -480,7 +484,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// All threads of the role meet, if one is current.
+    /// Synchronises all threads of the role, if one is current.
     pub fn instance_barrier(&mut self) -> bool {
         if self.instance.role.is_none() {
             return false;
@@ -502,7 +506,7 @@ impl Select<'_> {
         true
     }
 
-    /// Code of one thread: the others go around it, all at once.
+    /// Code of one thread: the others branch around it, uniformly.
     pub fn by_leader(&mut self, who: Option<Reg>, write: impl FnOnce(&mut Asm)) {
         let past = self.asm.label();
         if let Some(who) = who {
@@ -522,8 +526,9 @@ impl Select<'_> {
     }
 }
 
-/// Where the warps end that change their registers with a instance that begins at a warp: the instance's own
-/// end where it is whole warpgroups, or else that of the last instance in the same one.
+/// The end of the warps that change their registers with an instance that begins at a warp: the
+/// instance's own end where it is whole warpgroups, or else that of the last instance in the same
+/// warpgroup.
 fn shared_until(list: &[(OpId, RoleInfo)], first: u32, replica: u32) -> u32 {
     let mut end = first;
     for (n, (_, info)) in list.iter().enumerate() {

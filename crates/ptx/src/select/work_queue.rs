@@ -1,14 +1,14 @@
-//! Tiles that whoever is free takes next.
+//! The work queue of a dynamic tile scheduler: the next tile goes to the next free block.
 //!
-//! One role of one thread, the scheduler, hands them out to all roles of its block. Its first tile is the
-//! block's own number; each further one comes from a counter in the launch's context, which wraps at
-//! the number of tiles. Each tile that is taken is one step of the counter, so that it is 0 again when
-//! the launch ends, and the next launch on the same memory needs nobody to set it.
+//! One role of one thread, the scheduler, hands out tiles to all roles of its block. Its first tile
+//! is the block's index; each further one comes from an atomic counter in the launch's context,
+//! which wraps at the number of tiles. The counter is incremented once per tile, so it is 0 again
+//! when the launch ends, and the next launch on the same workspace need not reset it.
 //!
-//! A entry in shared memory is the tile's coordinates, and whether there is a tile at all: who takes it
-//! divides nothing. WorkQueue are a pipeline with two barriers for each stage, as pipelines of tiles have them:
-//! `full` when the scheduler has written, `empty` when all others have read. The scheduler takes a tile when all
-//! of the one before is on its way, and so as late as an iteration's copies allow.
+//! A queue entry in shared memory is the tile's coordinates and a flag whether there is a tile:
+//! readers divide nothing. The queue is a pipeline with two mbarriers per stage: `full` when the
+//! scheduler has written, `empty` when all others have read. The scheduler takes a tile when all
+//! loads of the one before are in flight, and so as late as the pipeline depth allows.
 
 use super::sync::Region;
 use super::{Select, mbar::BYTES, mbar::Speaker};
@@ -21,19 +21,19 @@ use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame;
 use tessera_tile::TileOp;
 
-/// WorkQueue that are on their way; a power of two.
+/// Entries of the queue; a power of two.
 const STAGES: u32 = 4;
-/// Bytes of a entry: three coordinates and a word that is 0 after the last tile.
+/// Bytes of an entry: three coordinates and a word that is 0 after the last tile.
 const ENTRY: u32 = 16;
 
-/// What a instance does with work_queue.
+/// What an instance does with the work queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum QueueEnd {
     Gives,
     Takes,
 }
 
-/// Where they are, and who writes them.
+/// Where the queue is, and which role writes it.
 #[derive(Copy, Clone, Debug)]
 pub struct WorkQueue {
     scheduler: OpId,
@@ -41,7 +41,7 @@ pub struct WorkQueue {
     bars: u32,
 }
 
-/// The next entry of a instance.
+/// The next entry of an instance.
 pub struct Next {
     counter: Reg,
 }
@@ -65,8 +65,9 @@ fn has_loop(func: &StagedFunc, tiles: OpId) -> bool {
     found
 }
 
-/// The role that hands out tiles: one thread that has a loop of its own in each, so that it is ahead of
-/// who works by a few iterations and not by whole tiles; of several the last, of none the last of one thread.
+/// The scheduler: a role of one thread with an inner loop in each tile, so that it runs ahead of
+/// the consumers by a few iterations and not by whole tiles. Of several the last; without any, the
+/// last role of one thread.
 fn scheduler(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> Option<OpId> {
     let able = roles.iter().filter(|(_, info)| info.one_thread);
     let able: Vec<(OpId, OpId)> =
@@ -76,14 +77,15 @@ fn scheduler(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> Option<OpId> {
 }
 
 impl Select<'_> {
-    /// Before roles begin: the memory and the barriers of work_queue, where tiles are handed out.
+    /// Before roles begin: allocates the work queue and its mbarriers, where tiles are handed out.
     pub fn plan_work_queue(&mut self, roles: &[(OpId, RoleInfo)]) {
         let func = self.func;
         let taking: Vec<(OpId, &RoleInfo)> =
             roles.iter().filter_map(|(r, info)| Some((tiles_of(func, *r)?, info))).collect();
         let dynamic = |id: OpId| order_of(func, id).is_ok_and(|order| order.dynamic);
-        // The blocks of a cluster, instances that take turns, and groups that do so go by numbers.
-        let alone = !self.iterations.is_kept()
+        // Blocks of a cluster, replicas that take tiles in turn, and ordered groups use a static
+        // schedule.
+        let alone = !self.ordered.is_kept()
             && self.asm.kernel.cluster == 1
             && taking.iter().all(|(_, r)| !r.by_tiles);
         if !alone || taking.is_empty() || !taking.iter().all(|(id, _)| dynamic(*id)) {
@@ -104,7 +106,7 @@ impl Select<'_> {
         self.work_queue = Some(WorkQueue { scheduler, at, bars });
     }
 
-    /// What the instance that is current does with work_queue; none where it finds its tiles by number.
+    /// What the current instance does with the work queue; none where its schedule is static.
     pub fn handed_out(&self, order: Order) -> Option<QueueEnd> {
         let work_queue = self.work_queue.filter(|_| order.dynamic)?;
         let gives = self.instance.role == Some(work_queue.scheduler);
@@ -115,8 +117,8 @@ impl Select<'_> {
         Next { counter: self.asm.mov(Ty::B32, Opnd::Int(0)) }
     }
 
-    /// The entry's address and the barriers' of the next stage, without their places; and the parity of
-    /// the phase that is `later` behind the stage's own.
+    /// The addresses of the next stage's entry and barriers, without their offsets; and the parity
+    /// of the phase `later` after the stage's own.
     fn entry(&mut self, next: &Next, later: i64) -> (Reg, Reg, Reg) {
         let base = self.region(Region::Fixed);
         let asm = &mut self.asm;
@@ -155,7 +157,7 @@ impl Select<'_> {
         asm.emit(Inst::MbarArrive { space: Space::Shared, addr: full, count: None });
     }
 
-    /// The counter's next number: those of all blocks come first.
+    /// The counter's next tile: the blocks' own indices come first.
     pub fn draw_tile(&mut self, number: Reg, total: Reg, blocks: Reg) {
         let context = self.word(frame::CONTEXT);
         let asm = &mut self.asm;
@@ -176,9 +178,10 @@ impl Select<'_> {
         asm.mov_to(Ty::B32, number, next);
     }
 
-    /// Reads the next entry: the tile's coordinates, and a predicate that is false where there is none.
+    /// Reads the next entry: the tile's coordinates, and a predicate that is false where there is
+    /// none.
     pub fn pop_tile(&mut self, next: &Next, axes: usize) -> (Vec<Reg>, Reg) {
-        let Some(work_queue) = self.work_queue else { unreachable!("there are work_queue") };
+        let Some(work_queue) = self.work_queue else { unreachable!("there is a work queue") };
         let (entry, bar, parity) = self.entry(next, 0);
         let [full, empty] =
             [0, STAGES].map(|n| Addr::reg(bar, (work_queue.bars + n * BYTES).into()));
@@ -187,7 +190,7 @@ impl Select<'_> {
         let mut words = self.asm.ld(Space::Shared, Ty::B32, 4, addr, Cache::Usual);
         self.arrive(empty, Speaker::Warp, None);
         if !self.instance.one_thread {
-            // All lanes have read the same, which only a shuffle tells the assembler.
+            // All lanes have read the same value; a shuffle shows the assembler that it is uniform.
             for word in &mut words {
                 *word = self.shuffled(*word);
             }

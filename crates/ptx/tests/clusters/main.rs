@@ -1,12 +1,12 @@
-//! Clusters in products: blocks that take neighbouring tiles and copy what they share once. What they
-//! compute is what the oracle computes, with races looked for and whatever the order of things; and
-//! assemblers take it without complaint.
+//! Clusters in matmuls: blocks that compute neighbouring tiles and load shared operands once (TMA
+//! multicast). Results are those of the oracle, with race detection and in every schedule; and the
+//! assembler accepts the code without warnings.
 
 #[path = "../gemm/form.rs"]
 #[allow(dead_code)]
 mod form;
 
-#[path = "../engine/form.rs"]
+#[path = "../wgmma/form.rs"]
 #[allow(dead_code)]
 mod judge;
 
@@ -27,10 +27,10 @@ fn check_on(machine: Emulated, form: &Form, (m, n, k): (i64, i64, i64), lies: [L
     let values = |count: i64, seed: usize, dtype: DType| {
         integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
     };
-    let iteration = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+    let transpose = |yes: bool, dims: [i64; 2]| if yes { [dims[1], dims[0]] } else { dims };
     let arrays = [
-        lies[0].array(iteration(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(iteration(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
+        lies[0].array(transpose(form.transposed.0, [m, k]), form.a, &values(m * k, 1, form.a)),
+        lies[1].array(transpose(form.transposed.1, [k, n]), form.b, &values(k * n, 5, form.b)),
         lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
     ];
     let dims = vec![("m", m), ("n", n), ("k", k)];
@@ -56,13 +56,13 @@ fn multicasts(code: &Code) -> usize {
     code.kernel().instructions().filter(shared).count()
 }
 
-/// Grids that clusters divide and grids that end inside of one, operands that lie either way.
+/// Grids that clusters divide and grids that end inside a cluster, operands of either major order.
 #[test]
 fn neighbours_along_every_axis() {
     for cluster in [[2, 1], [1, 2], [2, 2], [4, 1], [1, 4]] {
-        for turned in [(false, false), (true, true)] {
+        for transposed in [(false, false), (true, true)] {
             let form = Form {
-                turned,
+                transposed,
                 out: DType::BF16,
                 cluster: Some(cluster),
                 ..Form::new(DType::BF16, (64, 64, 64))
@@ -76,18 +76,18 @@ fn neighbours_along_every_axis() {
 }
 
 #[test]
-fn every_dtype_of_the_engine() {
+fn every_dtype_of_wgmma() {
     for dtype in [DType::F16, DType::Tf32, DType::Fp8E4M3, DType::I8] {
         let deep = 128 / dtype.bytes() as i64;
-        let turned = (false, true);
+        let transposed = (false, true);
         let cluster = Some([2, 1]);
-        let form = Form { turned, cluster, ..Form::new(dtype, (64, 128, deep)) };
+        let form = Form { transposed, cluster, ..Form::new(dtype, (64, 128, deep)) };
         let staged = check(&form, (136, 144, 3 * deep), ROWS);
         assert!(staged.contains("multicast = [0]"), "{dtype}: {staged}");
     }
 }
 
-/// Stores that are put off, those that are not, and loops without any iteration.
+/// Overlapped epilogues, others, and loops without any iteration.
 #[test]
 fn results_of_several_iterations() {
     for off in [
@@ -127,8 +127,8 @@ fn whatever_comes_first() {
     }
 }
 
-/// Launches with a block for each group: alone and in clusters, also where a grid ends inside of one, along
-/// every axis, with sums of no iteration, and whatever comes first.
+/// Launches with a block for each group: alone and in clusters, also where a grid ends inside a
+/// cluster, along every axis, with loops of no iterations, and in every schedule.
 #[test]
 fn one_group_for_each_block() {
     for cluster in [None, Some([2, 1]), Some([1, 2]), Some([2, 2])] {
@@ -136,9 +136,9 @@ fn one_group_for_each_block() {
             Form { out: DType::BF16, cluster, once: true, ..Form::new(DType::BF16, (64, 128, 64)) };
         for size in [(200, 400, 200), (64, 128, 1000), (136, 8, 0)] {
             let staged = check(&form, size, ROWS);
-            // Nothing lies in boxes where there is nothing.
-            let engine = size.2 > 0;
-            assert_eq!(staged.contains("order = once"), engine, "{staged}");
+            // An empty array has no tensor map.
+            let tma = size.2 > 0;
+            assert_eq!(staged.contains("order = once"), tma, "{staged}");
             assert!(!staged.contains("raster"), "{staged}");
         }
         for seed in 0..3 {
@@ -151,13 +151,13 @@ fn one_group_for_each_block() {
         let divisions = |i: &&Inst| matches!(i, Inst::Alu { op: Alu::Div, .. });
         assert_eq!(code.kernel().instructions().filter(divisions).count(), 1);
         assert!(matches!(code.shape, Shape::Once { .. }));
-        // Barriers have a fence of their own, and nothing else was written.
+        // mbarriers have a fence of their own, and nothing else was written.
         let slow = |i: &&Inst| matches!(i, Inst::ClusterArrive { release: true });
         assert_eq!(code.kernel().instructions().filter(slow).count(), 0);
     }
 }
 
-/// Without multicast neighbours copy each for itself.
+/// Without multicast neighbouring blocks load separately.
 #[test]
 fn neighbours_that_share_nothing() {
     let form = |off| {
@@ -171,7 +171,7 @@ fn neighbours_that_share_nothing() {
     assert_eq!(multicasts(&code_of(&form(None).text())), 1);
 }
 
-/// Threads may store as well; what is added up would be added twice by blocks that are left over.
+/// Threads may store as well; folds would be added twice by the blocks left over.
 #[test]
 fn stores_of_threads() {
     let form =
@@ -180,11 +180,14 @@ fn stores_of_threads() {
     let staged = check(&form, (200, 80, 40), lies);
     assert!(staged.contains("team") && staged.contains("staged.store"), "{staged}");
     let form = Form { adds: true, out: DType::F32, ..form };
+    // TMA adds to arrays that it can describe; threads add to others, and take their groups alone.
     let staged = check(&form, (200, 80, 40), ROWS);
+    assert!(staged.contains("team") && staged.contains("staged.bulk_reduce"), "{staged}");
+    let staged = check(&form, (200, 80, 40), lies);
     assert!(!staged.contains("team") && staged.contains("name = producer"), "{staged}");
 }
 
-/// Stores that are put off and may lie beyond the grid carry whether they do from tile to tile.
+/// Overlapped stores that may be beyond the grid carry that condition from tile to tile.
 #[test]
 fn deferred_results_of_turned_sides() {
     let form = Form { cluster: Some([2, 1]), ..Form::new(DType::Tf32, (64, 64, 32)) };
@@ -205,9 +208,9 @@ fn warpgroups_take_turns() {
                 Form { out, cluster, roles: Some("pingpong"), ..Form::new(DType::BF16, tile) };
             for (rows, k) in [(5, 328), (2, 64), (1, 200), (3, 0)] {
                 let staged = check(&form, (rows * tile.0 - 8, 2 * tile.1, k), ROWS);
-                // Empty matrices cannot be reported to the copy engine.
-                let iterations = staged.contains("part = tiles") && staged.contains("order_wait");
-                assert_eq!(iterations, k > 0, "{staged}");
+                // Empty matrices have no tensor map.
+                let pingpong = staged.contains("part = tiles") && staged.contains("order_wait");
+                assert_eq!(pingpong, k > 0, "{staged}");
             }
         }
     }
@@ -242,8 +245,8 @@ fn clusters_that_no_chip_has_are_refused() {
     }
 }
 
-/// Rows of a causal attention have loops of different lengths: their blocks run together, and none waits
-/// for another's iterations.
+/// Rows of causal attention have loops of different lengths: their blocks run together, and none
+/// waits for the iterations of another.
 #[test]
 fn loops_of_different_lengths_share_nothing() {
     let text = include_str!("../../../lower/tests/async_mma/attention.tir");
@@ -263,7 +266,7 @@ fn loops_of_different_lengths_share_nothing() {
 }
 
 #[test]
-fn assembles_without_spills_or_serialised_products() {
+fn assembles_without_spills_or_serialised_wgmmas() {
     let Some(tools) = tools() else { return };
     let all = [([2, 1], (128, 256, 64)), ([1, 2], (256, 128, 64)), ([2, 2], (128, 128, 64))];
     for (cluster, tile) in all {
@@ -272,7 +275,7 @@ fn assembles_without_spills_or_serialised_products() {
         {
             let form = Form { out, roles, cluster: Some(cluster), ..Form::new(DType::BF16, tile) };
             let code = code_of(&form.text());
-            // Warpgroups that take turns copy each for themselves.
+            // Warpgroups that take tiles in turn load separately.
             assert!(multicasts(&code) > 0 || roles.is_some(), "{cluster:?} {tile:?} {out}");
             assembled(&tools, &code);
         }

@@ -1,4 +1,4 @@
-//! Products of matrices: every dtype, size and way to lie in memory.
+//! Matmuls: every dtype, size and layout in memory.
 
 mod code;
 mod form;
@@ -8,7 +8,7 @@ use form::{Case, Form, Lies};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::interp::Copies;
 
-/// Sizes: whole tiles, ragged everywhere, one element, nothing to add, more iterations than stages.
+/// Sizes: whole tiles, ragged everywhere, one element, an empty sum, more iterations than stages.
 const SIZES: [(i64, i64, i64); 6] =
     [(64, 64, 32), (100, 70, 50), (96, 40, 200), (1, 1, 1), (70, 70, 0), (33, 65, 7)];
 
@@ -25,15 +25,15 @@ fn every_dtype_and_size_is_exact() {
 }
 
 #[test]
-fn every_way_to_lie_in_memory() {
+fn every_memory_layout() {
     use Lies::{Apart, Cols, Rows};
     // Rows of 64 and 56 elements begin at multiples of 16 bytes; 50 elements cut a run.
-    let ways = [Rows(0), Rows(6), Rows(14), Cols(0), Cols(4), Cols(28), Apart];
+    let layouts = [Rows(0), Rows(6), Rows(14), Cols(0), Cols(4), Cols(28), Apart];
     for dtype in [DType::BF16, DType::F32, DType::I8, DType::F64] {
-        for a in ways {
-            for b in ways {
-                for turned in [(false, false), (true, true)] {
-                    let form = Form { turned, ..Form::new(dtype, (64, 32, 32)) };
+        for a in layouts {
+            for b in layouts {
+                for transposed in [(false, false), (true, true)] {
+                    let form = Form { transposed, ..Form::new(dtype, (64, 32, 32)) };
                     let lies = (a, b, Rows(0));
                     Case { lies, ..Case::new(form, (100, 70, 50)) }.check();
                 }

@@ -1,11 +1,11 @@
-//! Products inside of larger programs.
+//! MMAs inside larger kernels.
 
 use crate::form::{Array, Form, Runs, integers, plain, tile_func};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::{PtxCaps, compile, usual_classes};
 use tessera_target::frame::Frame;
 
-/// The body of a loop over k that adds a product to `%acc`.
+/// The body of a loop over k that adds an MMA to `%acc`.
 fn iterations(load_a: &str, load_b: &str) -> String {
     format!(
         "%r = tile.for %zero, %k, %bk init(%none) : tile<32x32xf32> do (%k0: i64, %acc: tile<32x32xf32>) {{
@@ -68,7 +68,7 @@ fn shared_buffers_and_copies_as_users_write_them() {
     assert!(staged.contains("pipeline_create"), "{staged}");
 }
 
-/// The counters of a pipeline go on when its loop comes again.
+/// The counters of a pipeline continue when its loop runs again.
 #[test]
 fn loops_that_come_again() {
     let inner = iterations(LOAD_A, LOAD_B);
@@ -89,12 +89,12 @@ fn loops_that_come_again() {
     for k in [0, 8, 40, 120] {
         let runs = Runs::new(text.clone(), vec![("m", 40), ("n", 104), ("k", k)], [2, 1, 1]);
         let staged = runs.check(&arrays(40, 104, k, BF16));
-        // An array without elements is nowhere in particular.
+        // An array without elements has no valid address.
         assert!(k == 0 || staged.contains("pipeline_create"), "{staged}");
     }
 }
 
-/// Two loops one after the other have a pipeline each.
+/// Two consecutive loops have a pipeline each.
 #[test]
 fn two_loops() {
     let one = iterations(LOAD_A, LOAD_B);
@@ -117,7 +117,7 @@ fn two_loops() {
     assert_eq!(staged.matches("pipeline_create").count(), 2, "{staged}");
 }
 
-/// Positions before the begin of an array and beyond its end are zeros, also an iteration ahead.
+/// Positions before the start of an array and beyond its end are zeros, also when loaded ahead.
 #[test]
 fn blocks_that_begin_outside() {
     for (shift, pipeline) in [(-24, true), (40, true), (-3, false)] {
@@ -147,7 +147,7 @@ fn blocks_that_begin_outside() {
 }
 
 #[test]
-fn narrow_weights_are_widened_on_the_way() {
+fn narrow_weights_are_widened_while_loading() {
     let text = format!(
         "func @f(%x: view<[m, k], bf16, read>, %y: view<[k, n], i8, read>, %z: view<[m, n], f32, write>) {{kind = group, grid = [cdiv(m, 32), cdiv(n, 32)]}} {{
   {HEAD}
@@ -201,7 +201,7 @@ fn batches_are_another_axis_of_the_grid() {
     assert!(staged.contains("pipeline_create"), "{staged}");
 }
 
-/// Where copies cannot run ahead, loops stay, and the code says why.
+/// Where loads cannot be pipelined, loops are unchanged, and a note says why.
 #[test]
 fn loops_that_stay_say_why() {
     let note = |form: &Form, sm: u32, align: u32| {
@@ -227,7 +227,7 @@ fn loops_that_stay_say_why() {
     );
 }
 
-/// Two products in a loop, with a softmax between them: rows stay in their warps, keys and values come
+/// Two MMAs in a loop, with a softmax between them: rows stay in their warps, keys and values come
 /// through one pipeline.
 #[test]
 fn attention() {

@@ -1,4 +1,4 @@
-//! NVIDIA's assembler judges what this crate says about every form of every instruction: on which
+//! NVIDIA's assembler checks what this crate claims about every form of every instruction: on which
 //! targets it exists and from which version of PTX on. Nothing here needs a GPU.
 
 mod forms;
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
     Path::new(&package).ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// The assembler. `make test` installs it and wants it; without, these tests say so and pass.
+/// The assembler. `make test` installs and requires it; without it, these tests say so and pass.
 fn tools() -> Option<Tools> {
     match Tools::find(&root()) {
         Ok(tools) => Some(tools),
@@ -31,7 +31,7 @@ fn tools() -> Option<Tools> {
     }
 }
 
-/// A form, with what is said about it.
+/// A form, with what is claimed about it.
 struct Form {
     text: String,
     needs: Result<Vec<Feature>, String>,
@@ -60,14 +60,14 @@ fn empty_kernel(name: &str) -> Kernel {
     kernel.params.push(Param { name: forms::PARAM.to_string(), bytes: 128, align: 64 });
     kernel.shared.push(SharedVar { name: forms::SHARED.to_string(), bytes: 1024, align: 128 });
     kernel.regs = [forms::REGISTERS; 4];
-    // The registers that `setmaxnreg` divides must be known.
+    // The registers that `setmaxnreg` redistributes must be known.
     kernel.min_blocks = Some(1);
     kernel.labels = 1;
     kernel.body.push(Stmt::Label(forms::LABEL));
     kernel
 }
 
-/// With values that the assembler does not know.
+/// With values that are opaque to the assembler.
 fn every_register_written(kernel: &Kernel) -> Vec<Stmt> {
     let reg = |class, id| Reg { class, id };
     let mut code = Vec::new();
@@ -99,12 +99,12 @@ fn refused(tools: &Tools, target: Target, version: Version, forms: &[&Form]) -> 
     loop {
         let places: Vec<usize> = (0..forms.len()).filter(|i| !out.contains(i)).collect();
         let lines: String = places.iter().map(|i| format!("{}\n", forms[*i].text)).collect();
-        // The line that is never good keeps the rest from being translated, which takes longer.
+        // The line that is never valid prevents translation, which takes longer.
         let text = format!("{head}{lines}nothing;\n{tail}");
         let said = tools.assemble_text(&text, target, &[]).unwrap();
         let refused = said.refused.iter().map(|(line, _)| line - before - 1);
         out.extend(refused.filter_map(|i| places.get(i)));
-        // What ends it is left out in the next iteration.
+        // What ends it is left out in the next run.
         if said.ended_at.is_none_or(|line| line > before + places.len()) {
             assert!(!said.refused.is_empty(), "{}", said.words);
             return out;
@@ -112,7 +112,7 @@ fn refused(tools: &Tools, target: Target, version: Version, forms: &[&Form]) -> 
     }
 }
 
-/// Judges the targets two at a time: there are as many processors on the machines that matter.
+/// Checks two targets at a time: CI machines have two processors.
 fn for_each_target(judge: impl Fn(Target) -> Vec<String> + Sync) {
     let targets = Tools::targets();
     let next = AtomicUsize::new(0);
@@ -157,14 +157,14 @@ fn every_form_exists_where_it_is_claimed_and_nowhere_else() {
     });
 }
 
-/// Forms that the assembler reads and that are not used, each with the reason.
+/// Forms that the assembler accepts and that are not used, each with the reason.
 fn is_left_out(inst: &Inst, target: Target) -> bool {
     let bf16 = |ty: &Ty| matches!(ty, Ty::BF16 | Ty::BF16x2);
     match inst {
-        // Without a rounding the assembler may fuse a sum and a product.
+        // Without a rounding mode the assembler may fuse a sum and a product.
         Inst::Alu { op: Alu::Add | Alu::Sub | Alu::Mul, ty, round: None, .. } => ty.is_float(),
-        // Not documented: other roundings of bf16, carries of 16 bits or clamped, flushed f64,
-        // deeper products of tf32, one-way fences of sm_70, eight bytes or halves at once.
+        // Undocumented: other roundings of bf16, carries of 16 bits or clamped, flushed f64, deeper
+        // MMAs of tf32, one-way fences of sm_70, vectors of eight bytes or halves.
         Inst::Alu { op: Alu::Fma, ty, .. } => bf16(ty),
         Inst::Alu { op: Alu::Addc, .. } => true,
         Inst::Alu { op: Alu::Rcp, ty: Ty::F64, ftz, .. } => *ftz,
@@ -174,7 +174,7 @@ fn is_left_out(inst: &Inst, target: Target) -> bool {
         // Wide or streaming accesses that are ordered too.
         Inst::Ld { ty, d: items, cache, sem, .. } => wide(*ty, items.len(), *cache, *sem),
         Inst::St { ty, a: items, cache, sem, .. } => wide(*ty, items.len(), *cache, *sem),
-        // Two numbers compared at once give two answers.
+        // A packed comparison gives two results.
         Inst::Setp { ty, .. } => matches!(ty, Ty::F16x2 | Ty::BF16x2),
         _ => false,
     }
@@ -333,9 +333,10 @@ fn constants_stand_where_they_are_said_to() {
     let mut fits = BTreeMap::<String, bool>::new();
     for form in claimed(&all, target).values() {
         for (inst, class) in forms::with_constants(&form.inst) {
-            // A float stands in a place of its own type; the assembler would round it to another.
+            // A float constant has the type of its operand; the assembler would round it to
+            // another.
             let Some(constant) = inst.operands().into_iter().find(|o| is_float(o.what)) else {
-                // Not documented for several halves; and a byte is no constant.
+                // Undocumented for several halves; and a byte is no constant.
                 let lenient = matches!(&inst, Inst::Red { a, .. } if a.len() > 1);
                 let stricter = matches!(&inst, Inst::Cvt { from: Ty::E2M1x2, .. });
                 let good = constant_fits(&inst, Opnd::Int(1), class);
@@ -344,7 +345,7 @@ fn constants_stand_where_they_are_said_to() {
                 }
                 continue;
             };
-            // Positions within a word have a range of their own.
+            // Bit positions have a range of their own.
             let position = matches!(inst, Inst::Alu { op: Alu::Bfi, .. });
             if constant_fits(&inst, constant.what, class) && !position {
                 fits.insert(inst.to_string(), true);

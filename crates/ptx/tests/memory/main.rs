@@ -1,5 +1,5 @@
-//! Kernels that memory limits: tiles that are transposed on their way, loops that load an iteration ahead,
-//! copies that the end of an array cuts. Numbers are small and whole: every result is exact.
+//! Memory-bound kernels: transposes, loops that load an iteration ahead, copies that the end of an
+//! array cuts. Values are small integers: every result is exact.
 
 #[path = "../gemm/form.rs"]
 #[allow(dead_code, reason = "the other tests use the rest")]
@@ -33,7 +33,7 @@ fn spaced(rows: i64, cols: i64, dtype: DType) -> Array {
     (array, vec![rows, cols], vec![each * bytes, bytes])
 }
 
-/// Rows so many elements apart, which end where the last one does.
+/// Rows with a pitch of `pitch` elements; the array ends with the last row.
 fn pitched(rows: i64, cols: i64, pitch: i64, dtype: DType) -> Array {
     let (array, ..) = filled(&[(rows - 1) * pitch + cols], dtype);
     let bytes = dtype.bytes() as i64;
@@ -46,7 +46,7 @@ fn tiles_of_every_width_are_transposed() {
     for dtype in all {
         for ((a, b), (m, n)) in [((64, 64), (128, 64)), ((32, 64), (70, 130)), ((8, 16), (9, 40))] {
             let text = format!(
-                "func @iteration(%x: view<[m, n], {dtype}, read>, %y: view<[n, m], {dtype}, write>) {{kind = group, grid = [cdiv(m, {a}), cdiv(n, {b})]}} {{
+                "func @transpose(%x: view<[m, n], {dtype}, read>, %y: view<[n, m], {dtype}, write>) {{kind = group, grid = [cdiv(m, {a}), cdiv(n, {b})]}} {{
   %a = tile.const {{value = {a}}} : i64
   %b = tile.const {{value = {b}}} : i64
   %i = tile.program_id {{axis = 0}} : i64
@@ -66,9 +66,9 @@ fn tiles_of_every_width_are_transposed() {
     }
 }
 
-/// A group adds up its own part of the array, which may end anywhere, or not begin.
+/// A group sums its own part of the array, which may end anywhere, or be empty.
 #[test]
-fn sums_of_parts_are_loaded_a_iteration_ahead() {
+fn sums_of_parts_are_loaded_an_iteration_ahead() {
     for (dtype, tile) in [(DType::F32, 1024), (DType::BF16, 2048), (DType::I8, 4096)] {
         let acc = if dtype.is_float() { "f32" } else { "i32" };
         let zero = if dtype.is_float() { "0.0" } else { "0" };
@@ -106,7 +106,7 @@ fn sums_of_parts_are_loaded_a_iteration_ahead() {
     }
 }
 
-/// Rows are aligned, but their length is no multiple of what is copied at once.
+/// Rows are aligned, but their length is no multiple of the copy size.
 #[test]
 fn copies_that_the_end_of_an_array_cuts() {
     for (dtype, sizes) in [
@@ -127,8 +127,8 @@ fn copies_that_the_end_of_an_array_cuts() {
     }
 }
 
-/// Rows of narrow elements at odd pitches, copied to good addresses and added up: what a thread holds is
-/// read in aligned pieces and shifted, but for what lies at the ends of the array.
+/// Rows of narrow elements at odd pitches, copied to aligned addresses and summed: a thread's
+/// elements are loaded in aligned pieces and shifted, except at the ends of the array.
 #[test]
 fn narrow_rows_at_any_address() {
     let some = [DType::U8, DType::I8, DType::U16, DType::BF16, DType::F16, DType::Fp8E4M3];
@@ -150,7 +150,7 @@ fn narrow_rows_at_any_address() {
             let grid = [(m + 3) / 4, (n + 63) / 64, 1];
             let runs = Runs::new(text, vec![("m", m), ("n", n)], grid);
             let staged = runs.check(&[pitched(m, n, n | 1, dtype), spaced(m, n, dtype)]);
-            // Elements that are shifted lie side by side in a thread.
+            // Shifted elements are contiguous in a thread.
             let rough = m > 1;
             assert!(!rough || staged.contains("#[reg 0,1 0,2 0,4"), "{staged}");
         }
@@ -183,8 +183,7 @@ fn narrow_rows_at_any_address() {
     }
 }
 
-/// Tiles that threads hold much of have a shorter tanh, by itself and times a number, and of what was
-/// multiplied by one.
+/// Large tiles have a shorter tanh, by itself, times a constant, and of a scaled argument.
 #[test]
 fn tanh_of_large_tiles() {
     let text = "func @f(%x: view<[32, 256], f32, read>, %s: view<[32], f32, write>, %y: view<[32, 256], f32, write>) {kind = group, grid = [1]} {
@@ -204,7 +203,7 @@ fn tanh_of_large_tiles() {
   tile.return
 }";
     let special = [f64::INFINITY, -f64::INFINITY, f64::NAN, 100.0, -100.0, 1e-30, 0.0, 0.939];
-    // Rows of small numbers, of large ones, of both, and with one of another kind.
+    // Rows of small numbers, of large ones, of both, and with a special one.
     let value = |i: usize| {
         let (row, column) = (i / 256, i % 256);
         let small = (column as f64 - 128.0) / 140.0;
@@ -231,7 +230,7 @@ fn tanh_of_large_tiles() {
     }
 }
 
-/// `1 ± tanh x` is computed as one: near the ends it is nearer than tanh itself.
+/// `1 ± tanh x` is computed as one function: near the ends it is more accurate than tanh itself.
 #[test]
 fn one_and_tanh() {
     for (op, sign) in [("add %one, %h", 1.0), ("add %h, %one", 1.0), ("sub %one, %h", -1.0)] {

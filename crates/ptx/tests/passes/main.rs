@@ -1,11 +1,11 @@
-//! Kernels of Tile IR through the passes that stage them for the matrix engine, to PTX: what the
-//! machine computes is what the oracle computes.
+//! Kernels of Tile IR through the passes that stage them for WGMMA and TMA, to PTX: results are
+//! those of the oracle.
 
 #[path = "../gemm/form.rs"]
 #[allow(dead_code)]
 mod form;
 
-#[path = "../engine/form.rs"]
+#[path = "../wgmma/form.rs"]
 #[allow(dead_code)]
 mod judge;
 
@@ -21,16 +21,16 @@ fn hopper() -> Emulated {
     Emulated::new(PtxCaps::of(90, true).unwrap().clone())
 }
 
-/// Runs a product of some size, with arrays that lie so, and gives its Staged IR.
+/// Runs a matmul of some size, with arrays of these layouts, and returns its Staged IR.
 fn check(form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
     let (bm, bn, _) = form.tile;
     let values = |count: i64, seed: usize, dtype: DType| {
         integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
     };
-    let iteration = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
+    let transpose = |yes: bool, dims: [i64; 2]| if yes { [dims[1], dims[0]] } else { dims };
     let arrays = [
-        lies[0].array(iteration(form.turned.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(iteration(form.turned.1, [k, n]), form.b, &values(k * n, 5, form.b)),
+        lies[0].array(transpose(form.transposed.0, [m, k]), form.a, &values(m * k, 1, form.a)),
+        lies[1].array(transpose(form.transposed.1, [k, n]), form.b, &values(k * n, 5, form.b)),
         lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
     ];
     let dims = vec![("m", m), ("n", n), ("k", k)];
@@ -46,25 +46,25 @@ fn uses_wgmma(staged: &str) -> bool {
 const ROWS: [Lies; 3] = [Lies::Rows(0); 3];
 
 #[test]
-fn products_of_all_iterations() {
-    for turned in [(false, false), (false, true), (true, false), (true, true)] {
-        let form = Form { turned, ..Form::new(DType::BF16, (64, 64, 64)) };
+fn matmuls_of_all_transposes() {
+    for transposed in [(false, false), (false, true), (true, false), (true, true)] {
+        let form = Form { transposed, ..Form::new(DType::BF16, (64, 64, 64)) };
         let staged = check(&form, (128, 64, 192), ROWS);
         assert!(uses_wgmma(&staged), "{staged}");
     }
 }
 
 #[test]
-fn dtypes_that_must_lie_along_k() {
+fn dtypes_that_must_be_k_major() {
     for dtype in [DType::Tf32, DType::Fp8E4M3, DType::Fp8E5M2, DType::I8] {
         let deep = 128 / dtype.bytes() as i64;
-        let form = Form { turned: (false, true), ..Form::new(dtype, (64, 64, deep)) };
+        let form = Form { transposed: (false, true), ..Form::new(dtype, (64, 64, deep)) };
         for size in [(128, 64, 192), (72, 80, 48)] {
             let staged = check(&form, size, ROWS);
             assert!(uses_wgmma(&staged), "{dtype}: {staged}");
         }
-        // Along the other axis tf32 goes by registers, as the left side of the transposed product; bytes
-        // are left to warps.
+        // Along the other axis tf32 goes through registers, as the left operand of the transposed
+        // MMA; bytes use `mma.sync`.
         let staged = check(&Form::new(dtype, (64, 64, deep)), (128, 64, 192), ROWS);
         assert_eq!(uses_wgmma(&staged), dtype == DType::Tf32, "{dtype}: {staged}");
     }
@@ -81,7 +81,7 @@ fn edges_and_no_iterations() {
 }
 
 #[test]
-fn arrays_that_copy_engines_cannot_move() {
+fn arrays_without_tensor_maps() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (64, 64, 32)) };
     let staged = check(&form, (72, 80, 40), [Lies::Rows(1), Lies::Rows(0), Lies::Rows(0)]);
     assert!(!uses_wgmma(&staged), "{staged}");
@@ -127,7 +127,7 @@ fn batches() {
     assert!(uses_wgmma(&staged), "{staged}");
 }
 
-/// Two products in a loop: the left operand of the second comes from registers.
+/// Two MMAs in a loop: the left operand of the second comes from registers.
 #[test]
 fn attention() {
     let text = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
@@ -156,7 +156,7 @@ fn with_last(text: &str, last: &str) -> String {
     format!("{name}({}) {{{rest}", params.join(", "))
 }
 
-/// Four products in a loop, whose factors are made of each other, with the derivative of a function of the caller's.
+/// Four MMAs in a loop that depend on each other, with the gradient of a user's function.
 #[test]
 fn gradients_of_attention() {
     let (queries, keys) = (100, 136);
@@ -199,8 +199,8 @@ fn gradients_of_attention() {
     }
 }
 
-/// Rows that are three times a warpgroup's are shared by three of them, whole tiles and others; without
-/// the pass that divides them, and where rows meet, other ways are found.
+/// Three warpgroups share tiles with three times a warpgroup's rows, whole tiles and others.
+/// Without the pass that splits M, and where rows are reduced together, other schedules are used.
 #[test]
 fn three_warpgroups() {
     let form = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 64, 64)) };
@@ -209,16 +209,16 @@ fn three_warpgroups() {
         assert!(uses_wgmma(&staged) && staged.contains("replicas = 3, part = rows"), "{staged}");
         assert!(staged.contains("bulk_store"), "{staged}");
     }
-    // Rows of one warpgroup that lie in several places leave in pieces, or from registers.
+    // Rows of one warpgroup that are not contiguous are stored in pieces, or from registers.
     let panels = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 128, 64)) };
-    for (off, copied) in [(None, true), (Some("defer"), false)] {
+    for (off, copied) in [(None, true), (Some("overlapped_epilogue"), false)] {
         let staged = check(&Form { off, ..panels }, (200, 136, 40), ROWS);
         assert!(staged.contains("replicas = 3"), "{staged}");
         assert_eq!(staged.contains("bulk_store"), copied, "{staged}");
     }
-    let staged = check(&Form { off: Some("divide"), ..form }, (200, 72, 40), ROWS);
+    let staged = check(&Form { off: Some("m_split"), ..form }, (200, 72, 40), ROWS);
     assert!(!staged.contains("replicas"), "{staged}");
-    // Rows of more than a swizzle's span are not in one piece.
+    // Rows longer than a swizzle span are not in one piece.
     let wide = Form { out: DType::BF16, ..Form::new(DType::BF16, (192, 64, 128)) };
     let staged = check(&wide, (200, 72, 136), ROWS);
     assert!(!staged.contains("replicas"), "{staged}");
@@ -231,7 +231,7 @@ fn attention_of_three_warpgroups() {
     let mut runs = Runs::new(text, vec![("h", h), ("s", s)], [h, 2, 1]);
     runs.machine = hopper();
     let ints = |seed| integers((h * s * 64) as usize, seed, -3);
-    // Scores that outgrow the reference in the rows of one warpgroup alone.
+    // Scores that exceed the reference maximum in the rows of one warpgroup alone.
     let q: Vec<f64> = ints(1)
         .iter()
         .enumerate()
@@ -248,22 +248,22 @@ fn attention_of_three_warpgroups() {
     }
 }
 
-/// Loops say how long they take, where they are requested to, and the results stay the same.
+/// Loops record their clocks on request, and results stay the same.
 #[test]
 fn clocks_of_roles() {
     let form =
-        Form { out: DType::BF16, off: Some("bare"), ..Form::new(DType::BF16, (128, 128, 64)) };
+        Form { out: DType::BF16, off: Some("no_clocks"), ..Form::new(DType::BF16, (128, 128, 64)) };
     stamps::begin();
     check(&form, (300, 136, 136), ROWS);
     let found = stamps::end();
     assert_eq!(found.left_out, 0);
     // Six tiles, of three iterations each.
-    for role in ["work", "load"] {
+    for role in ["consumer", "producer"] {
         let own: Vec<_> = found.list.iter().filter(|s| s.role == role).collect();
         assert_eq!(own.iter().map(|s| s.iterations).sum::<u32>(), 18, "{found:?}");
         assert!(own.iter().all(|s| s.end > s.begin), "{found:?}");
-        // 128x128x64 products at 2048 in a clock.
-        let least = if role == "work" { 512 } else { 0 };
+        // 128x128x64 multiply-adds at 2048 per clock.
+        let least = if role == "consumer" { 512 } else { 0 };
         assert!(own.iter().all(|s| s.least == least), "{found:?}");
     }
     stamps::begin();
@@ -271,8 +271,8 @@ fn clocks_of_roles() {
     assert_eq!(stamps::end().list, []);
 }
 
-/// Stores that are put off: loops shorter than a tile has pieces, as long, and longer; one group a
-/// block and several; results of 16 bits and of 32, of two, three and four pieces.
+/// Overlapped epilogues: loops with fewer iterations than a tile has pieces, as many, and more; one
+/// group per block and several; results of 16 and 32 bits, of two, three and four pieces.
 #[test]
 fn results_leave_while_the_next_are_computed() {
     let all = [
@@ -289,17 +289,17 @@ fn results_leave_while_the_next_are_computed() {
             assert!(staged.contains("frag_part %before"), "{staged}");
         }
     }
-    // The sums of 128x256 leave no room for as many numbers of 32 bits.
+    // The accumulator of 128x256 leaves no registers for as many f32 results.
     let form = Form::new(DType::BF16, (128, 256, 64));
     let staged = check(&form, (130, 264, 64), ROWS);
     assert!(!staged.contains("frag_part") && uses_wgmma(&staged), "{staged}");
-    // Nor do those of 8-bit floats beside the sums that are promoted.
+    // Nor do 8-bit floats with a promoted accumulator.
     let form = Form { out: DType::BF16, ..Form::new(DType::Fp8E4M3, (128, 256, 128)) };
     let staged = check(&form, (130, 264, 128), [Lies::Rows(0), Lies::Cols(0), Lies::Rows(0)]);
     assert!(!staged.contains("frag_part") && uses_wgmma(&staged), "{staged}");
 }
 
-/// Without any one pass the code computes the same.
+/// Without any one pass the results are the same.
 #[test]
 fn every_pass_can_be_left_out() {
     for step in Step::ALL {
@@ -309,15 +309,15 @@ fn every_pass_can_be_left_out() {
     }
 }
 
-/// Scores that outgrow the reference of a running softmax in some rows, and so in some warps, and in
-/// blocks after the first: those rows are repaired, and NaN stays in its own.
+/// Scores that exceed the reference maximum of lazy online softmax in some rows, and so in some
+/// warps, and in blocks after the first: those rows are rescaled, and NaN stays in its own row.
 #[test]
 fn attention_of_growing_scores() {
     grows(include_str!("../../../lower/tests/async_mma/attention.tir"), 200);
 }
 
-/// The same in two loops, of which the first has no iteration in the first group, and the second goes on
-/// with what the first has left.
+/// The same in two loops: the first has no iteration in the first group, and the second continues
+/// with its results.
 #[test]
 fn attention_of_growing_scores_in_two_loops() {
     let text = include_str!("../../../lower/tests/async_mma/chained_free.tir");
@@ -326,16 +326,16 @@ fn attention_of_growing_scores_in_two_loops() {
     }
 }
 
-/// A first loop of which the iterations after the first are none, odd and even in number, as two of them are a
-/// round; and the same with one iteration a round.
+/// The first loop has none, an odd and an even number of iterations after the first, as it is
+/// unrolled by two; and the same without unrolling.
 #[test]
-fn attention_in_rounds_of_two_iterations() {
+fn attention_unrolled_by_two() {
     let text = include_str!("../../../lower/tests/async_mma/chained_free.tir");
     let short = "  %blocks = tile.floordiv %s, %bn : i64
   %mid = tile.mul %blocks, %bn : i64
   %out1, %mx1";
-    // Iterations that mask their scores compute so much that moves do not count: those of the first loop need
-    // none, and this form of it shows.
+    // Iterations that mask their scores compute so much that moves do not count: those of the first
+    // loop need no mask, and this form of it shows the moves.
     let mask = "    %u_in = tile.lt %u_cb, %u_sb : tile<128x64xbool>";
     let seen = "    %u_left = tile.sub %s, %u_k0 : i64
     %u_c64 = tile.cast %cols : tile<64xi64>
@@ -364,7 +364,7 @@ fn attention_in_rounds_of_two_iterations() {
         let caps = PtxCaps::of(90, true).unwrap();
         judge::wgmma_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
     };
-    assert!(iterations(&text) > iterations(&off), "no loop has two iterations a round");
+    assert!(iterations(&text) > iterations(&off), "no loop is unrolled by two");
 }
 
 fn grows(text: &str, s: i64) {
@@ -377,7 +377,8 @@ fn grows(text: &str, s: i64) {
         .enumerate()
         .map(|(i, x)| match i / 64 {
             150 => f64::NAN,
-            // In the first half of a warp's rows, in the second, and in both: a thread has one of each.
+            // In the first half of a warp's rows, in the second, and in both: a thread has one of
+            // each.
             row if row % 32 < 3 || row % 48 == 25 => x * 24.0,
             _ => *x,
         })
@@ -395,9 +396,9 @@ fn grows(text: &str, s: i64) {
     }
 }
 
-/// Weights of f16 have no room for a lazy rescaling, and a note says so.
+/// f16 weights have no range for lazy rescaling, and a note says so.
 #[test]
-fn why_the_maximum_is_taken_in_every_iteration() {
+fn why_softmax_rescales_in_every_iteration() {
     let text = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
     let notes = |text: &str| {
         let func = form::tile_func(text);
@@ -406,27 +407,27 @@ fn why_the_maximum_is_taken_in_every_iteration() {
         compile(&func, caps, Profile::Default, &classes).unwrap().notes
     };
     let reported = |text: &str| {
-        notes(text)
-            .iter()
-            .filter(|(_, note)| note.contains("takes its maximum in every iteration"))
-            .count()
+        notes(text).iter().filter(|(_, note)| note.contains("rescales in every iteration")).count()
     };
     assert_eq!(reported(&text), 0);
     let halves = text.replace("bf16", "f16");
     assert_eq!(reported(&halves), 1, "{:?}", notes(&halves));
 }
 
-/// What an assembler says of the largest tiles: nothing is spilled, and no product waits for another
-/// that it does not need.
+/// The assembler's view of the largest tiles: no spills, and no WGMMA that is serialised
+/// needlessly.
 #[test]
-fn assembles_without_spills_or_serialised_products() {
+fn assembles_without_spills_or_serialised_wgmmas() {
     let Some(tools) = tools() else { return };
     let attention = case(include_str!("../../../lower/tests/async_mma/attention.tir"));
     let three = case(include_str!("../../../lower/tests/async_mma/three.tir"));
     let chained = case(include_str!("../../../lower/tests/async_mma/chained_free.tir"));
     let gemm = |out| Form { out, ..Form::new(DType::BF16, (128, 256, 64)) }.text();
-    let plain =
-        Form { off: Some("defer"), out: DType::BF16, ..Form::new(DType::BF16, (128, 256, 64)) };
+    let plain = Form {
+        off: Some("overlapped_epilogue"),
+        out: DType::BF16,
+        ..Form::new(DType::BF16, (128, 256, 64))
+    };
     for text in [gemm(DType::BF16), gemm(DType::F32), plain.text(), attention, three, chained] {
         let func = form::tile_func(&text);
         let caps = PtxCaps::of(90, true).unwrap();
@@ -437,7 +438,7 @@ fn assembles_without_spills_or_serialised_products() {
     }
 }
 
-/// Branches, loops in loops, tiles that other ops read too, loops that end where memory says.
+/// Branches, nested loops, tiles with other users, loops whose length is in memory.
 #[test]
 fn control_flow_and_other_uses() {
     let cases = [

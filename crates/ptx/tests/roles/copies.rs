@@ -1,5 +1,5 @@
-//! Kernels that move data through pipelines: every order of tiles, forms of shared memory, dtypes, and
-//! what roles do with tiles beside each other.
+//! Warp-specialized kernels that move data through pipelines: every tile order, shared memory
+//! layout and dtype, and concurrent consumers.
 
 use crate::harness::{Arg, check, code, disassemble, parse};
 use crate::products::noise;
@@ -23,18 +23,18 @@ fn memory(shape: &[u32], shared: &Shared, dtype: DType) -> String {
     format!("{}x{dtype} #{shared}", dims(shape))
 }
 
-/// How a block of an array goes from one to another.
+/// How a block of an array is copied from one array to another.
 #[derive(Clone)]
 struct Copy {
     dtype: DType,
     rank: usize,
-    /// The block along the last axes; those before it have one position.
+    /// The block along the last axes; the others have one position.
     block: Vec<u32>,
     shared: Shared,
     stages: u32,
     /// Attributes of `tiles`.
     order: &'static str,
-    /// Store by the copy engine instead of by threads.
+    /// Store by TMA instead of by threads.
     bulk: bool,
     warps: u32,
     load_warps: u32,
@@ -57,7 +57,7 @@ impl Copy {
         }
     }
 
-    /// What a function begins with: numbers and how many tiles there are along each axis.
+    /// The start of a function: constants and the number of tiles along each axis.
     fn head(&self, out: &mut String) {
         let names = ["x", "y", "z"];
         writeln!(out, "  %zero = staged.const {{value = 0}} : i64").unwrap();
@@ -239,7 +239,7 @@ fn dtypes_and_forms_of_memory() {
     for copy in forms {
         for bulk in [false, true] {
             let copy = Copy { bulk, ..copy.clone() };
-            // Not whole tiles; rows are multiples of 16 bytes.
+            // Ragged tiles; rows are multiples of 16 bytes.
             let piece = 16 / copy.dtype.bytes() as i64;
             let size = [i64::from(copy.block[0]) * 2 - 3, i64::from(copy.block[1]) * 2 - piece];
             let code = copy.check(&size, &[1, 3]);
@@ -264,7 +264,7 @@ fn registers_go_from_role_to_role() {
     let sass = disassemble(&code);
     let counts: Vec<_> = sass.lines().filter(|l| l.contains("USETMAXREG")).collect();
     assert_eq!(counts.len(), 2, "{sass}");
-    // More than there are would be waited for for ever: then none change hands.
+    // Requesting more than there are would deadlock: then no registers are reallocated.
     let greedy = Copy { regs: Some((248, 40)), ..copy };
     let code = greedy.check(&[100, 64], &[2]);
     let pools = code.kernel().instructions().filter(|i| matches!(i, Inst::SetMaxRegs { .. }));
@@ -296,7 +296,7 @@ fn roles_share_the_registers_of_a_warpgroup() {
 }
 
 #[test]
-fn arrays_that_are_not_copied_in_boxes_are_refused() {
+fn arrays_without_tensor_maps_are_refused() {
     let copy = Copy::new(DType::F32, 2, &[8, 8]);
     let a = HostArray::new(&[9, 9], DType::F32, &noise(81, 1));
     let c = HostArray::zeros(&[9, 9], DType::F32);
@@ -304,7 +304,7 @@ fn arrays_that_are_not_copied_in_boxes_are_refused() {
     assert!(error.to_string().contains("expected an array that is copied in boxes"), "{error}");
 }
 
-/// Rows further apart than they are long.
+/// Rows with padding.
 #[test]
 fn rows_with_room_between_them() {
     let copy = Copy::new(DType::F32, 2, &[8, 8]);
@@ -314,12 +314,12 @@ fn rows_with_room_between_them() {
     check(&copy.text(), &[strided(a), strided(c)], &[1, 4]);
 }
 
-/// Two roles of several warps read the same stages at the same time: one sums rows and scans columns,
-/// one iterations tiles around, both through scratch memory. The last finds fault with tile `bad`.
-fn side_by_side(bad: i64) -> String {
+/// Two roles of several warps read the same stages concurrently: one sums rows and scans columns,
+/// one transposes tiles, both through scratch memory. The last reports a fault in tile `bad`.
+fn concurrent_consumers(bad: i64) -> String {
     let tile = laid(&[32, 64], 4, 4, DType::F32);
     let layout = Layout::coalesced(&[32, 64], Some(1), 4, 4, 1, None);
-    let turned = Layout::coalesced(&[32, 64], Some(0), 4, 4, 1, None);
+    let transposed = Layout::coalesced(&[32, 64], Some(0), 4, 4, 1, None);
     let rows = layout.reduce(1);
     let field = memory(&[32, 64], &Shared::row_major(&[32, 64], 4), DType::F32);
     let smem = field.replacen(" #", ", #", 1);
@@ -368,11 +368,11 @@ fn side_by_side(bad: i64) -> String {
       }}
       staged.yield
     }}
-    staged.warp_role {{name = iteration, warps = 4}} do {{
+    staged.warp_role {{name = transpose, warps = 4}} do {{
       %tn = staged.tiles grid(%g) init(%zero) : i64 do (%tp: i64, %ti: i64) {{
         %ok = staged.ne %tp, %bad : bool
         staged.assert %ok {{text = \"this tile is bad\"}}
-{}        %x = staged.convert_layout %tt : tile<32x64xf32, #{turned}>
+{}        %x = staged.convert_layout %tt : tile<32x64xf32, #{transposed}>
         %y = staged.convert_layout %x : {tile}
         %z = staged.add %y, %tt : {tile}
         staged.store %c, %z at(%ty, %zero) {{extent = [32, 64]}}
@@ -401,14 +401,14 @@ fn beside(m: i64) -> Vec<Arg> {
 
 #[test]
 fn roles_work_on_tiles_beside_each_other() {
-    check(&side_by_side(-1), &beside(200), &[1, 3]);
+    check(&concurrent_consumers(-1), &beside(200), &[1, 3]);
 }
 
-/// The others wait for the role that finds fault: it goes on, and the launch is reported.
+/// Other roles wait for the role with the fault: it goes on, and the launch reports it.
 #[test]
 fn a_role_that_finds_fault_keeps_nobody_waiting() {
     for bad in [0, 3, 6] {
-        let func = parse(&side_by_side(bad));
+        let func = parse(&concurrent_consumers(bad));
         for blocks in [1, 2] {
             let mut args = beside(200);
             let error = crate::harness::launch_code(&func, &mut args, blocks).unwrap_err();

@@ -1,7 +1,7 @@
-//! Functions of Staged IR with roles, as PTX: what they compute is what the interpreter of Staged IR
-//! says, and the assembler takes them.
+//! Warp-specialized functions of Staged IR, as PTX: results are those of the interpreter of Staged
+//! IR, and the assembler accepts the code.
 
 mod copies;
-mod engine;
 mod harness;
 mod products;
+mod wgmma;

@@ -40,19 +40,19 @@ fn replicas_divide_rows() {
 }
 
 #[test]
-fn replicas_take_tiles_in_turn() {
+fn replicas_alternate_over_tiles() {
     for [m, n, k] in SIZES {
         check(&named(PARTS, "pingpong"), &arrays([m, k], [k, n], [m, n]), &[1, 2, 3]);
     }
 }
 
-/// Loops without an iteration, while their tiles are there: nothing is loaded, and zeros are stored.
+/// Loops without an iteration in tiles that exist: nothing is loaded, and zeros are stored.
 #[test]
-fn loops_without_a_iteration() {
+fn loops_without_an_iteration() {
     let text = named(ROLES, "gemm")
         .replace("%c: view<[m, n], f32, write>)", "%c: view<[m, n], f32, write>, %nk: i64)")
         .replace("  %nk = staged.floordiv %uk, %eight : i64\n", "")
-        // What is kept back is released only where there is any: here all is done in each iteration.
+        // A kept MMA is released only if there is one: here each iteration retires its own.
         .replace("%u = staged.mma_retire %t {keep = 1} : pending<tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>>\n          %before = staged.sub %j2, %one : i64\n          staged.release %r, %before {unless_first = true}",
                  "%d = staged.mma_retire %t {keep = 0} : tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>\n          %u = staged.mma_open %d : pending<tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>>\n          staged.release %r, %j2")
         .replace("        %back = staged.sub %end2, %one : i64\n        staged.release %r, %back\n", "");

@@ -1,5 +1,5 @@
-//! The text of hand-made kernels, all of it, and what an assembler makes of it. `TESSERA_BLESS=1`
-//! rewrites what is expected.
+//! The full text of hand-written kernels, and what the assembler makes of it. `TESSERA_BLESS=1`
+//! rewrites the expectations.
 
 mod samples;
 

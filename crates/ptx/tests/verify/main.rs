@@ -1,5 +1,5 @@
-//! Each thing the verifier refuses, with its words: `errors.txt`, which `TESSERA_BLESS=1` rewrites.
-//! And what it must not refuse.
+//! Each error of the verifier, with its text: `errors.txt`, which `TESSERA_BLESS=1` rewrites. And
+//! what it must accept.
 
 use std::path::Path;
 use std::{env, fs};
@@ -90,7 +90,7 @@ const CASES: &[Case] = &[
     ("a feature that the target lacks", AMPERE, |asm| {
         asm.emit(Inst::Elect { p: p(0), mask: int(-1) });
     }),
-    ("a product that does not exist", AMPERE, |asm| {
+    ("an MMA that does not exist", AMPERE, |asm| {
         let row = MmaRow { m: 16, n: 8, k: 8, a: Ty::F16, b: Ty::BF16, c: Ty::F32, sat: false };
         asm.emit(Inst::Mma { row, d: vec![], a: vec![], b: vec![], c: vec![] });
     }),
@@ -111,7 +111,7 @@ const CASES: &[Case] = &[
     ("a float of another width", AMPERE, |asm| {
         asm.float(Alu::Add, Ty::F32, &[r(0).into(), Opnd::F64(0)]);
     }),
-    ("a hardware register outside of a move", AMPERE, |asm| {
+    ("a hardware register outside a move", AMPERE, |asm| {
         asm.emit(alu(Alu::Add, Ty::U32, r(0), &[Opnd::Special(Special::TidX), int(1)]));
     }),
     ("a copy of three bytes", AMPERE, |asm| {
@@ -158,7 +158,7 @@ const CASES: &[Case] = &[
         let fresh = asm.reg(Class::B32);
         asm.int(Alu::Add, Ty::U32, &[fresh.into(), int(1)]);
     }),
-    ("a register with a value on one way", AMPERE, |asm| {
+    ("a register with a value on one path", AMPERE, |asm| {
         let (fresh, skip) = (asm.reg(Class::B32), asm.label());
         asm.bra_if(p(0), true, skip);
         asm.mov_to(Ty::B32, fresh, 1);
@@ -190,7 +190,7 @@ const CASES: &[Case] = &[
     ("registers that nothing divides", HOPPER, |asm| {
         asm.emit(Inst::SetMaxRegs { more: true, count: 240 });
     }),
-    ("a transposed product of bytes", HOPPER, |asm| {
+    ("a transposed WGMMA of bytes", HOPPER, |asm| {
         let row = WgmmaRow { n: 8, k: 32, a: Ty::E4M3, b: Ty::E4M3, c: Ty::F32, sat: false };
         let (d, a, b) = (vec![r(0); 4], WgmmaA::Shared(rd(0)), rd(1));
         let (neg_a, neg_b, trans_a, trans_b, add) = (false, false, false, true, int(1));
@@ -239,7 +239,7 @@ fn what_is_wrong_is_refused_in_these_words() {
     assert_eq!(text, expected, "{}: TESSERA_BLESS=1 accepts what is", file.display());
 }
 
-/// Ways of giving a register a value that the code after may rely on.
+/// Forms of definite assignment that later code may rely on.
 const FINE: &[Case] = &[
     ("written and read under one guard", AMPERE, |asm| {
         let fresh = asm.reg(Class::B32);
@@ -259,7 +259,7 @@ const FINE: &[Case] = &[
         asm.when(p(0), true, |asm| asm.mov_to(Ty::B32, fresh, 1));
         asm.selp(Ty::B32, p(0), fresh, 0);
     }),
-    ("written on both ways", AMPERE, |asm| {
+    ("written on both paths", AMPERE, |asm| {
         let (fresh, other, end) = (asm.reg(Class::B32), asm.label(), asm.label());
         asm.bra_if(p(0), true, other);
         asm.mov_to(Ty::B32, fresh, 1);
@@ -289,7 +289,7 @@ const FINE: &[Case] = &[
         asm.mov_to(Ty::B32, r(0), fresh);
         asm.place(end);
     }),
-    ("an accumulator that the first product replaces", HOPPER, |asm| {
+    ("an accumulator that the first MMA replaces", HOPPER, |asm| {
         let row = WgmmaRow { n: 8, k: 16, a: Ty::F16, b: Ty::F16, c: Ty::F32, sat: false };
         let d: Vec<Reg> = (0..4).map(|_| asm.reg(Class::B32)).collect();
         let (a, b, add) = (WgmmaA::Shared(rd(0)), rd(1), p(0).into());

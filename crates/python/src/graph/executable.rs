@@ -39,7 +39,7 @@ pub struct Requested {
 }
 
 impl Requested {
-    /// What tells it from others that request the same function.
+    /// What distinguishes it from other requests for the same function.
     fn key(&self, func: &str) -> String {
         let Self { backend, separate, profile, device, plan, args, kernels: _ } = self;
         format!("{:?}", (func, backend, separate, profile, device, plan, args))
@@ -62,11 +62,11 @@ impl Requested {
     }
 }
 
-/// What was compiled and not handed over yet: whoever requested was interrupted, and asks again.
+/// Programs that were compiled and not handed over: the caller was interrupted, and asks again.
 #[derive(Default)]
 pub struct Finished {
     all: ForkLock<BTreeMap<String, Arc<GraphProgram>>>,
-    /// One compiles at a time; whoever requested the same finds what the other made.
+    /// One thread compiles at a time; another that wants the same program finds the result.
     compiling: ForkLock<()>,
 }
 
@@ -167,7 +167,7 @@ impl Executable {
         answer
     }
 
-    /// Arguments and results that lie row by row, nowhere yet.
+    /// Row-major arguments and results, without addresses yet.
     pub fn templates(&self) -> (Vec<BufferArg>, Vec<BufferArg>) {
         let one = |ty: &Type| {
             let dims = ty.static_shape().unwrap_or_default();
@@ -185,7 +185,7 @@ impl Executable {
 #[tessera_entry::entry]
 #[pymethods]
 impl Executable {
-    /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was
+    /// Runs on row-major arrays, all of them on the host or all on the device that it was
     /// compiled for; results are written into `outputs`. On a device everything is put on the
     /// libraries' current stream; `capture` records it and does it again as one.
     #[pyo3(signature = (inputs, outputs, kernels=None, capture=false))]
@@ -249,7 +249,7 @@ impl Executable {
         self.0.graphs()
     }
 
-    /// Results that may be written over arguments: pairs of a result's and an argument's place.
+    /// Results that may be written over arguments: pairs of a result's and an argument's position.
     #[getter]
     fn donations(&self) -> Vec<(usize, usize)> {
         self.0.donations()

@@ -24,8 +24,8 @@ pub struct Device {
     info: DeviceInfo,
     pub(crate) blocks: Blocks<DeviceMemory>,
     pub(crate) staging: ForkLock<Option<Staging>>,
-    /// Streams of dropped owners. They are used again and never destroyed: a handle then always
-    /// stands for one order of work, which is what the pool goes by.
+    /// Streams of dropped owners. They are reused and never destroyed: a handle then always
+    /// identifies one order of work, which the pool relies on.
     pub(crate) idle_streams: ForkLock<Vec<u64>>,
     pub(crate) workspaces: ForkLock<Workspaces>,
     pub(crate) tensor_maps: ForkLock<Cache>,

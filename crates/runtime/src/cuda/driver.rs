@@ -1,4 +1,4 @@
-//! Whether there is a driver and a device, requested once a process.
+//! Whether there is a driver and a device. Each process finds out once.
 
 use super::api::Api;
 use super::error::{CudaError, NO_DEVICE, NOT_INITIALIZED, STUB_LIBRARY};
@@ -72,8 +72,8 @@ pub(crate) fn driver() -> Result<Driver, Absent> {
     answer.map(|present| Driver { api, present })
 }
 
-/// The answer for this process, without asking the driver again. What failed in the parent is
-/// requested anew: nothing was initialised there.
+/// The answer for this process, without asking the driver again. A failure of the parent is not
+/// reused: nothing was initialised there.
 fn known(requested: Option<&Requested>, here: u32) -> Option<Result<Present, Absent>> {
     match requested? {
         Requested { process, answer } if *process == here => Some(answer.clone()),

@@ -1,4 +1,4 @@
-//! What a device is, requested once.
+//! The properties of a device, queried once.
 
 use super::api::{Api, Failure};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};

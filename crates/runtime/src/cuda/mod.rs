@@ -1,5 +1,5 @@
-//! NVIDIA's driver as the rest of Tessera sees it. It is looked for when it is first requested, and
-//! nothing here panics where it, a device or one of its functions is missing.
+//! NVIDIA's driver as the rest of Tessera sees it. The library is loaded at first use. Nothing here
+//! panics where it, a device or one of its functions is missing.
 //!
 //! ```
 //! use tessera_runtime::cuda;

@@ -1,10 +1,11 @@
-//! Memory of launches that leave it as they found it, which is zero.
+//! A per-stream workspace of counters that each kernel resets to zero before it exits.
 //!
-//! Launches of one stream follow each other, so that all of them can have the same piece, whatever they
-//! are of; launches of two streams may run at once, and have each their own. A stream is known by the
-//! driver's number of it, which no other stream ever gets: work may outlive the handle of its stream. What
-//! is being recorded has none: a graph runs beside the stream that it was recorded on. Pieces are kept for
-//! good. A launch that fails on the way takes the whole context with it, and these pieces too.
+//! Launches of one stream run one after another and share one piece. Launches of two streams may
+//! run concurrently, and each stream has its own. A stream is identified by the driver's number,
+//! which no other stream ever gets: work may outlive the handle of its stream. A stream that is
+//! being captured has no workspace: its graph may run concurrently with the stream. Pieces are
+//! never freed. A launch that fails before it resets its counters invalidates the whole context,
+//! and these pieces with it.
 
 use super::api::{Api, NO_FUNCTION};
 use super::device::Device;
@@ -16,8 +17,8 @@ use std::sync::Arc;
 
 /// Bytes of a piece.
 pub const WORKSPACE_BYTES: u64 = 16;
-/// Pieces that are allocated at once.
-const AT_ONCE: u64 = 256;
+/// Pieces of one allocation.
+const PIECES_PER_BLOCK: u64 = 256;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
@@ -47,8 +48,8 @@ fn name(api: &Api, stream: StreamRef) -> Result<Name, CudaError> {
 }
 
 impl Device {
-    /// The address of [`WORKSPACE_BYTES`] bytes for launches on a stream that leave them zero; none while
-    /// the stream is being recorded.
+    /// The address of the stream's [`WORKSPACE_BYTES`] bytes, for kernels that leave them zero;
+    /// `None` while the stream is being captured.
     pub fn workspace(self: &Arc<Self>, stream: StreamRef) -> Result<Option<u64>, CudaError> {
         let _current = self.make_current()?;
         let api = self.context.api;
@@ -63,11 +64,12 @@ impl Device {
         if workspaces.free.is_empty() {
             // On a stream of its own: others may be recorded meanwhile.
             let own = Stream::new(self)?;
-            let bytes = AT_ONCE * WORKSPACE_BYTES;
+            let bytes = PIECES_PER_BLOCK * WORKSPACE_BYTES;
             let block = self.pool().alloc(bytes, own.handle())?;
             block.set(0, bytes, 0, own.handle())?;
             self.synchronize(own.handle())?;
-            let pieces = (0..AT_ONCE).rev().map(|n| block.address() + n * WORKSPACE_BYTES);
+            let numbers = (0..PIECES_PER_BLOCK).rev();
+            let pieces = numbers.map(|n| block.address() + n * WORKSPACE_BYTES);
             workspaces.free.extend(pieces);
             workspaces.blocks.push(block);
         }

@@ -14,7 +14,7 @@ fn one_entry() -> (Folder, PathBuf, Vec<u8>) {
     (folder, file, bytes)
 }
 
-/// A store that meets these bytes finds nothing, says why, removes them, and can be used on.
+/// A store that reads these bytes returns nothing, says why, removes them, and stays usable.
 fn refused(folder: &Folder, file: &PathBuf, bytes: &[u8]) -> String {
     fs::write(file, bytes).unwrap();
     let store = folder.store();

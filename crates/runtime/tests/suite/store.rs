@@ -30,7 +30,7 @@ fn what_was_stored_is_found_by_this_store_and_by_the_next() {
 }
 
 #[test]
-fn builds_that_share_a_directory_do_not_meet() {
+fn builds_that_share_a_directory_have_separate_entries() {
     let folder = Folder::new();
     let (one, two) =
         (folder.store(), DiskStore::new(folder.path(), "0.1.0 other", LARGE, folder.trust()));

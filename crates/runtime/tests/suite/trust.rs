@@ -277,7 +277,7 @@ fn entries_and_folders_of_another_user_are_not_used() {
     fs::remove_file(&link).unwrap();
 }
 
-/// Of many processes that begin at once all have the same key.
+/// Many processes that start together all have the same key.
 #[test]
 fn the_key_is_made_once() {
     let folder = Folder::new();

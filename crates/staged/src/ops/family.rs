@@ -1,4 +1,4 @@
-//! The ops of Tile IR, and `convert_layout`: Tile IR's own rules, and where elements may be.
+//! The ops of Tile IR, and `convert_layout`: Tile IR's own rules, and rules on layouts.
 
 use crate::{Staged, StagedOp, adapt, in_family, layouts};
 use tessera_diag::Code;
@@ -25,7 +25,7 @@ pub fn verify_tile(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// What an atomic op on a `reduce_*` parameter finds there depends on the order of the groups.
+/// The old value of an atomic op on a `reduce_*` parameter depends on the order of the groups.
 fn unused_old_value(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let Type::View { privilege, .. } = func.ty(op.operands[0]) else { return };
@@ -67,7 +67,7 @@ pub fn verify_convert(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// Tile IR's answer, with the layout that follows from the operand's.
+/// Tile IR's result type, with the layout that follows from the operand's.
 fn laid(
     c: &InferContext<'_>,
     code: TileOp,

@@ -1,4 +1,4 @@
-//! OrderBarriers: the replicas of a role one after another.
+//! Order barriers: the replicas of a role pass through a section in turn.
 
 use super::smem::made_once;
 use crate::{Staged, StagedOp};

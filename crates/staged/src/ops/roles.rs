@@ -1,11 +1,11 @@
-//! Roles: which warps do what.
+//! Warp roles: which warps do what.
 
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, Func, OpErrors, OpId};
 use tessera_tile::TileOp;
 
-/// What the replicas of a role may divide among them.
+/// What the replicas of a role may divide.
 pub const PARTS: [&str; 3] = ["rows", "cols", "tiles"];
 
 /// A role's attributes, read.

@@ -1,6 +1,7 @@
-//! What an engine may still read is left alone: a stage is released, and memory written again, only
-//! when a `mma_retire` or a `bulk_wait` covers everything that was begun on it; a pending tile is a
-//! tile only when its groups are done; and a role ends with its bulk stores done reading.
+//! Operands of asynchronous operations are not overwritten: a stage is released, and memory written
+//! again, only when a `mma_retire` or a `bulk_wait` covers every operation that reads it; a pending
+//! tile is a tile only when its groups are complete; and a role ends only when its bulk stores have
+//! read their memory.
 
 use super::Finding;
 use super::trace::{Actor, Base, Place, Run, Trace, What};
@@ -18,7 +19,7 @@ pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 
 #[derive(Default)]
 struct AsyncUnits {
-    /// What groups and bulk stores that may not be done read, by their numbers.
+    /// The memory that MMA groups and bulk stores in flight read, by their indices.
     mma: BTreeMap<usize, Vec<(Place, OpId)>>,
     bulk: BTreeMap<usize, Vec<(Place, OpId)>>,
     groups: usize,
@@ -72,8 +73,8 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                     out.push((
                         event.op,
                         format!(
-                            "expected counter {i} of pipeline {} to be released when nothing reads it, got an \
-                             engine's work{} that no wait covers",
+                            "expected counter {i} of pipeline {} to be released when nothing reads it, got \
+                             asynchronous work{} that no wait covers",
                             run.name(*pipeline),
                             line(*by)
                         ),
@@ -85,7 +86,7 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                     out.push((
                         event.op,
                         format!(
-                            "expected memory that nothing reads, got an engine's work{} that no wait covers",
+                            "expected memory that nothing reads, got asynchronous work{} that no wait covers",
                             line(*by)
                         ),
                     ));

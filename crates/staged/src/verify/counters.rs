@@ -1,5 +1,5 @@
-//! Counters of pipelines: who fills a pipeline takes 0, 1, 2, … and publishes each; who reads it waits for
-//! the same, and releases each once; and nobody waits for what is never published.
+//! Pipeline counters: a producer takes 0, 1, 2, … and publishes each; a consumer waits for the
+//! same, and releases each once; and no counter is waited for that is never published.
 
 use super::Finding;
 use super::trace::{Run, Trace, What};
@@ -7,7 +7,7 @@ use crate::Staged;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Func, OpId, Value};
 
-/// What one role, or the block, does with a pipeline.
+/// The uses of a pipeline by one role, or the block.
 #[derive(Default)]
 struct Side {
     acquired: Vec<(i64, OpId)>,
@@ -36,8 +36,8 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
         for (pipeline, side) in seen {
             let all = sides.entry((pipeline, trace.role)).or_default();
             all.drains |= side.drains;
-            // Replicas that take tiles in turn are one sequence; others each do all of it, and the
-            // first stands for them.
+            // Replicas that take tiles in turn are one sequence; other replicas do the same each,
+            // and the first represents them.
             if trace.by_tiles || all.acquired.is_empty() {
                 all.acquired.extend(side.acquired);
             }
@@ -66,7 +66,7 @@ fn sequence(run: &Run<'_>, pipeline: Value, wanted: i64, got: i64) -> String {
     format!("expected counter {wanted} of pipeline {}, got {got}", run.name(pipeline))
 }
 
-/// In one trace the counters come one after another.
+/// In one trace the counters ascend by one.
 fn ascending(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     let mut next: BTreeMap<(Value, bool), i64> = BTreeMap::new();
     for event in &trace.events {
@@ -144,7 +144,7 @@ fn alone(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     }
 }
 
-/// What a side of a pipeline did, with the role that did it.
+/// One side of a pipeline, with its role.
 type Member<'s> = (Option<OpId>, &'s Side);
 
 fn both_sides(
@@ -178,7 +178,7 @@ fn both_sides(
             }
         }
         let Some((by, producer)) = producers.first() else { continue };
-        // Who fills a pipeline and reads it itself may leave some, and drain it.
+        // A role that fills a pipeline and reads it itself may leave some stages, and drain it.
         let behind =
             |(role, c): &Member<'_>| c.waited.len() < filled && !(role == by && producer.drains);
         let read = match consumers.iter().find(|c| behind(c)) {

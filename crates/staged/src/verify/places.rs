@@ -1,7 +1,7 @@
-//! Where tiles live: a tile belongs to the threads that hold it, so its layout is over as many warps
-//! as the role has, or the block; a role does not use tiles from outside; and one thread alone holds
-//! no tiles. Tiles go through shared memory by ops of its own. Every type's layout is of its own shape. Pipelines and iterations are known by the op that made
-//! them.
+//! Ownership of tiles: a tile belongs to the threads that hold it. Its layout is over as many warps
+//! as the role, or the block, has. A role does not use tiles from outside, and a single thread
+//! holds no tiles. Tiles reach shared memory only by explicit ops. Every type's layout is of its
+//! own shape. Pipelines and order barriers are identified by the op that made them.
 
 use crate::layouts::extents;
 use crate::ops::roles::{RoleInfo, role_info, role_of};
@@ -41,7 +41,8 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         }
         let on_shared = op.operands.iter().any(|&v| matches!(func.ty(v), Type::Smem { .. }));
         if group && on_shared && matches!(op.code, StagedOp::Tile(_)) {
-            errors.structure("expected `frag_load` or `frag_store` where tiles meet shared memory");
+            errors
+                .structure("expected `frag_load` or `frag_store` between tiles and shared memory");
         }
         let divided =
             |v: &Value| matches!(func.ty(*v), Type::Smem { layout, .. } if layout.blocks > 1);
@@ -90,7 +91,7 @@ fn shared(ty: &Type, layout: &Shared, errors: &mut OpErrors) {
     }
 }
 
-/// Tiles, and what engines owe, stay with the threads that have them.
+/// Tiles, pending or not, stay with the threads that have them.
 fn outside(func: &Func<Staged>, v: Value, role: OpId, errors: &mut OpErrors) {
     let ty = func.ty(v);
     if !matches!(ty, Type::Frag { .. } | Type::Pending(_) | Type::Stage { .. }) {

@@ -1,6 +1,5 @@
-//! What fits: shared memory for all allocations and pipelines, and registers for the tiles that are
-//! alive at once. Registers are an estimate from layouts; what scalars and addresses take, the
-//! assembler knows.
+//! Resource limits: shared memory for all allocations and pipelines, and registers for the live
+//! tiles. Registers are an estimate from layouts; the assembler adds scalars and addresses.
 
 use crate::ops::roles::{role_info, role_of};
 use crate::pressure::{Widest, widest};
@@ -9,7 +8,7 @@ use tessera_diag::Code;
 use tessera_ir::{Attr, Func, OpErrors, Type};
 use tessera_layout::Shared;
 
-/// The bytes of shared memory that an allocation takes, as they come one after another.
+/// The bytes of shared memory after an allocation at `at`.
 fn place(at: u64, layout: &Shared) -> u64 {
     at.next_multiple_of(layout.align().into()) + u64::from(layout.bytes())
 }

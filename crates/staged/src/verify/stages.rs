@@ -1,5 +1,5 @@
-//! Stages of pipelines: a field is written once, between `acquire` and `publish`, by who acquired it,
-//! and read between `wait` and `release`, when it was filled at all.
+//! Pipeline stages: a field is written once, between `acquire` and `publish`, by the role that
+//! acquired it, and read between `wait` and `release`, if it was filled at all.
 
 use super::Finding;
 use super::trace::{Base, Event, Place, Run, Trace, What};
@@ -52,7 +52,7 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 struct StageState {
     acquired: BTreeSet<(Value, i64)>,
     waited: BTreeSet<(Value, i64)>,
-    /// What was written since its stage was acquired.
+    /// The places written since the stage was acquired.
     writes: Vec<Place>,
 }
 

@@ -1,6 +1,7 @@
-//! Teams: blocks of a cluster that take neighbouring tiles walk the same grid in the same order, and what
-//! they copy for each other is the same for all of them, as often for each. Who sends to others waits
-//! until they have read it before it ends, so that nobody speaks to a block that is gone.
+//! Teams: CTAs of a cluster that take neighbouring tiles walk the same grid in the same order. A
+//! multicast load is the same for all of them, and executed equally often by each. A CTA that sends
+//! to others waits until they have read it before it ends, so that no CTA accesses one that has
+//! exited.
 
 use crate::alike::{Alike, drained_by};
 use crate::ops::roles::role_of;
@@ -49,7 +50,7 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         // Parts are counted by one run of bits of the rank.
         let bits = team.bits(&axes);
         if !(bits >> bits.trailing_zeros()).wrapping_add(1).is_power_of_two() {
-            errors.structure("expected `multicast` along axes that are side by side");
+            errors.structure("expected `multicast` along adjacent axes");
         }
         let parts = 1 << bits.count_ones();
         if field_of(func, id).is_none_or(|shared| part_of(shared, parts).is_none()) {
@@ -72,7 +73,7 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
             None => shared.push((pipeline, axes.into_iter().collect())),
         }
     }
-    // Stages of such a pipeline go around at once in all blocks.
+    // Stages of such a pipeline advance together in all blocks.
     for (pipeline, axes) in shared {
         let axes: Vec<usize> = axes.into_iter().collect();
         for &id in &all {

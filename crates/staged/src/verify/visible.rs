@@ -1,5 +1,6 @@
-//! What threads write to shared memory others see only from a barrier on, and engines only where a
-//! fence stands before that barrier. Handing over a stage (`publish`) is a barrier for its fields.
+//! Visibility of shared memory: threads see each other's writes only after a barrier, and
+//! asynchronous operations only where a fence precedes that barrier. `publish` is a barrier for the
+//! fields of its stage.
 
 use super::Finding;
 use super::trace::{Actor, Base, Place, Run, Trace, What};
@@ -10,7 +11,7 @@ use tessera_layout::Layout;
 
 pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     let mut out = Vec::new();
-    // Fields that an engine reads, whoever filled them.
+    // Fields that an asynchronous operation reads, whichever role filled them.
     let mut async_units: BTreeSet<(Value, String)> = BTreeSet::new();
     for event in run.traces.iter().flat_map(|t| &t.events) {
         if let What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } = &event.what
@@ -25,13 +26,13 @@ pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     out
 }
 
-/// Something threads did, and what has come since.
+/// An access by threads, and the barriers and fences since.
 struct Touch<'t> {
     place: &'t Place,
     op: OpId,
     writes: bool,
     fenced: bool,
-    /// A barrier came, and one after a fence.
+    /// A barrier since, and a barrier after a fence.
     met: bool,
     met_fenced: bool,
 }
@@ -52,7 +53,7 @@ fn one(
                     t.met = true;
                     t.met_fenced |= t.fenced;
                 }
-                // What everybody sees needs no more looking at.
+                // Writes that are visible to all need no more checks.
                 touches.retain(|t| t.writes && !t.met_fenced);
             }
             What::Publish { pipeline, i } => {
@@ -68,7 +69,7 @@ fn one(
                         event.op,
                         format!(
                             "expected `fence_async` between what threads wrote to counter {i} of pipeline \
-                             {name} and its publication, for an engine reads it"
+                             {name} and its publication, because an asynchronous operation reads it"
                         ),
                     ));
                 }
@@ -100,7 +101,7 @@ fn one(
                     out.push((
                         event.op,
                         format!(
-                            "expected {what} between what threads wrote here and this engine's read"
+                            "expected {what} between what threads wrote here and this asynchronous read"
                         ),
                     ));
                 }
@@ -130,7 +131,7 @@ fn touch(place: &Place, op: OpId, writes: bool) -> Touch<'_> {
     Touch { place, op, writes, fenced: false, met: false, met_fenced: false }
 }
 
-/// Whether two ops access the same memory by the same threads: then nobody waits for anybody.
+/// Whether two ops access the same memory by the same threads: then no barrier is needed.
 fn same_threads(func: &Func<Staged>, a: OpId, b: OpId) -> bool {
     let side = |op: OpId| -> Option<(Value, &Layout)> {
         let op = &func.ops[op];

@@ -89,7 +89,7 @@ pub fn verify_slow_path<L: Level>(func: &Func<L>, id: OpId, errors: &mut OpError
         let (name, info) = (inner.code.mnemonic(), inner.code.info());
         let computes =
             inner.regions.is_empty() && matches!(info.effects, Effects::Pure | Effects::Terminator);
-        // A slow_path in a slow_path is looked at by itself.
+        // A nested `slow_path` is verified by itself.
         if !computes && name != "slow_path" {
             errors.ty(format!("expected a region that only computes, got `{name}`"));
         }

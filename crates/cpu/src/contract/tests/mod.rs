@@ -1,4 +1,4 @@
-//! Products compared with three plain loops, bit by bit.
+//! Matmuls compared with three plain loops, bit by bit.
 
 mod plain;
 
@@ -190,7 +190,7 @@ fn odd_shapes<T: Numbers>(ways: &[Variant]) {
         [48, 144, 10],
     ];
     for isa in here().filter(|&isa| isa == Isa::Amx || !Shape::of(isa, T::KIND).is_tiles()) {
-        // On the smallest step every product is a call.
+        // With the least instruction set every fused multiply-add is a call.
         let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
         let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
         for &way in ways {
@@ -204,7 +204,8 @@ fn odd_shapes<T: Numbers>(ways: &[Variant]) {
     }
 }
 
-/// Code that knows the sizes of the whole product, run on all of it and on parts that begin and end where parts may.
+/// Code that knows the sizes of the whole matmul, run on all of it and on parts that begin and end
+/// where parts may.
 fn known_sizes<T: Numbers>(isa: Isa) {
     let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
     let ways =
@@ -280,7 +281,7 @@ fn i32_odd_shapes_equal_plain_loops() {
 }
 
 #[test]
-fn matrix_unit_odd_shapes_equal_plain_loops() {
+fn amx_odd_shapes_equal_plain_loops() {
     let in_rows: Vec<Variant> = Variant::ALL.into_iter().filter(|w| !w.transposed_left).collect();
     odd_shapes::<Bf16Amx>(&in_rows);
     odd_shapes::<I8Amx>(&[Variant::PLAIN, Variant::EVERYTHING]);
@@ -318,7 +319,7 @@ fn bf16_fractions_are_within_the_bound() {
     }
 }
 
-/// Small budgets make many blocks of columns and rows and several passes over the depth.
+/// Small budgets make many blocks of columns and rows and several passes over k.
 fn many_blocks<T: Numbers>(isa: Isa) {
     let shape = Shape::of(isa, T::KIND);
     let depth = i64::from(shape.step.max(32));

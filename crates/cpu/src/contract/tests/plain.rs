@@ -1,4 +1,4 @@
-//! A plain matrix product over arrays, compiled: what the tests call.
+//! A plain matmul over arrays, compiled: what the tests call.
 
 use crate::contract::blocks;
 use crate::contract::contract_plan::{Budget, Shape};
@@ -15,7 +15,7 @@ pub struct Variant {
     pub start: bool,
     /// Many instructions that change nothing, so that they are not repeated for every register.
     pub long_finish: bool,
-    /// Rows and columns of the whole product, where the code knows them.
+    /// Rows and columns of the whole matmul, where the code knows them.
     pub whole: [Option<i64>; 2],
 }
 

@@ -1,5 +1,9 @@
-//! What fits: stages of pipelines in shared memory, registers of roles; and in which bands groups are
-//! walked so that those that run at once read much of the same.
+//! Resource budgets of a warp-specialized kernel: pipeline depth against shared memory, registers
+//! of producer and consumer warps, and the raster order of the tile scheduler.
+//!
+//! Input: a Staged function and the plan of its producer loads. Output: the number of stages of
+//! each pipeline, `setmaxnreg` values for register reallocation, and a `raster` attribute on the
+//! loop over groups.
 
 use super::super::{MOST_STAGES, Staging};
 use super::producer_loads::LoadPlan;
@@ -11,13 +15,14 @@ use tessera_tile::ops::mma::is_promoted;
 
 /// Stages begin at multiples of this many bytes.
 pub const ALIGN: u32 = 1024;
-/// Bytes for barriers, and for what reductions between warps need.
+/// Bytes for mbarriers and for reductions between warps.
 const LITTLE: u32 = 960;
-/// Products that the tensor cores makes of 16-bit elements in a clock, and the clocks of the way to memory.
+/// Multiply-adds of 16-bit elements that the tensor cores of a multiprocessor do in a clock, and
+/// the memory latency in clocks.
 const RATE: u64 = 2048;
-const WAY: u64 = 2048;
+const LATENCY: u64 = 2048;
 
-/// The most stages of a pipeline: what the user requests, and what the caller says.
+/// The largest pipeline depth: what the user requests, limited by `stages`.
 pub fn most_stages(func: &StagedFunc, stages: u32) -> u32 {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let ahead = |id: &OpId| func.ops[*id].attr("prefetch").and_then(Attr::as_int);
@@ -33,8 +38,8 @@ pub fn most_stages(func: &StagedFunc, stages: u32) -> u32 {
     wanted.min(stages).max(1)
 }
 
-/// Stages of the pipelines in loops, with `other` bytes of shared memory taken already, where those that
-/// are filled once for a group have one.
+/// Depth of the pipelines in loops, with `other` bytes of shared memory taken already. Pipelines
+/// that are filled once for a group have one stage.
 pub fn fit(staging: &Staging<'_>, plan: &LoadPlan, other: u32, most: u32) -> u32 {
     fit_beside(staging, plan, other, most, 1)
 }
@@ -49,26 +54,26 @@ fn fit_beside(staging: &Staging<'_>, plan: &LoadPlan, other: u32, most: u32, onc
     (room / bytes(true).max(1)).min(most)
 }
 
-/// Stages that hide the way to memory: the one that is read, and so many that the products of their
-/// iterations take as long. More are worth less than a tile that leaves by bulk stores, or than what the
-/// next group begins with.
+/// The pipeline depth that hides the memory latency: the stage that is read, and as many as keep
+/// the tensor cores busy for that long. More stages gain less than an epilogue through shared
+/// memory, or than loads of the next group.
 pub fn enough(func: &StagedFunc, plan: &LoadPlan) -> u32 {
     let clocks = |block: BlockId| {
         let mut clocks = 0;
         func.walk_block(block, &mut |id| {
             if func.ops[id].code == StagedOp::MmaIssue {
-                clocks += product_clocks(func, id);
+                clocks += mma_clocks(func, id);
             }
         });
         clocks.max(1)
     };
     let loops = plan.pipelines.iter().filter(|r| r.iterations);
-    let stages = loops.map(|r| 1 + WAY.div_ceil(clocks(r.block)) as u32).max();
+    let stages = loops.map(|r| 1 + LATENCY.div_ceil(clocks(r.block)) as u32).max();
     stages.map_or(3, |n| n.clamp(2, 3))
 }
 
-/// The clocks that the tensor cores takes for a product, of all warpgroups together.
-pub fn product_clocks(func: &StagedFunc, issue: OpId) -> u64 {
+/// Clocks that the tensor cores take for an MMA, of all warpgroups together.
+pub fn mma_clocks(func: &StagedFunc, issue: OpId) -> u64 {
     let op = &func.ops[issue];
     let sums = func.ty(op.result()).static_shape().unwrap_or_default();
     let left = func.ty(op.operands[0]);
@@ -77,7 +82,7 @@ pub fn product_clocks(func: &StagedFunc, issue: OpId) -> u64 {
     all.unsigned_abs() * u64::from(left.dtype().bits()) / 16 / RATE
 }
 
-/// Shared memory that stays beside the pipelines of the plan.
+/// Bytes of shared memory that are used beside the pipelines of the plan.
 pub fn other_bytes(func: &StagedFunc, plan: &LoadPlan) -> u32 {
     let gone: u32 = func
         .walk()
@@ -89,7 +94,7 @@ pub fn other_bytes(func: &StagedFunc, plan: &LoadPlan) -> u32 {
         })
         .sum();
     let all = u32::try_from(shared_bytes(func)).unwrap_or(u32::MAX).saturating_sub(gone);
-    // Warpgroups that take turns have each their own.
+    // Warpgroups in ping-pong have a buffer each.
     all.saturating_mul(if pingpong::is_requested(&func.attrs) { pingpong::REPLICAS } else { 1 })
 }
 
@@ -104,7 +109,7 @@ pub fn give_stages(
     if stages < 2.min(most) {
         return Err("two iterations of the loop do not fit in shared memory".into());
     }
-    // The next group's are filled early where that costs the loops nothing they need.
+    // Double-buffer the operands of the next group where the loops keep the stages they need.
     let beside = fit_beside(staging, plan, other, most, 2);
     let enough = stages.min(enough(func, plan));
     let (stages, once) = if most > 1 && beside >= enough { (beside, 2) } else { (stages, 1) };
@@ -114,8 +119,9 @@ pub fn give_stages(
     Ok(())
 }
 
-/// Registers of a thread of the work role and of the load role, where roles can share them unevenly:
-/// the fewest that copies need, and all others.
+/// Registers of a consumer thread and of a producer thread for register reallocation
+/// (`setmaxnreg`): producers keep the fewest that copies need, consumers get the rest. None where
+/// the target cannot reallocate.
 pub fn registers(staging: &Staging<'_>, warps: u32, fields: usize) -> Option<(u32, u32)> {
     let caps = staging.caps;
     let even = caps.regs_per_block / ((warps + GROUP) * LANES);
@@ -144,7 +150,7 @@ pub fn has_room(func: &StagedFunc) -> bool {
             op.attrs.set("regs", Attr::Int((regs - others).max(regs.min(LEAST))));
         }
     }
-    // Roles that say nothing of registers have what the target gives every thread.
+    // Without register reallocation every thread has what the target gives.
     let pools = func.walk().iter().any(|&id| func.ops[id].attr("regs").is_some());
     if !pools {
         less.attrs.set("regs", Attr::Int(EVEN - others));
@@ -152,7 +158,8 @@ pub fn has_room(func: &StagedFunc) -> bool {
     verify(&less).is_ok()
 }
 
-/// Sums between two promotions: those of a piece of the product, beside the tile of all.
+/// Elements of the short fp8 accumulator between two promotions: one piece, beside the full f32
+/// tile.
 const PIECE: i64 = 64;
 /// Registers beside those of tiles, and those of a thread where three warpgroups share them evenly.
 const OTHERS: i64 = 40;
@@ -160,13 +167,16 @@ const EVEN: i64 = 168;
 /// The fewest that a role can have; one without tiles needs no more.
 const LEAST: i64 = 24;
 
-/// The most registers of a thread in a pool.
+/// The most registers that `setmaxnreg` can give a thread.
 const MOST_POOL: u32 = 240;
 
-/// Walks the grid in bands along an axis, where what groups read depends on two of its axes: a wave of
-/// groups then reads as little as it can. Bands of g groups by w / g columns read g times what the first
-/// of the two alone decides, and w / g times what the second does. A third axis changes slowest, whatever
-/// its place: right where all that is read depends on it, or nothing.
+/// Sets the raster order: the grid is walked in bands along one axis, so that a wave of resident
+/// groups shares what it reads in the L2 cache. It applies where the loads depend on two axes of
+/// the grid.
+///
+/// A wave of w groups in bands of g reads g times the operand of the first axis and w / g times
+/// that of the second. A third axis changes slowest, whatever its position: this is right where all
+/// loads depend on it, or none.
 pub fn set_raster(func: &mut StagedFunc, staging: &Staging<'_>) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
@@ -207,8 +217,9 @@ pub fn set_raster(func: &mut StagedFunc, staging: &Staging<'_>) {
     }
 }
 
-/// Bytes that groups side by side along the second axis share, and along the first, where there are
-/// both and the third axis is a slow one. What both axes decide is read by one group alone.
+/// Bytes that adjacent groups along the second axis share, and along the first. None unless loads
+/// depend on both and the third axis is a slow one. A load that depends on both axes is read by one
+/// group alone.
 fn shared_bytes_of(fills: &[(u64, Vec<bool>)], order: &[usize]) -> Option<[u64; 2]> {
     let mut bytes = [0u64; 2];
     for (size, moves) in fills {
@@ -224,12 +235,12 @@ fn shared_bytes_of(fills: &[(u64, Vec<bool>)], order: &[usize]) -> Option<[u64; 
     (order[2..].iter().all(slow) && !bytes.contains(&0)).then_some(bytes)
 }
 
-/// Hands the axes of a grid, and the coordinates along them, over in another order.
+/// Permutes the axes of a grid and the coordinates along them.
 pub fn reorder(func: &mut StagedFunc, tiles: OpId, order: &[usize]) {
     let body = func.ops[tiles].regions[0];
     let (grid, args) = (func.ops[tiles].group("grid").to_vec(), func.blocks[body].args.clone());
     for (to, &from) in order.iter().enumerate() {
-        // The grid is the first group, and nothing stands before it.
+        // The grid is the first group, and nothing is before it.
         func.ops[tiles].operands[to] = grid[from];
         func.blocks[body].args[to] = args[from];
         func.values[args[from]].def = ValueDef::Arg(body, to);

@@ -1,13 +1,14 @@
-//! Clusters: blocks that run together take neighbouring groups, and copy what all of them read once.
+//! Thread block clusters with TMA multicast: the CTAs of a cluster take neighbouring tiles and load
+//! what they have in common once.
 //!
-//! `spread` comes before stores are put off. Before: a valid function with one loop over groups, whose
-//! results are blocks that are stored. After: the loop hands the blocks of a cluster neighbours along some of
-//! its axes. Where a grid ends inside of a cluster, the blocks that are left over take the last group
-//! once more, for the others need what they copy; their stores go before the array's first position,
-//! where nothing is written.
+//! `spread` runs before the overlapped epilogue. Input: a valid function with one loop over groups
+//! whose results are stored as blocks. Output: the loop gives the CTAs of a cluster neighbouring
+//! groups along some axes. Where the grid ends inside a cluster, the remaining CTAs compute the
+//! last group again, because the others need their part of the multicast loads. Their stores start
+//! before the array's first position, where nothing is written.
 //!
-//! `share` comes after the cut into roles. A box that is the same for all neighbours along an axis is
-//! copied in parts, one by each of them, to all.
+//! `share` runs after warp specialization. A TMA load that is the same for all neighbours along an
+//! axis is cut into parts. Each CTA loads one part and multicasts it to all of them.
 
 use super::super::{Off, Staging, Step};
 use super::Refusal;
@@ -19,14 +20,14 @@ use tessera_staged::ops::team::{Team, field_of, part_of, pipeline_of};
 use tessera_staged::{Alike, Staged, StagedBuild, StagedFunc, StagedOp, drained_by};
 use tessera_tile::{TileFunc, TileOp};
 
-/// What the user may pin: blocks of a cluster along the first axis of the grid, and along the second.
+/// Config keys for the cluster shape: CTAs along the first axis of the grid and along the second.
 pub const FIELDS: [&str; 2] = ["cluster_m", "cluster_n"];
 
 fn config(attrs: &Attrs) -> Option<&Attrs> {
     attrs.get("config").and_then(Attr::as_dict)
 }
 
-/// The blocks of a cluster along each axis of the launch's grid that are requested, if any are.
+/// The requested cluster shape, along each axis of the launch's grid.
 pub fn pinned(func: &TileFunc, staging: &Staging<'_>) -> Result<Option<[u32; 3]>, Diagnostics> {
     let mut shape = [1; 3];
     let mut any = false;
@@ -53,7 +54,7 @@ fn wrong(func: &TileFunc, why: String) -> Diagnostics {
     error.help("leave it out, or give the blocks of a cluster that take neighbouring groups").into()
 }
 
-/// The loop over groups, and the axis of the launch's grid of each of its own.
+/// The loop over groups, and the axis of the launch's grid that each of its axes is.
 fn loop_of(func: &StagedFunc) -> Option<(OpId, Vec<usize>)> {
     let tiles = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::Tiles)?;
     let axis = |&v: &Value| {
@@ -63,8 +64,8 @@ fn loop_of(func: &StagedFunc) -> Option<(OpId, Vec<usize>)> {
     Some((tiles, func.ops[tiles].group("grid").iter().map(axis).collect::<Option<_>>()?))
 }
 
-/// The function with neighbours in clusters, or why it cannot be. `shape` goes along the axes of the
-/// launch's grid.
+/// The function with neighbouring groups in clusters of `shape` CTAs along the axes of the launch's
+/// grid; or why that is impossible.
 pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal> {
     let (tiles, axes) = loop_of(func).ok_or("there is no loop over groups")?;
     let team: Vec<u32> = axes.iter().map(|&axis| shape[axis]).collect();
@@ -106,7 +107,7 @@ pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal>
     Ok(rw.new)
 }
 
-/// Whether an op stores a block: of it what lies outside of the array is not written.
+/// Whether an op stores a block. The part of it that is outside the array is not written.
 fn is_store(func: &StagedFunc, id: OpId) -> bool {
     matches!(
         func.ops[id].code,
@@ -114,7 +115,7 @@ fn is_store(func: &StagedFunc, id: OpId) -> bool {
     )
 }
 
-/// The first positions of stores, with the extent that lies along them.
+/// The start positions of stores, each with the extent along its axis.
 fn stored(func: &StagedFunc) -> Vec<(Value, i64)> {
     let mut out: Vec<(Value, i64)> = Vec::new();
     for id in func.walk() {
@@ -145,7 +146,7 @@ struct Spread {
     stored: Vec<(Value, i64)>,
     /// Whether the coordinates are beyond the grid.
     beyond: Option<Value>,
-    /// Positions of stores that are known to be moved where they are computed, as new values.
+    /// Positions of stores that are already moved where they are computed, as new values.
     moved: BTreeSet<(Value, Value)>,
 }
 
@@ -199,7 +200,8 @@ impl Spread {
         }
     }
 
-    /// At the head of the loop's body: coordinates stay in the grid, and it is known where they do not.
+    /// At the head of the loop's body: clamps the coordinates to the grid and records whether they
+    /// were beyond it.
     fn begin(&mut self, rw: &mut Rw<'_>, into: BlockId) {
         let old = rw.old;
         let loc = old.ops[self.tiles].loc.clone();
@@ -226,14 +228,14 @@ impl Spread {
         }
     }
 
-    /// Where a value is the position of a store, also what it is beyond the grid.
+    /// Where a value is the position of a store, also computes its position beyond the grid.
     fn move_store(&mut self, rw: &mut Rw<'_>, v: Value, into: BlockId) {
         let Some(&(_, extent)) = self.stored.iter().find(|(at, _)| *at == v) else { return };
         let away = self.away(rw, v, extent, into);
         self.moved.insert((v, away));
     }
 
-    /// A position, or beyond the grid one from which an extent ends before the array begins.
+    /// A position; beyond the grid, one where the whole extent is before the array's begin.
     fn away(&self, rw: &mut Rw<'_>, v: Value, extent: i64, into: BlockId) -> Value {
         let loc = rw.old.ops[self.tiles].loc.clone();
         let (own, beyond) = (rw.get(v), self.beyond);
@@ -244,7 +246,7 @@ impl Spread {
     }
 }
 
-/// The function with boxes that neighbours share copied once for all of them.
+/// The function with TMA loads that neighbours share replaced by multicast loads.
 pub fn share(mut func: StagedFunc) -> StagedFunc {
     let team = Team::of(&func);
     if team.blocks() == 1 || Off::of(&func).has(Step::Multicast) || !is_allowed(&func) {
@@ -288,7 +290,7 @@ pub fn share(mut func: StagedFunc) -> StagedFunc {
     func
 }
 
-/// The user may want neighbours, and each to copy for itself.
+/// Users can request clusters without multicast.
 fn is_allowed(func: &StagedFunc) -> bool {
     let said = config(&func.attrs).and_then(|c| c.get("multicast")).and_then(Attr::as_bool);
     said != Some(false)

@@ -1,13 +1,18 @@
-//! In which order blocks take groups, where these have not all as much to do.
+//! Dynamic tile scheduler, longest first: assigns the longest remaining tile to the next free CTA.
+//! Causal attention is the usual case.
 //!
-//! Before: a valid function with one loop over groups. After: the same with an `dynamic_scheduler` for that loop.
-//! How much there is to do is read off the bounds of loops inside: along which axes of the grid they
-//! change, and whether they grow. Then whoever is free takes the next group. Where lengths grow or shrink
-//! along one axis alone, that axis is walked from its long end, in sections of places along the others:
-//! the short groups come last and end together, while groups that run at once still read much of the
-//! same. Where a block must know its groups beforehand, it takes pairs that add up to as much.
+//! Input: a valid function with one loop over groups. Output: the same loop with an `order`
+//! (`dynamic`, or for a static scheduler `pairs` or `folded`), `longest_first` and `raster`. The
+//! amount of work per group is read off the bounds of the loops inside: along which axes of the
+//! grid they change, and whether they grow.
 //!
-//! A wrong guess costs time alone: every order takes every group once.
+//! Where lengths change along one axis alone, that axis is walked from its long end, in sections of
+//! the other axes. The short groups come last and finish together, and resident groups still share
+//! what they read in the L2 cache. Where a CTA must know its groups beforehand (static scheduler),
+//! it takes a long one and a short one in turn, which add up to equal work.
+//!
+//! The schedule is a heuristic: a wrong guess costs time only, because every order takes every
+//! group once.
 
 use super::budget::{around, depends, reorder};
 use tessera_ir::{Attr, OpId, Value, ValueDef};
@@ -15,13 +20,14 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Places of the other axes in a section, at most. More end more evenly, and read more at once.
+/// The most positions of the other axes in a section. Wider sections balance better, but resident
+/// groups read more different data.
 const SECTION: i64 = 16;
-/// Ops that are looked through.
+/// The most ops that an analysis follows.
 const FUEL: u32 = 64;
 
-/// `free`: a role can hand out groups. `cache`: bytes that the groups of a section may read, so that what
-/// one has read others find there.
+/// `free`: a scheduler warp can hand out groups. `cache`: bytes of L2 cache that the groups of a
+/// section may read, so that they share it.
 pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
@@ -49,20 +55,20 @@ pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
     if !free || banded {
         return;
     }
-    // One axis, and a known end to begin with.
+    // One axis, whose long end is known.
     let (Some(axis), None) = (uneven.next(), uneven.next()) else { return };
     let grows = match lengths[axis] {
         Length::Grows => true,
         Length::Shrinks => false,
         Length::Same | Length::Moves | Length::Unknown => return,
     };
-    let mut turned: Vec<usize> = (0..axes).filter(|&a| a != axis).collect();
-    turned.push(axis);
-    reorder(func, tiles, &turned);
+    let mut order: Vec<usize> = (0..axes).filter(|&a| a != axis).collect();
+    order.push(axis);
+    reorder(func, tiles, &order);
     if axes > 1 {
         let config = func.attrs.get("config").and_then(Attr::as_dict);
         let pinned = config.and_then(|c| c.get("raster").and_then(Attr::as_int));
-        // What is chosen is chosen again where a plan that says it is handed back.
+        // A plan that was printed and is given again must lead to the same choice.
         match pinned.filter(|&n| n > 0 && n != SECTION) {
             Some(width) => func.ops[tiles].attrs.set("raster", Attr::word(format!("s{width}"))),
             None => {
@@ -78,9 +84,9 @@ pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
     }
 }
 
-/// Groups along an axis that lengths grow or shrink along, of all places together, which read as much as
-/// the cache holds. The longest group of a place reads what all of its groups do: as many iterations as there
-/// are groups along the axis, times those that one more group has more.
+/// How many groups along the uneven axis, over all positions together, read as much as the cache
+/// holds. The longest group of a position reads what all its groups read: the number of groups
+/// along the axis, times the iterations that each has more than the one before.
 fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i64 {
     let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
     let bytes = loops.map(|&id| {
@@ -103,7 +109,7 @@ fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i
     (f64::from(cache) / each).clamp(1.0, f64::from(1 << 30)) as i64
 }
 
-/// By how much a number changes with another, about.
+/// About how much a number changes with another.
 fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
     if v == on {
         return 1.0;
@@ -135,13 +141,13 @@ fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
     }
 }
 
-/// How the iterations of loops change along an axis.
+/// How the iteration counts of loops change along an axis.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Length {
     Same,
     Grows,
     Shrinks,
-    /// Begin and end move alike.
+    /// Begin and end change alike.
     Moves,
     Unknown,
 }
@@ -158,7 +164,7 @@ impl Length {
         }
     }
 
-    /// Of two loops in a row.
+    /// Of two consecutive loops.
     fn and(self, other: Self) -> Self {
         use Length::*;
         match (self, other) {
@@ -191,7 +197,7 @@ enum Trend {
 }
 
 impl Trend {
-    /// Of what grows with both.
+    /// Of an expression that grows with both.
     fn and(self, other: Self) -> Self {
         use Trend::*;
         match (self, other) {
@@ -202,7 +208,7 @@ impl Trend {
         }
     }
 
-    fn turned(self) -> Self {
+    fn reversed(self) -> Self {
         match self {
             Trend::Up => Trend::Down,
             Trend::Down => Trend::Up,
@@ -229,18 +235,18 @@ fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
     let of = |i: usize| trend(func, op.operands[i], on, fuel);
     let constant =
         |i: usize| op.operands.get(i).and_then(|&v| func.def(v)?.attr("value")?.as_int());
-    // Times a number: up with it, or down where that is below 0.
+    // Times a number: grows with it, or shrinks where the number is negative.
     let times = |t: Trend, n: Option<i64>| match n {
         Some(n) if n >= 0 => t,
-        Some(_) => t.turned(),
+        Some(_) => t.reversed(),
         None => Trend::Any,
     };
     match op.code {
         StagedOp::Tile(TileOp::Cast) => of(0),
         StagedOp::Tile(TileOp::Ew(f)) => match f {
             ScalarFn::Add | ScalarFn::Minimum | ScalarFn::Maximum => of(0).and(of(1)),
-            ScalarFn::Sub => of(0).and(of(1).turned()),
-            ScalarFn::Neg => of(0).turned(),
+            ScalarFn::Sub => of(0).and(of(1).reversed()),
+            ScalarFn::Neg => of(0).reversed(),
             ScalarFn::Mul if constant(0).is_some() => times(of(1), constant(0)),
             ScalarFn::Mul => times(of(0), constant(1)),
             ScalarFn::FloorDiv => times(of(0), constant(1)),
@@ -262,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_alike_has_no_length_and_opposite_ends_are_unknown() {
+    fn equal_trends_have_no_length_and_opposite_ends_are_unknown() {
         use Trend::*;
         assert_eq!(Length::of(Level, Up), Length::Grows);
         assert_eq!(Length::of(Up, Level), Length::Shrinks);

@@ -1,9 +1,10 @@
-//! Which products the tensor cores can make, how it takes their operands, and by how many warps.
+//! Selects WGMMA: which MMAs the tensor cores can execute asynchronously, where each operand comes
+//! from, and how many warpgroups issue them.
 //!
-//! An operand that is loaded as it is, or loaded and turned, is read where a copy of a box puts it.
-//! Of elements of 32 bits the tensor cores reads only what lies along k there: a left operand that does not
-//! is loaded from there into registers, which have no order. Any other left operand comes from
-//! registers too, any other right one goes through shared memory.
+//! An operand that is loaded directly, or loaded and transposed, is read from shared memory where
+//! TMA puts it. Elements of 32 bits must be k-major there. A left operand that is not k-major is
+//! loaded from shared memory into registers, which have no major order. Every other left operand is
+//! a register operand; every other right operand is written to shared memory by the threads.
 
 use super::super::open::Open;
 use super::super::seeds::extents;
@@ -19,19 +20,20 @@ use tessera_staged::{StagedBuild, StagedOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::{TileFunc, TileOp};
 
-/// Rows of one product of the tensor cores, its most columns, and the most positions of a box.
+/// Rows and most columns of one WGMMA instruction, and the most elements of a TMA box along an
+/// axis.
 pub const ROWS: u32 = 64;
 pub const COLUMNS: u32 = 256;
 const MOST_BOX: u32 = 256;
 /// Elements of one tile that a thread may hold.
 const MOST_HELD: u64 = 128;
-/// More warps would leave each too few registers, unless each has fewer columns too: then as many
-/// warpgroups as this share a tile of just their rows.
+/// More warps would leave each too few registers, unless each also has fewer columns. `ODD_GROUPS`
+/// warpgroups may share a tile that has 64 rows for each.
 const MOST_WARPS: u32 = 8;
 const ODD_GROUPS: u32 = 3;
 
-/// The warps that hold the sums, if all products of the function are ones of the tensor cores; and how many
-/// times as many there are, each with its share of the rows (see `m_split`).
+/// The warps that hold the accumulators, if all MMAs of the function can be WGMMAs; and into how
+/// many replicas `m_split` cuts them, each with its share of the rows.
 pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<(Team, u32), Refusal> {
     let mut rows = u32::MAX;
     let mut alike = true;
@@ -79,18 +81,18 @@ pub fn team(func: &TileFunc, staging: &Staging<'_>) -> Result<(Team, u32), Refus
     Ok((Team { warps, blocks: 1 }, parts))
 }
 
-/// How the tensor cores takes an operand.
+/// Where WGMMA takes an operand from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Variant {
-    /// Where a copy puts it.
+    /// Shared memory, where TMA puts it.
     Memory,
-    /// Where a copy puts it, by way of registers.
+    /// Registers, loaded from shared memory where TMA puts it.
     Through,
-    /// As the threads have it.
+    /// Registers, as the threads have it.
     Threads,
 }
 
-/// The async_mma's row for a product and how it takes its left operand, or why it cannot make it.
+/// The WGMMA instruction for an MMA and where it takes its left operand from, or why there is none.
 fn product(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -103,16 +105,19 @@ fn product(
         return Err("the profile is `strict`, where products are added one by one".into());
     }
     let row = staging.caps.async_mma.iter().copied();
-    let row = row
-        .into_iter()
-        .find(|r| (r.a, r.b, r.acc) == (a, b, sums.dtype()))
-        .ok_or_else(|| format!("it does not multiply {a} by {b} into {}", sums.dtype()))?;
-    // Sums of 8-bit floats are shorter than f32 between promotions.
+    let row =
+        row.into_iter().find(|r| (r.a, r.b, r.acc) == (a, b, sums.dtype())).ok_or_else(|| {
+            format!("there is no asynchronous MMA of {a} by {b} into {}", sums.dtype())
+        })?;
+    // The tensor cores accumulate 8-bit floats with fewer bits than f32 between promotions.
     let narrow = matches!(a, DType::Fp8E4M3 | DType::Fp8E5M2);
     match op.attr("class").and_then(Attr::as_word) {
-        Some("seq") => return Err("the class of a product is `seq`, one by one".into()),
+        Some("seq") => return Err("the class of an MMA is `seq`, one by one".into()),
         Some("f32") if narrow => {
-            return Err("its sums of 8-bit floats are short, and the class requests f32".into());
+            return Err(
+                "asynchronous MMAs accumulate 8-bit floats in fewer bits than the class `f32`"
+                    .into(),
+            );
         }
         _ => {}
     }
@@ -134,8 +139,8 @@ fn product(
     Ok((row, left))
 }
 
-/// Whether the tensor cores cannot take the operands of a product as they are, and could each in place of
-/// the other.
+/// Whether WGMMA cannot take the operands of an MMA as they are, but could with the operands
+/// exchanged.
 pub fn wants_other_sides(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> bool {
     let [a, b] = [0, 1].map(|i| func.ops[id].operands[i]);
     operand(func, staging, b, 0, Side::Right).is_err()
@@ -149,7 +154,7 @@ enum Side {
     Right,
 }
 
-/// How the tensor cores takes an operand whose dim `deep` is k; an error where it cannot.
+/// Where WGMMA takes an operand whose dim `deep` is k from; an error where it cannot.
 fn operand(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -183,15 +188,15 @@ fn operand(
     let shape = extents(func.ty(op.result()));
     let shared = boxed(staging.classes[param], &extent, &shape, view.dtype().bytes() as u32)
         .map_err(|why| format!("`{name}` {why}"))?;
-    // Where the load's neighbours are in the operand.
+    // Which dim of the operand is contiguous in memory.
     let fast = perm.iter().position(|&d| d == shared.order[0]);
     match (fast == Some(deep), view.dtype().bits()) {
         (true, _) | (_, 16) => Ok(Variant::Memory),
         // A register is one element; of narrower ones it would be several from different rows.
         (false, 32) if side == Side::Left => Ok(Variant::Through),
-        (false, bits) => {
-            Err(format!("`{name}` does not lie along k, as it must for elements of {bits} bits"))
-        }
+        (false, bits) => Err(format!(
+            "`{name}` is not contiguous along k, as it must be for elements of {bits} bits"
+        )),
     }
 }
 
@@ -199,7 +204,7 @@ fn writes(code: TileOp) -> bool {
     matches!(code, TileOp::Store | TileOp::Scatter | TileOp::Accumulate | TileOp::Atomic)
 }
 
-/// The load that a tile is, but for iterations, and the load's dims in the tile's order.
+/// The load that a tile comes from through transpositions, and the load's dims in the tile's order.
 fn source(func: &TileFunc, v: Value) -> Option<(OpId, Vec<usize>)> {
     let mut perm: Vec<usize> = (0..func.ty(v).rank()).collect();
     let mut v = v;
@@ -211,31 +216,31 @@ fn source(func: &TileFunc, v: Value) -> Option<(OpId, Vec<usize>)> {
                 return Some((id, perm));
             }
             TileOp::Transpose => {
-                let iteration = iteration_of(func, id);
-                perm = perm.iter().map(|&p| iteration[p]).collect();
+                let order = permutation_of(func, id);
+                perm = perm.iter().map(|&p| order[p]).collect();
                 v = op.operands[0];
             }
-            // Copies round on the way.
+            // TMA rounds while it copies.
             TileOp::Cast if is_rounding(func, id) => v = op.operands[0],
             _ => return None,
         }
     }
 }
 
-/// Whether an op makes f32 the operand of products of tf32, which copies of boxes can do too.
+/// Whether an op rounds f32 to tf32 for an MMA. TMA can do that too.
 pub fn is_rounding<L: Level>(func: &Func<L>, id: OpId) -> bool {
     let op = &func.ops[id];
     (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype()) == (DType::F32, DType::Tf32)
 }
 
 /// The operand's dims in the order of the result of a transposition.
-pub fn iteration_of<L: Level>(func: &Func<L>, id: OpId) -> Vec<usize> {
+pub fn permutation_of<L: Level>(func: &Func<L>, id: OpId) -> Vec<usize> {
     let perm = func.ops[id].attr("perm").and_then(Attr::as_ints).unwrap_or_default();
     perm.iter().map(|&p| p as usize).collect()
 }
 
-/// How a block of an array lies in shared memory where copies of boxes put it, and engines take it
-/// from: in its own order, exchanged within the widest span that its rows are made of.
+/// The layout of a block of an array in shared memory as TMA writes it and WGMMA reads it: in the
+/// array's order, with the widest swizzle that divides its rows.
 pub fn boxed(
     class: ArrayClass,
     extent: &[i64],
@@ -243,11 +248,11 @@ pub fn boxed(
     elem_bytes: u32,
 ) -> Result<Shared, Refusal> {
     if !class.tma_compatible {
-        return Err("does not lie on multiples of 16 bytes with one axis side by side".into());
+        return Err("is not aligned to 16 bytes with one contiguous axis".into());
     }
     let axes: Vec<usize> = (0..extent.len()).filter(|&a| extent[a] != 0).collect();
     let Some(fast) = axes.iter().position(|&a| class.is_contiguous(a)) else {
-        return Err("is not taken along the axis whose elements lie side by side".into());
+        return Err("is not taken along its contiguous axis".into());
     };
     let order: Vec<usize> =
         [fast].into_iter().chain((0..shape.len()).rev().filter(|&d| d != fast)).collect();
@@ -262,8 +267,8 @@ pub fn boxed(
 }
 
 impl Open<'_> {
-    /// A product on the tensor cores. What it reads in shared memory is written there first; what is
-    /// loaded for it alone is copied there by `producer_loads` instead.
+    /// An MMA as a WGMMA. Operands in shared memory are written there first; `producer_loads`
+    /// replaces those writes by TMA loads where an operand is loaded for MMAs alone.
     pub(in super::super) fn async_mma(
         &mut self,
         id: OpId,
@@ -275,13 +280,14 @@ impl Open<'_> {
         let shape = extents(func.ty(op.result()));
         let place = Arc::new(Layout::mma_acc(&[shape[0], shape[1]], [self.team.warps, 1]));
         let sums = self.at(acc, &place, block, &op.loc);
-        // The same question as before, so the answer is one.
-        let way = product(func, self.staging, id).map_or(Variant::Threads, |(_, way)| way);
+        // `product` was called for this MMA before, and succeeded.
+        let variant =
+            product(func, self.staging, id).map_or(Variant::Threads, |(_, variant)| variant);
         let (k, dtype) = (extents(func.ty(a))[1], func.ty(a).dtype());
         let held = Arc::new(Layout::mma_a(&place, k, dtype.bits()));
-        let mut left = match way {
+        let mut left = match variant {
             Variant::Memory => self.written(a, 1, block, &op.loc),
-            // Rows along the other dim.
+            // Transposed in memory: rows along the other dim.
             Variant::Through => self.written(a, 0, block, &op.loc),
             Variant::Threads => self.at(a, &held, block, &op.loc),
         };
@@ -289,7 +295,7 @@ impl Open<'_> {
         let mut build = self.build(block, &op.loc);
         build.sync(StagedOp::FenceAsync);
         build.sync(StagedOp::BlockBarrier);
-        if way == Variant::Through {
+        if variant == Variant::Through {
             let ty = Type::Frag { shape: func.ty(a).shape().to_vec(), dtype, layout: held };
             left = build.frag_load(left, ty);
         }
@@ -306,14 +312,14 @@ impl Open<'_> {
         Ok(())
     }
 
-    /// A tile in shared memory of its own, in a form that the tensor cores reads, `deep` being its k.
+    /// Writes a tile to shared memory in a layout that WGMMA reads; `deep` is its k dim.
     fn written(&mut self, v: Value, deep: usize, block: BlockId, loc: &Loc) -> Value {
         let (shape, dtype) = (extents(self.func.ty(v)), self.func.ty(v).dtype());
         let bytes = dtype.bytes() as u32;
         let fits = |fast: usize| {
             [128, 64, 32].into_iter().find(|s| (shape[fast] * bytes).is_multiple_of(*s))
         };
-        // Rows along k, which every dtype may have; or else along the other dim.
+        // k-major, which every dtype may have; else along the other dim.
         let fast = if bytes == 2 && fits(1).is_some() { 1 } else { deep };
         let order = [fast, 1 - fast];
         let shared = match fits(fast) {

@@ -1,20 +1,23 @@
-//! Tiles leave through shared memory.
+//! Epilogue through shared memory: a result tile is written to shared memory and stored from there
+//! with TMA.
 //!
-//! Before: a valid function in which each group stores tiles from registers. After: a tile whose
-//! array takes boxes is written to shared memory of its own, from where TMA stores it
-//! while the threads go on; the next group waits until it has been read. A tile whose array takes none,
-//! and whose threads hold it in short pieces of its rows, is read back from there in long ones, and
-//! stored by the threads. Where there is no room for that, tiles are stored from where they are.
+//! Input: a valid function in which each group stores tiles from registers. Output: a tile whose
+//! array is TMA compatible is written to a shared memory buffer, and a TMA store copies it to
+//! global memory while the threads continue. The next group waits until the buffer has been read. A
+//! tile whose array is not TMA compatible, and of whose rows each thread holds short pieces, is
+//! read back in long pieces and stored by the threads (coalescing). Where there is no room in
+//! shared memory, tiles are stored from registers.
 //!
-//! A tile that is added to memory (`C[…] += x`) leaves the same way where the tensor cores adds with the same
-//! bits: threads would wait for what is there, and need registers for it.
+//! A tile that is added to memory (`C[…] += x`) uses a TMA reduction where that gives the same
+//! bits. The threads would have to wait for the old values and hold them in registers.
 //!
-//! Warpgroups that are no power of two (`m_split`) copy their rows each on its own: tiles leave so only by
-//! boxes, from memory in which the rows of each are one block.
+//! Warpgroups that are no power of two (`m_split`) each store their own rows. There only TMA stores
+//! are used, from a buffer in which the rows of each warpgroup are one block.
 //!
-//! In pieces, a tile goes through memory of one or two of them, which leaves pipelines more of it; that is
-//! for `overlapped_epilogue`, which puts time between one piece and the next, for blocks with one group where a pipeline
-//! has more stages so, and for tiles that are added to memory and do not fit as a whole.
+//! A tile may be stored in pieces through one or two small buffers, which leaves more shared memory
+//! to the pipelines. This is used by `overlapped_epilogue`, which spreads the pieces over the next
+//! tile's iterations; by CTAs with one group whose pipeline gets more stages that way; and for
+//! tiles that are added to memory and do not fit as a whole.
 
 use super::super::Staging;
 use super::super::seeds::{extents, useful};
@@ -30,10 +33,10 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileOp;
 
-/// Bytes of a tile below which its threads store it as well.
+/// Tiles of fewer bytes are stored by the threads just as fast.
 const LEAST: u32 = 4096;
 
-/// How a tile leaves.
+/// How a tile is stored.
 enum Variant<T> {
     /// By TMA, from memory of this type (or from this memory).
     Boxes(T),
@@ -66,15 +69,16 @@ struct Cut {
 }
 
 impl Cut {
-    /// Pieces that have memory at once: each then waits for the one before the last, over and over.
+    /// Buffers for pieces. With two, a piece waits for the store of the one before the last.
     fn buffers(self) -> u32 {
         if self.count.is_multiple_of(2) { 2 } else { 1 }
     }
 }
 
-/// Numbers of pieces, the best first: as many iterations of the next loop have something to do beside it.
+/// Numbers of pieces in order of preference: that many iterations of the next loop overlap with a
+/// store.
 const PIECES: [u32; 5] = [4, 3, 2, 6, 8];
-/// Bytes of a row of a piece that memory takes without two threads in each other's way.
+/// Bytes of a row of a piece that can be written without bank conflicts.
 const ROW: u32 = 128;
 
 pub fn epilogue(
@@ -90,11 +94,12 @@ pub fn epilogue(
     let stages = budget::fit(staging, &plan, other, most).min(budget::enough(func, &plan));
     let mut staged: BTreeMap<OpId, Variant<Type>> = BTreeMap::new();
     for id in func.walk() {
-        let Some(way) = memory_for(func, staging, team, id) else { continue };
+        let Some(variant) = memory_for(func, staging, team, id) else { continue };
         let adds = func.ops[id].code == StagedOp::Tile(TileOp::Accumulate);
-        let with = |way: &Variant<Type>| other.next_multiple_of(budget::ALIGN) + way.bytes();
-        let fit = |way: &Variant<Type>| budget::fit(staging, &plan, with(way), most);
-        let way = match way {
+        let with =
+            |variant: &Variant<Type>| other.next_multiple_of(budget::ALIGN) + variant.bytes();
+        let fit = |variant: &Variant<Type>| budget::fit(staging, &plan, with(variant), most);
+        let variant = match variant {
             Variant::Boxes(whole) => {
                 let whole = Variant::Boxes(whole);
                 let pieces = cut(func, staging, id).map(|(piece, cut)| Variant::Pieces(piece, cut));
@@ -106,18 +111,18 @@ pub fn epilogue(
                 };
                 pieces.filter(better).unwrap_or(whole)
             }
-            way => way,
+            variant => variant,
         };
-        if parts > 1 && (adds || !can_be_divided(&way)) {
+        if parts > 1 && (adds || !can_be_divided(&variant)) {
             continue;
         }
-        let with = with(&way);
-        // What only some groups store is not worth a stage.
+        let with = with(&variant);
+        // A store in a branch is not worth a pipeline stage.
         let rarely = path(func, func.ops[id].block).iter().any(|(p, _)| is_branch(func, *p));
         let least = if rarely { budget::fit(staging, &plan, other, most) } else { stages };
         if budget::fit(staging, &plan, with, most) >= least {
             other = with;
-            staged.insert(id, way);
+            staged.insert(id, variant);
         }
     }
     if staged.is_empty() {
@@ -126,10 +131,10 @@ pub fn epilogue(
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     let mut memory = BTreeMap::new();
-    let by_async_unit = staged.values().any(|way| !matches!(way, Variant::Rows(_)));
-    for (id, way) in staged {
+    let by_async_unit = staged.values().any(|variant| !matches!(variant, Variant::Rows(_)));
+    for (id, variant) in staged {
         let mut build = rw.builder(body, func.ops[id].loc.clone());
-        let way = match way {
+        let variant = match variant {
             Variant::Boxes(ty) => Variant::Boxes(vec![build.smem_alloc(ty)]),
             Variant::Rows(ty) => Variant::Rows(vec![build.smem_alloc(ty)]),
             Variant::Pieces(ty, cut) => {
@@ -137,11 +142,12 @@ pub fn epilogue(
                 Variant::Pieces(each.collect(), cut)
             }
         };
-        memory.insert(id, way);
+        memory.insert(id, variant);
     }
     for &id in &func.blocks[func.body].ops {
         if func.ops[id].is_terminator() && by_async_unit {
-            // The memory must stay until it is read; whoever comes after the kernel sees what it wrote.
+            // The buffer must stay allocated until it is read, and the next kernel must see what
+            // was stored.
             let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(0));
             rw.builder(body, func.loc.clone()).effect(wait.attr("read", Attr::Bool(true)));
         }
@@ -159,7 +165,7 @@ fn emit(
 ) {
     let old = rw.old;
     let op = &old.ops[id];
-    let Some(way) = memory.get(&id) else {
+    let Some(variant) = memory.get(&id) else {
         rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, on, memory, inner, block));
         return;
     };
@@ -167,7 +173,7 @@ fn emit(
     let at: Vec<Value> = op.group("at").iter().map(|&v| rw.get(v)).collect();
     let rows = rows(old, on.0, on.1, id);
     let mut build = rw.builder(into, op.loc.clone());
-    let mut spec = match (way, rows) {
+    let mut spec = match (variant, rows) {
         (Variant::Pieces(mem, cut), _) => {
             pieces(rw, id, mem, *cut, into);
             return;
@@ -195,7 +201,7 @@ fn emit(
     build.effect(spec);
 }
 
-/// The copy by which an op's tile leaves shared memory.
+/// The TMA store of an op's tile from shared memory.
 fn leaves(op: &Op<Staged>, mem: Value, dst: Value) -> OpSpec<Staged> {
     match op.attr("op").filter(|_| op.code == StagedOp::Tile(TileOp::Accumulate)) {
         Some(fold) => OpSpec::new(StagedOp::BulkReduce, &[mem, dst]).attr("op", fold.clone()),
@@ -203,7 +209,7 @@ fn leaves(op: &Op<Staged>, mem: Value, dst: Value) -> OpSpec<Staged> {
     }
 }
 
-/// Writes a tile to memory that at most the `keep` newest copies do not read.
+/// Writes a tile to a buffer that at most the `keep` newest copies do not read.
 fn through(build: &mut Builder<'_, Staged>, mem: Value, tile: Value, keep: i64) {
     let wait = OpSpec::new(StagedOp::BulkWait, &[]).attr("keep", Attr::Int(keep));
     build.effect(wait.attr("read", Attr::Bool(true)));
@@ -213,10 +219,10 @@ fn through(build: &mut Builder<'_, Staged>, mem: Value, tile: Value, keep: i64) 
     build.sync(StagedOp::BlockBarrier);
 }
 
-/// Whether warpgroups with a part of the rows each can store their parts: the rows of each are one block of
-/// the memory.
-fn can_be_divided(way: &Variant<Type>) -> bool {
-    match way {
+/// Whether warpgroups that have a part of the rows each can store their parts: the rows of each are
+/// one block of the memory.
+fn can_be_divided(variant: &Variant<Type>) -> bool {
+    match variant {
         Variant::Boxes(Type::Smem { layout, .. })
         | Variant::Pieces(Type::Smem { layout, .. }, _) => {
             layout.panel.is_none() || layout.order.first() == Some(&0)
@@ -257,8 +263,8 @@ fn pieces(rw: &mut Rewriter<'_, Staged>, id: OpId, mem: &[Value], cut: Cut, into
     }
 }
 
-/// How a tile that leaves by boxes is cut into pieces, and the memory of one: along the dim in which
-/// each thread holds the most.
+/// How a tile that is stored by TMA is cut into pieces, and the buffer of one: along the dim in
+/// which each thread holds the most elements.
 fn cut(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Option<(Type, Cut)> {
     let op = &func.ops[id];
     let tile = func.ty(op.operands[1]);
@@ -291,15 +297,15 @@ fn cut(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Option<(Type, Cut)
     Some((Type::smem(&piece, tile.dtype(), shared), cut))
 }
 
-/// The dim of a stored tile along which its array's elements lie side by side.
+/// The dim of a stored tile along which its array is contiguous.
 fn fast_dim(func: &StagedFunc, class: ArrayClass, id: OpId) -> Option<usize> {
     let extent = func.ops[id].attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     let axes = (0..extent.len()).filter(|&a| extent[a] != 0);
     axes.enumerate().find(|&(_, axis)| class.is_contiguous(axis)).map(|(dim, _)| dim)
 }
 
-/// The layout that stores of the tile by threads should have, where its own would waste most of what
-/// they touch.
+/// The layout for coalesced stores of the tile by threads, where its own layout would waste most of
+/// each transaction.
 fn rows(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Option<Layout> {
     let op = &func.ops[id];
     let class = staging.classes[func.params().iter().position(|&p| p == op.operands[0])?];
@@ -314,7 +320,7 @@ fn rows(func: &StagedFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Optio
     (part(tile.layout()?) < 0.6 * part(&best)).then_some(best)
 }
 
-/// The ops around a block, each with its own block that holds it.
+/// The ops around a block, each with the block that holds it.
 fn path(func: &StagedFunc, mut block: BlockId) -> Vec<(OpId, BlockId)> {
     let mut out = Vec::new();
     while let Some(around) = func.blocks[block].parent {
@@ -328,7 +334,7 @@ fn is_branch(func: &StagedFunc, id: OpId) -> bool {
     func.ops[id].code == StagedOp::Tile(TileOp::If)
 }
 
-/// Whether of two blocks at most one runs in a group: they are in different branches.
+/// Whether at most one of two blocks runs in a group: they are in different branches.
 fn are_exclusive(func: &StagedFunc, a: BlockId, b: BlockId) -> bool {
     let of_b = path(func, b);
     path(func, a).iter().any(|&(around, own)| {
@@ -336,8 +342,9 @@ fn are_exclusive(func: &StagedFunc, a: BlockId, b: BlockId) -> bool {
     })
 }
 
-/// Whether the tensor cores adds a tile to memory as its threads would. Where several groups may fold into one
-/// element, the order in which they come shows, and only the default profile leaves it open.
+/// Whether a TMA reduction adds a tile to memory with the same bits as its threads would. Where
+/// several groups may add to one element the order shows, and only the default profile leaves it
+/// open.
 fn tma_folds(func: &StagedFunc, staging: &Staging<'_>, op: &Op<Staged>) -> bool {
     let fold = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
     let row = fold.map(|fold| (fold, func.ty(op.operands[1]).dtype()));
@@ -348,9 +355,9 @@ fn tma_folds(func: &StagedFunc, staging: &Staging<'_>, op: &Op<Staged>) -> bool 
     any_order && row.is_some_and(|row| staging.caps.folds.contains(&row))
 }
 
-/// The memory that a store goes through, if it can: it stores the whole of a tile, at most once for
-/// each group, to an array that nothing here reads. What the tensor cores adds to an array nobody else touches
-/// either.
+/// The memory that a store goes through, if it can: it stores a whole tile, at most once for each
+/// group, to an array that the kernel does not read. An array that TMA adds to is not accessed
+/// otherwise.
 fn memory_for(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -376,7 +383,7 @@ fn memory_for(
     }
     let param = func.params().iter().position(|&p| p == op.operands[0])?;
     let (view, tile) = (func.ty(op.operands[0]), func.ty(op.operands[1]));
-    // Of several ways to write it a group takes one.
+    // Of several branches that write it, a group takes one.
     let users = users(func);
     let all = users.get(&op.operands[0]).map_or(&[][..], |all| all);
     let alone = all.iter().all(|&(user, _)| {
@@ -396,17 +403,17 @@ fn memory_for(
         dtype: tile.dtype(),
         layout: std::sync::Arc::new(layout),
     };
-    let (way, size) = match boxed(class, &extent, &shape, bytes) {
+    let (variant, size) = match boxed(class, &extent, &shape, bytes) {
         Ok(shared) => (Variant::Boxes(memory(shared.clone())), shared.bytes()),
         // Threads that add to memory read it too.
         Err(_) if folds => return None,
         Err(_) => {
             rows(func, staging, team, id).filter(|_| team.blocks == 1)?;
-            // The same memory as if it did: only the array is in the way.
+            // The same layout as for TMA: only the array's strides or alignment rule that out.
             let shared =
                 boxed(ArrayClass { tma_compatible: true, ..class }, &extent, &shape, bytes).ok()?;
             (Variant::Rows(memory(shared.clone())), shared.bytes())
         }
     };
-    (size >= LEAST).then_some(way)
+    (size >= LEAST).then_some(variant)
 }

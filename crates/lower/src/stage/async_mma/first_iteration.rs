@@ -1,22 +1,24 @@
-//! SlowPaths that the first iteration of a loop always makes, or never.
+//! Peels the rescale path of lazy rescaling: a `tile.slow_path` that the first iteration of a loop
+//! always takes, or never.
 //!
-//! A loop may begin with numbers that no weight fits: everything less -inf, or less something as low, is
-//! +inf, or NaN. Then the condition of a slow_path holds wherever there is a weight at all, and what it would
-//! slow_path need not be computed: it is taken to hold everywhere, which `tile.slow_path` allows. Nor is it scaled:
-//! what the loop begins with is 0, and stays so. A slow_path that is for weights that are numbers is known to
-//! hold nowhere.
+//! Input: the first iteration of an online softmax loop, as `interleave` copies it out of the loop.
+//! Output: the same ops with the branch resolved. The running maximum begins at -inf, or at a
+//! number as low. Scores minus that are +inf or NaN, so the condition of the slow path holds
+//! wherever there is a score. It is then taken to hold everywhere, which `tile.slow_path` allows,
+//! and its condition need not be computed. Nor is the accumulator rescaled: it begins at 0 and
+//! stays 0. A slow path for finite weights is known to hold nowhere.
 
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Value};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Steps that one question may take.
+/// The most ops that one question follows.
 const DEPTH: u32 = 24;
-/// Above all that weights come from, unless they come from as much below.
+/// Larger than any number that weights are computed from, unless an equally low one is subtracted.
 const HIGH: f64 = 1e38;
 
-/// Copies an op of the first iteration: a slow_path that is always made as what its region does.
+/// Copies an op of the first iteration. A slow path that is always taken is copied as its region.
 pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];
@@ -43,10 +45,10 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                     copy(rw, inner, into);
                 }
             }
-            // Others may request the same condition.
+            // Other ops may use the same condition.
             rw.set(was, bad);
         }
-        // And one that is never made as what it begins with.
+        // A slow path that is never taken is its initial value.
         Some((_, bad))
             if op.code == StagedOp::Tile(TileOp::SlowPath) && fails(&rw.new, bad, DEPTH) =>
         {
@@ -55,7 +57,7 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
                 rw.set(result, value);
             }
         }
-        // What is chosen where such a condition does not hold is not needed.
+        // The value that is chosen where such a condition does not hold is not needed.
         Some((_, cond))
             if op.code == StagedOp::Tile(TileOp::Select) && is_true(&rw.new, cond, DEPTH) =>
         {
@@ -68,9 +70,9 @@ pub fn copy(rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
     }
 }
 
-/// The zero that a product is of zero and a factor which has vanished. Such a factor may be NaN as well,
-/// where the reference that weights are made against is: these are NaN then too, and all that they are
-/// added to.
+/// The zero that results from zero times a factor that has vanished. The factor may be NaN too,
+/// where the reference of the weights is; then the weights and all that they are added to are NaN
+/// as well.
 fn vanished(rw: &Rewriter<'_, Staged>, id: OpId) -> Option<Value> {
     let op = &rw.old.ops[id];
     if op.code != StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) {
@@ -153,7 +155,7 @@ fn number(func: &StagedFunc, v: Value, depth: u32) -> Option<f64> {
     }
 }
 
-/// Whether every element is +inf, almost so, or NaN, but for what comes from as much below.
+/// Whether every element is +inf, almost so, or NaN, unless it comes from an equally low number.
 fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     if number(func, v, depth).is_some_and(|n| n >= HIGH || n.is_nan()) {
@@ -182,7 +184,7 @@ fn is_above_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     }
 }
 
-/// Whether every element is -inf, almost so, or NaN, but for what comes from as much above.
+/// Whether every element is -inf, almost so, or NaN, unless it comes from an equally high number.
 fn is_below_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
     let Some(depth) = depth.checked_sub(1) else { return false };
     if number(func, v, depth).is_some_and(|n| n <= -HIGH || n.is_nan()) {
@@ -196,7 +198,7 @@ fn is_below_all(func: &StagedFunc, v: Value, depth: u32) -> bool {
         | StagedOp::ConvertLayout => below(0),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Neg)) => is_above_all(func, op.operands[0], depth),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Sub)) => below(0),
-        // Numbers that are almost -inf are so in both ways of a choice.
+        // Both sides of the choice are almost -inf.
         StagedOp::Tile(TileOp::Select) => below(1) && below(2),
         StagedOp::Tile(TileOp::Ew(ScalarFn::Mul)) => {
             below(0) && positive(1) || below(1) && positive(0)

@@ -1,43 +1,45 @@
-//! Two products of an iteration, one iteration apart.
+//! Interleaved MMAs, the intra-warpgroup overlap of FlashAttention-3 (section 3.2): the second MMA
+//! of an iteration is issued together with the first MMA of the next one, so that the tensor cores
+//! work during the softmax.
 //!
-//! Before: a valid function. After: in a loop of two products, of which the second takes what is
-//! computed from the first and adds to a tile that the loop carries, the second product of an iteration is
-//! begun together with the first of the next. So the tensor cores has work while the threads go from one to
-//! the other: the first is waited for alone, and the second only where its sums are needed again.
+//! Input: a valid function. Output: applies to a loop with two MMAs (`S = Q K^T`, `O += P V`) of
+//! which the second takes what is computed from the first and adds to an accumulator that the loop
+//! carries. The loop becomes a two-stage software pipeline. Each iteration waits for its first MMA
+//! alone, and for the second only where its accumulator is needed.
 //!
 //! ```text
-//! for j { s = first(j)  p = f(s)  acc = g(acc, s)  acc = second(j, p, acc) }
-//! if any iteration {
-//!   s = first(0)  p = f(s)  acc = g(acc, s)
-//!   for j from 1 { begin first(j)  begin second(j - 1, p, acc)
-//!                  s = first's  p = f(s)  acc = second's  acc = g(acc, s) }
-//!   acc = second(last, p, acc) }
+//!     for j { s = first(j)  p = f(s)  acc = g(acc, s)  acc = second(j, p, acc) }
+//!     if any iteration {
+//!         s = first(0)  p = f(s)  acc = g(acc, s)
+//!         for j from 1 { issue first(j)  issue second(j - 1, p, acc)
+//!                        s = first's  p = f(s)  acc = second's  acc = g(acc, s) }
+//!         acc = second(last, p, acc) }
 //! ```
 //!
-//! What an iteration loads to registers beside its products is requested before they are begun, as much as there is
-//! room for.
+//! Other loads of an iteration to registers are issued before its MMAs, as far as registers allow.
 //!
-//! What the second product takes from memory is filled where it was, so a pipeline needs a second stage for
-//! what is read an iteration later. Loops that follow each other are one sequence of iterations (`loop_fusion`).
+//! The pipeline of the second MMA's operand needs at least two stages, because a stage is filled in
+//! its own iteration and read in the next. Consecutive loops become one sequence of iterations
+//! (`loop_fusion`).
 
 mod loop_fusion;
 
 use super::super::{Off, Step};
 use super::uses::{Users, users, yielded};
-use loop_fusion::{Chain, chained, chains};
+use loop_fusion::{FusedLoops, find_fusable, fuse};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp, registers};
 use tessera_tile::TileOp;
 
-/// Stages of a pipeline that is read an iteration later.
+/// The least depth of a pipeline that is read an iteration later.
 const LEAST: u32 = 2;
-/// Registers of a thread for tiles that are loaded before the first product is begun: there is room
-/// for them beside the sums of both and the weights, until scores become weights.
+/// Registers of a thread for tiles that are loaded before the first MMA is issued. They fit beside
+/// both accumulators and the weights until scores become weights.
 const EARLY_WORDS: u64 = 36;
 
-pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
+pub fn interleave(func: &StagedFunc, off: Off) -> StagedFunc {
     let users = users(func);
     let mut plans = BTreeMap::new();
     for id in func.walk() {
@@ -48,11 +50,12 @@ pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
     if plans.is_empty() {
         return func.clone();
     }
-    let chains = if off.has(Step::LoopFusion) { Vec::new() } else { chains(func, &users, &plans) };
+    let fused =
+        if off.has(Step::LoopFusion) { Vec::new() } else { find_fusable(func, &users, &plans) };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
-        emit(&mut rw, &plans, &chains, id, body);
+        emit(&mut rw, &plans, &fused, id, body);
     }
     rw.new
 }
@@ -60,35 +63,35 @@ pub fn pair(func: &StagedFunc, off: Off) -> StagedFunc {
 type Ops = BTreeSet<OpId>;
 type Rw<'f> = Rewriter<'f, Staged>;
 
-/// A loop and to which part each op of its body belongs.
+/// A loop, and the part that each op of its body belongs to.
 struct InterleavePlan {
     body: BlockId,
-    /// Which of the carried values the second product adds to.
+    /// Which of the carried values is the second MMA's accumulator.
     sums: usize,
     first: OpId,
     first_done: OpId,
     second: OpId,
     second_done: OpId,
-    /// The first product and what it reads, up to its stages being given back.
+    /// The first MMA and what it reads, up to the release of its stages.
     front: Ops,
-    /// The second, likewise, and how its left operand is brought into form.
+    /// The second MMA, likewise, and the layout conversion of its left operand.
     tail: Ops,
-    /// What fills the pipeline that the second reads.
+    /// The ops that fill the pipeline that the second MMA reads.
     feed: Ops,
-    /// Everything else: what is loaded before the products are begun, what needs no sums of the second
-    /// product, and what does.
+    /// Everything else: loads before the MMAs are issued, ops that do not need the second MMA's
+    /// accumulator, and ops that do.
     early: Ops,
-    /// What of the front those need.
+    /// The ops of the front that those need.
     before: Ops,
     middle: Ops,
     late: Ops,
-    /// Counters of the pipeline that the second reads, among the carried values.
+    /// Counters of the pipeline that the second MMA reads, among the carried values.
     counters: BTreeSet<usize>,
-    /// What the tail takes from the rest of the iteration.
+    /// Values that the tail takes from the rest of the iteration.
     cross: Vec<Value>,
 }
 
-/// One loop that is looked at.
+/// Analysis of one loop.
 struct Look<'f> {
     func: &'f StagedFunc,
     users: &'f Users,
@@ -103,12 +106,12 @@ impl Look<'_> {
         }
     }
 
-    /// The op of the loop's own body that gives a value.
+    /// The op of the loop's own body that defines a value.
     fn inner(&self, v: Value) -> Option<OpId> {
         self.func.def_id(v).filter(|&id| self.func.ops[id].block == self.body)
     }
 
-    /// The number of a carried value.
+    /// The index of a carried value.
     fn carried(&self, v: Value) -> Option<usize> {
         match self.func.values[v].def {
             ValueDef::Arg(block, i) if block == self.body => i.checked_sub(1),
@@ -128,7 +131,7 @@ impl Look<'_> {
         ends.then_some(done)
     }
 
-    /// The pipeline that a product reads in this loop, if there is exactly one.
+    /// The pipeline that an MMA reads in this loop, if there is exactly one.
     fn pipeline(&self, product: OpId) -> Option<Value> {
         let mut pipelines = BTreeSet::new();
         for &v in &self.func.ops[product].operands[..2] {
@@ -150,7 +153,7 @@ impl Look<'_> {
         pipelines.next().filter(|_| pipelines.next().is_none())
     }
 
-    /// Ops of the body that handle a pipeline, of these kinds.
+    /// Ops of the body on a pipeline, of these kinds.
     fn handling(&self, pipeline: Value, codes: &[StagedOp]) -> Ops {
         let ops = self.func.blocks[self.body].ops.iter().copied();
         ops.filter(|&id| {
@@ -160,7 +163,7 @@ impl Look<'_> {
         .collect()
     }
 
-    /// The counters that ops on a pipeline take, and the ops that count on.
+    /// The counters that ops on a pipeline take, and the ops that advance them.
     fn counters(&self, ops: &Ops) -> (BTreeSet<usize>, Ops) {
         let mut counters = BTreeSet::new();
         let mut adds = Ops::new();
@@ -179,7 +182,7 @@ impl Look<'_> {
         (counters, adds)
     }
 
-    /// What an op takes, and what its regions do.
+    /// The operands of an op and of the ops in its regions.
     fn takes(&self, id: OpId) -> Vec<Value> {
         let mut all = self.func.ops[id].operands.clone();
         for &region in &self.func.ops[id].regions {
@@ -197,7 +200,7 @@ impl Look<'_> {
         Some(id)
     }
 
-    /// The ops and those of the body that give what they take, as far as `follow` says.
+    /// The ops, and the ops of the body that define their operands, as far as `follow` says.
     fn closed(&self, mut ops: Ops, follow: impl Fn(OpId, OpId) -> bool) -> Ops {
         let mut work: Vec<OpId> = ops.iter().copied().collect();
         while let Some(id) = work.pop() {
@@ -246,7 +249,7 @@ impl InterleavePlan {
         }
         use StagedOp::{Acquire, Fill, Publish, Release, Wait};
 
-        // The first product needs nothing that the loop computes.
+        // The first MMA needs nothing that the loop computes.
         let mut front = look.handling(ours, &[Acquire, Publish, Release, Wait]);
         front.extend(fills(&look, &front));
         front.extend([first, first_done]);
@@ -256,8 +259,9 @@ impl InterleavePlan {
 
         let left = func.ops[second].operands[0];
         let mut forms = Ops::new();
-        // A cast to fewer bits is done where the second product is waited for: what goes from iteration to
-        // iteration takes fewer registers, those that the tensor cores has just read.
+        // A cast to fewer bits moves to where the second MMA is waited for. The value that is
+        // carried to the next iteration then takes fewer registers, those that the tensor cores
+        // have just read.
         let mut narrowed = None;
         let mut v = left;
         while let Some(id) = look.inner(v).filter(|_| look.only_user(v).is_some()) {
@@ -330,19 +334,19 @@ impl InterleavePlan {
         plan.holds(&look, &own).then_some(plan)
     }
 
-    /// The carried values but the sums, which are under way between iterations.
+    /// The carried values except the accumulator, which is in flight between iterations.
     fn carried(&self, func: &StagedFunc) -> Vec<usize> {
         (0..yielded(func, self.body).len()).filter(|&i| i != self.sums).collect()
     }
 
-    /// What goes from iteration to iteration: those, and what the tail takes.
+    /// The values that are carried between iterations: those, and what the tail takes.
     fn state(&self, func: &StagedFunc) -> Vec<Value> {
         let args = &func.blocks[self.body].args;
         let carried = self.carried(func).into_iter().map(|i| args[i + 1]);
         carried.chain(self.cross.iter().copied()).collect()
     }
 
-    /// Whether every part takes only what is there when it runs.
+    /// Whether every part uses only values that are defined when it runs.
     fn holds(&self, look: &Look<'_>, own: &BTreeSet<usize>) -> bool {
         let func = look.func;
         let takes =
@@ -385,7 +389,7 @@ impl InterleavePlan {
                     !part(v, &self.tail) && !part(v, &self.feed) && !counts(v, &self.counters)
                 })
         });
-        // What the loop hands on of the tail's is its sums and counters.
+        // Of the tail's results, the loop yields its accumulator and counters only.
         let next = yielded(func, self.body);
         let handed = next.iter().enumerate().all(|(i, &v)| {
             !part(v, &self.feed)
@@ -397,7 +401,7 @@ impl InterleavePlan {
     }
 }
 
-/// Copies into the stages that some ops acquire.
+/// TMA loads into the stages that some ops acquire.
 fn fills(look: &Look<'_>, ops: &Ops) -> Ops {
     let func = look.func;
     let acquired = ops.iter().filter(|&&id| func.ops[id].code == StagedOp::Acquire);
@@ -406,7 +410,7 @@ fn fills(look: &Look<'_>, ops: &Ops) -> Ops {
     users.map(|u| u.0).filter(|&id| func.ops[id].code == StagedOp::Fill).collect()
 }
 
-/// The ops of a set that a value reaches.
+/// The ops of a set that depend on a value.
 fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     let mut reached = Ops::new();
     let mut work = vec![v];
@@ -421,13 +425,13 @@ fn after(look: &Look<'_>, ops: &Ops, v: Value) -> Ops {
     reached
 }
 
-/// The loads of an iteration that do not wait for its first product, in their order as many as there is room for,
-/// and what they need.
+/// The loads of an iteration that do not depend on its first MMA, in program order as many as there
+/// is room for, and what they need.
 fn early(look: &Look<'_>, ops: &Ops, [first, first_done]: [OpId; 2]) -> Ops {
     let func = look.func;
     let all = &func.blocks[look.body].ops;
     let waits = after(look, ops, func.ops[first_done].result());
-    // Of the other parts only what comes before the first product is there.
+    // Of the other parts, only ops before the first MMA have run.
     let before: Ops = all.iter().copied().take_while(|&id| id != first).collect();
     let mut room = EARLY_WORDS;
     let mut out = Ops::new();
@@ -451,28 +455,26 @@ fn early(look: &Look<'_>, ops: &Ops, [first, first_done]: [OpId; 2]) -> Ops {
 fn emit(
     rw: &mut Rw<'_>,
     plans: &BTreeMap<OpId, InterleavePlan>,
-    chains: &[Chain],
+    all: &[FusedLoops],
     id: OpId,
     into: BlockId,
 ) {
-    let of = chains.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
+    let of = all.iter().find(|c| c.loops.contains(&id) || c.between.contains(&id));
     match (of, plans.get(&id)) {
-        // All of it stands where its first loop does.
-        (Some(chain), _) => {
-            if chain.loops[0] == id {
-                chained(rw, plans, chain, into);
+        // The fused loop is placed where its first loop is.
+        (Some(fused), _) => {
+            if fused.loops[0] == id {
+                fuse(rw, plans, fused, into);
             }
         }
-        (None, Some(plan)) => turned(rw, plan, id, into),
+        (None, Some(plan)) => interleaved(rw, plan, id, into),
         (None, None) => {
-            rw.copy_op_with(id, into, &mut |rw, inner, block| {
-                emit(rw, plans, chains, inner, block)
-            });
+            rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, all, inner, block));
         }
     }
 }
 
-fn turned(rw: &mut Rw<'_>, plan: &InterleavePlan, id: OpId, into: BlockId) {
+fn interleaved(rw: &mut Rw<'_>, plan: &InterleavePlan, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];
     let loc = op.loc.clone();
@@ -488,7 +490,7 @@ fn turned(rw: &mut Rw<'_>, plan: &InterleavePlan, id: OpId, into: BlockId) {
     let second = rw.builder(some, loc.clone()).ew(ScalarFn::Add, &[lo, step]);
     let results = later_iterations(rw, plan, id, some, [second, hi, step], &begin);
 
-    // The second product of the last iteration.
+    // The second MMA of the last iteration.
     for (v, &r) in plan.state(old).into_iter().zip(&results) {
         rw.set(v, r);
     }
@@ -509,8 +511,8 @@ fn turned(rw: &mut Rw<'_>, plan: &InterleavePlan, id: OpId, into: BlockId) {
     }
 }
 
-/// The first iteration, up to its second product. What the next begins with: what the loop carries but its
-/// sums, and what the tail takes.
+/// The prologue: the first iteration up to its second MMA. Returns the initial values of the loop:
+/// the carried values except the accumulator, and what the tail takes.
 fn first_iteration(
     rw: &mut Rw<'_>,
     plan: &InterleavePlan,
@@ -543,7 +545,8 @@ fn first_iteration(
     begin
 }
 
-/// The iterations after the first, each with the second product of the one before. What they leave.
+/// The steady state: the iterations after the first, each with the second MMA of the one before.
+/// Returns the results of the loop.
 fn later_iterations(
     rw: &mut Rw<'_>,
     plan: &InterleavePlan,
@@ -582,7 +585,7 @@ fn later_iterations(
     rw.new.ops[iterations].results.clone()
 }
 
-/// Copies the ops of the loop's body that are requested, in their order.
+/// Copies the requested ops of the loop's body in program order.
 fn copy(rw: &mut Rw<'_>, plan: &InterleavePlan, to: BlockId, wanted: impl Fn(OpId) -> bool) {
     let old = rw.old;
     for &id in &old.blocks[plan.body].ops {
@@ -592,18 +595,18 @@ fn copy(rw: &mut Rw<'_>, plan: &InterleavePlan, to: BlockId, wanted: impl Fn(OpI
     }
 }
 
-/// An iteration with the second product of the one before.
+/// An iteration with the second MMA of the one before.
 fn one_iteration(rw: &mut Rw<'_>, plan: &InterleavePlan, to: BlockId, cross: &[Value]) {
     let old = rw.old;
     let args = &old.blocks[plan.body].args;
     let place = |id: OpId| old.blocks[plan.body].ops.iter().position(|&o| o == id);
     let before = |id: OpId, product: OpId| place(id) < place(product);
-    // Nobody waits for what is requested first.
+    // The earliest loads; nothing waits for them yet.
     copy(rw, plan, to, |id| plan.early.contains(&id) || plan.before.contains(&id));
     copy(rw, plan, to, |id| {
         plan.front.contains(&id) && before(id, plan.first) && !plan.before.contains(&id)
     });
-    // What is filled now is read an iteration later.
+    // A stage that is filled now is read an iteration later.
     for &i in &plan.counters {
         let count = rw.get(args[i + 1]);
         let mut build = rw.builder(to, old.ops[plan.second].loc.clone());

@@ -1,15 +1,14 @@
-//! Rows of the work, divided among warpgroups that are no power of two.
+//! M split over warpgroups: three consumer warpgroups share the rows of a tile, 64 rows each.
+//! Layouts divide a tile by powers of two only, so other numbers of warpgroups need this pass.
 //!
-//! Layouts divide a tile by powers of two. Three warpgroups still share one evenly: each is a replica
-//! of the work role with a third of the rows, and all read what the load roles bring, once.
+//! Input: a valid warp-specialized function whose consumer role is written for one warpgroup that
+//! holds all rows. Along the rows, the layout of each tile repeats its atom. Output: `parts`
+//! replicas of the consumer, each with its share of the repeats. All of them read the same pipeline
+//! stages; the producers do not change.
 //!
-//! Before: a valid function cut into roles, whose work role is written for one warpgroup that holds all
-//! rows: of each tile some number of repeats of its layout's atom along them. After: so many replicas,
-//! each with its share of the repeats. Which axis of a tile are the rows is followed from the sums of
-//! products through everything that is computed with them. Where rows meet (a sum along them, a
-//! transposition into another product) the function cannot be divided.
-//!
-//! Must not: change what a load role does.
+//! The row axis of each tile is followed from the accumulators through all ops that use them. Where
+//! rows are combined (a sum along them, a transposition into another MMA) the function cannot be
+//! split.
 
 use super::uses::yielded;
 use super::{GROUP, Refusal};
@@ -20,17 +19,17 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// What an axis of one value is in another.
+/// How an axis of one value corresponds to another value.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Link {
     Axis(usize),
-    /// Nothing: the other repeats along it.
+    /// No axis: the other value repeats along it.
     Free,
-    /// Its elements meet.
+    /// Its elements are combined.
     Combined,
 }
 
-/// Two values, and what each axis of the one is in the other.
+/// Two values, and the correspondence of each axis.
 struct Tie {
     a: Value,
     b: Value,
@@ -40,15 +39,15 @@ struct Tie {
 
 type Axes = BTreeMap<Value, usize>;
 
-/// Divides the rows of the work role, the first, by so many replicas.
-pub fn divide(func: &StagedFunc, parts: u32) -> Result<StagedFunc, Refusal> {
+/// Splits the rows of the consumer, the first role, over `parts` replicas.
+pub fn split(func: &StagedFunc, parts: u32) -> Result<StagedFunc, Refusal> {
     let role = func.walk().into_iter().find(|&id| func.ops[id].code == StagedOp::WarpRole);
     let role = role.ok_or("there are no roles")?;
     let body = func.ops[role].regions[0];
     let mut inside = Vec::new();
     func.walk_block(body, &mut |id| inside.push(id));
     let axes = rows(func, &inside)?;
-    // Of memory that tiles leave through: which of its axes are rows.
+    // For the memory of epilogues: which of its axes are rows.
     let mut memory = Axes::new();
     for op in inside.iter().map(|&id| &func.ops[id]) {
         if let (StagedOp::FragStore, [mem, tile]) = (op.code, &op.operands[..])
@@ -84,7 +83,7 @@ fn extents(ty: &Type) -> Vec<i64> {
     ty.static_shape().unwrap_or_default()
 }
 
-/// The axis that is rows, of every tile that has them.
+/// The row axis of every tile that has rows.
 fn rows(func: &StagedFunc, inside: &[OpId]) -> Result<Axes, Refusal> {
     let mut axes = Axes::new();
     let mut ties = Vec::new();
@@ -101,11 +100,13 @@ fn rows(func: &StagedFunc, inside: &[OpId]) -> Result<Axes, Refusal> {
                 let Some(&axis) = axes.get(&from) else { continue };
                 match links.get(axis).copied().unwrap_or(Link::Combined) {
                     Link::Free => {}
-                    Link::Combined => return Err("rows of products meet in other tiles".into()),
+                    Link::Combined => {
+                        return Err("rows of an MMA are combined in other tiles".into());
+                    }
                     Link::Axis(there) => match axes.insert(to, there) {
                         None => changed = true,
                         Some(before) if before == there => {}
-                        Some(_) => return Err("rows of one product are columns of another".into()),
+                        Some(_) => return Err("rows of one MMA are columns of another".into()),
                     },
                 }
             }
@@ -116,7 +117,7 @@ fn rows(func: &StagedFunc, inside: &[OpId]) -> Result<Axes, Refusal> {
     }
 }
 
-/// How the tiles of an op have their axes in common.
+/// Which axes the tiles of an op have in common.
 fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
     use Link::{Axis, Combined, Free};
     let op = &func.ops[id];
@@ -128,7 +129,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
     let tiles = |list: &[Value]| -> Vec<Value> {
         list.iter().copied().filter(|&v| is_tile(func, v)).collect()
     };
-    // Each of these with the first.
+    // Ties each of these to the first.
     let alike = |list: Vec<Value>| -> Vec<Tie> {
         let first = list.first().copied();
         first
@@ -196,7 +197,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             TileOp::Reshape => {
                 let (a, b) = (op.operands[0], op.result());
                 let (from, into) = (extents(func.ty(a)), extents(func.ty(b)));
-                // What the first axis has before a cut of the others it has after it.
+                // A reshape of the other axes leaves the first axis alone.
                 let kept = from.first() == into.first();
                 let link = |i: usize| if kept && i == 0 { Axis(0) } else { Combined };
                 let [to, back] = [from.len(), into.len()].map(|n| (0..n).map(link).collect());
@@ -204,7 +205,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             }
             TileOp::Transpose => {
                 let (a, b) = (op.operands[0], op.result());
-                let perm = super::encode::iteration_of(func, id);
+                let perm = super::encode::permutation_of(func, id);
                 let back: Vec<Link> = perm.iter().map(|&p| Axis(p)).collect();
                 let to = (0..perm.len())
                     .map(|i| perm.iter().position(|&p| p == i).map_or(Combined, Axis))
@@ -213,19 +214,19 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             }
             TileOp::For | TileOp::While | TileOp::If | TileOp::SlowPath => carried(func, id, &same),
             TileOp::Const | TileOp::Iota | TileOp::Load | TileOp::Yield => vec![],
-            // Whatever else takes a tile takes all of it.
-            _ => met(func, op.operands.iter().chain(&op.results), rank),
+            // Every other op that takes a tile takes all of it.
+            _ => combined_all(func, op.operands.iter().chain(&op.results), rank),
         },
         StagedOp::Tiles => carried(func, id, &same),
         StagedOp::FragStore if only_leaves(func, op.operands[0]) => vec![],
-        _ => met(func, op.operands.iter().chain(&op.results), rank),
+        _ => combined_all(func, op.operands.iter().chain(&op.results), rank),
     };
     let is_between = |t: &Tie| is_tile(func, t.a) && is_tile(func, t.b);
     Ok(out.into_iter().filter(is_between).collect())
 }
 
-/// Whether what is written to memory is only copied from there to an array: then rows may be written, and
-/// copied, each by who holds them.
+/// Whether memory is only copied from there to an array. Then each warpgroup can write and copy the
+/// rows that it holds.
 fn only_leaves(func: &StagedFunc, mem: Value) -> bool {
     func.walk().iter().map(|&id| &func.ops[id]).all(|op| {
         !op.operands.contains(&mem)
@@ -233,7 +234,7 @@ fn only_leaves(func: &StagedFunc, mem: Value) -> bool {
     })
 }
 
-fn met<'v>(
+fn combined_all<'v>(
     func: &StagedFunc,
     list: impl Iterator<Item = &'v Value>,
     rank: impl Fn(Value) -> usize,
@@ -245,7 +246,7 @@ fn all_combined(v: Value, rank: usize) -> Vec<Tie> {
     vec![Tie { a: v, b: v, to: vec![Link::Combined; rank], back: vec![Link::Combined; rank] }]
 }
 
-/// What a control op begins with, its regions take and hand on, and it gives.
+/// Ties the initial values, region arguments, yields and results of a control op.
 fn carried(func: &StagedFunc, id: OpId, same: &dyn Fn(Value, Value) -> Tie) -> Vec<Tie> {
     let op = &func.ops[id];
     let lead = super::uses::leading(func, id);
@@ -267,11 +268,11 @@ struct Divided {
     axes: Axes,
     memory: Axes,
     parts: u32,
-    /// The replica's number, and where its rows begin of so many that each has.
+    /// The replica's index, and the first row of each, by the number of rows that each has.
     number: Value,
     starts: BTreeMap<i64, Value>,
     body: BlockId,
-    /// Where numbers of the replica's are put.
+    /// Where ops for the replica's positions are inserted.
     at: usize,
 }
 
@@ -298,17 +299,17 @@ impl Divided {
                 let own = self.own_memory(id, op.operands[0], axis)?;
                 self.new.ops[id].operands[0] = own;
             }
-            // Each copies the rows that it wrote.
+            // Each warpgroup copies the rows that it wrote.
             StagedOp::BulkStore => {
                 let Some(&axis) = self.memory.get(&op.operands[0]) else {
-                    return Err("a tile leaves in one copy".into());
+                    return Err("a tile is stored in one copy".into());
                 };
                 let own = self.own_memory(id, op.operands[0], axis)?;
                 let each = extents(self.new.ty(own))[axis];
                 self.new.ops[id].operands[0] = own;
                 self.move_access(id, axis, each)?;
             }
-            StagedOp::BulkReduce => return Err("a tile leaves in one copy".into()),
+            StagedOp::BulkReduce => return Err("a tile is stored in one copy".into()),
             StagedOp::FragPart => {
                 if let Some(axis) = axis(op.operands[0]) {
                     let ints =
@@ -366,7 +367,7 @@ impl Divided {
         Ok(())
     }
 
-    /// Gives a tile as many of its rows as a replica has.
+    /// Gives a tile as many rows as a replica has.
     fn narrow(&mut self, v: Value) -> Result<(), Refusal> {
         let Some(&axis) = self.axes.get(&v) else { return Ok(()) };
         let less = |ty: &Type| -> Option<Type> {
@@ -389,7 +390,7 @@ impl Divided {
         Ok(())
     }
 
-    /// Where this replica's rows begin, of `each` that every one has.
+    /// This replica's first row, where each has `each` rows.
     fn start(&mut self, each: i64) -> Value {
         if let Some(&start) = self.starts.get(&each) {
             return start;
@@ -416,7 +417,7 @@ impl Divided {
             && layout.panel.is_some()
             && layout.order.first() != Some(&axis)
         {
-            return Err("rows that warpgroups would share lie in several panels".into());
+            return Err("rows that warpgroups would share are in several panels".into());
         }
         let mut extent = extents(self.new.ty(mem));
         extent[axis] /= i64::from(self.parts);
@@ -429,13 +430,13 @@ impl Divided {
         build.value(spec.attr("extent", Attr::ints(extent)))
     }
 
-    /// A block of an array begins at this replica's rows, and has as many.
+    /// Makes a block of an array begin at this replica's rows, and have as many.
     fn move_access(&mut self, id: OpId, axis: usize, each: i64) -> Result<(), Refusal> {
         let op = &self.new.ops[id];
         let mut extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
         let kept: Vec<usize> = (0..extent.len()).filter(|&d| extent[d] != 0).collect();
         let (Some(&dim), None) = (kept.get(axis), op.attr("step")) else {
-            return Err("an array is not taken along the rows of products".into());
+            return Err("an array is not accessed along the rows of MMAs".into());
         };
         let place = op.positional().len() + dim;
         let from = op.operands[place];
@@ -448,7 +449,7 @@ impl Divided {
         Ok(())
     }
 
-    /// Positions of rows are counted from this replica's first.
+    /// Counts positions of rows from this replica's first.
     fn count_on(&mut self, id: OpId) -> Result<(), Refusal> {
         let op = &self.new.ops[id];
         let (v, block, loc) = (op.result(), op.block, op.loc.clone());

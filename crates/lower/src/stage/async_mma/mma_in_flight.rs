@@ -1,13 +1,16 @@
-//! The async_mma is never idle between iterations.
+//! MMA in flight across iterations: iteration *i* issues its WGMMA, then waits for that of *i - 1*
+//! and releases the pipeline stage that it read. So the tensor cores are not idle between
+//! iterations.
 //!
-//! Before: a valid function in which each iteration of a loop waits for its product. After: in a loop whose
-//! only product adds to a tile that the loop carries and nothing else looks at, the tile is carried
-//! pending. An iteration begins its product, waits for that of the iteration before and then gives back the stage
-//! which that one read; the last is waited for behind the loop. A loop may have no iterations: then there
-//! is nothing to give back. Where several warpgroups multiply, and stages are few or the products of an iteration
-//! long enough, these keep the tensor cores busy for each other: an iteration then waits for its own product and gives its
-//! stage back at once, so that the pipeline has one more on its way. Products
-//! whose sums are added apart are done when they return, and are left as they are.
+//! Input: a valid function in which each iteration waits for its MMA. Output: applies to a loop
+//! whose only MMA adds to an accumulator that the loop carries and nothing else in the loop uses.
+//! The loop carries the accumulator as pending; the last MMA is waited for after the loop. A loop
+//! may have no iterations, and then no stage is released after it.
+//!
+//! Several consumer warpgroups can keep the tensor cores busy for each other. Where stages are few,
+//! or the MMAs of an iteration are long enough, each iteration waits for its own MMA and releases
+//! its stage immediately, which leaves one more stage for loads in flight. MMAs with promotion of
+//! fp8 sums are complete when they return, and are left alone.
 
 use super::uses::{Users, users};
 use super::{GROUP, budget};
@@ -19,15 +22,15 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::ops::mma::is_promoted;
 
-/// Stages below which a stage that is given back an iteration later would be missed: by one warpgroup, whose
-/// async_mma would be idle otherwise, and by several.
+/// The least pipeline depth for a release that is one iteration late: with one warpgroup, whose
+/// tensor cores would be idle otherwise, and with several.
 const LEAST: [u32; 2] = [3, 4];
-/// Clocks of other warpgroups' products that cover the way of one from the end of its product to the next. With 256, iterations that
-/// wait for their own product were 4 to 6% quicker; with 128, 5% slower; with 512 there was no difference, and longer ones are left
-/// as they are (docs/perf/untuned.md).
+/// Clocks of other warpgroups' MMAs that cover the time from the end of an MMA to the issue of the
+/// next. With 256 clocks, iterations that wait for their own MMA were 4 to 6% faster; with 128, 5%
+/// slower; with 512 there was no difference, and longer ones are left alone (docs/perf/untuned.md).
 const COVER: Range<u64> = 256..384;
 
-pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
+pub fn keep_in_flight(func: &StagedFunc, warps: u32) -> StagedFunc {
     let groups = u64::from(warps.div_ceil(GROUP));
     let users = users(func);
     let mut plans = BTreeMap::new();
@@ -47,16 +50,16 @@ pub fn rotate(func: &StagedFunc, warps: u32) -> StagedFunc {
     rw.new
 }
 
-/// A loop whose sums are carried pending.
+/// A loop whose accumulator is carried in flight.
 struct InFlightPlan {
     /// Which of the carried values.
     sums: usize,
     open: OpId,
     retire: OpId,
-    /// Releases of what the product reads, each with the carried value that is its counter.
+    /// Releases of what the MMA reads, each with the carried value that is its counter.
     releases: Vec<(OpId, usize)>,
-    /// Each iteration waits for its own product.
-    at_once: bool,
+    /// Each iteration waits for its own MMA.
+    own_wait: bool,
 }
 
 fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<InFlightPlan> {
@@ -97,13 +100,13 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<InFli
         && only_user(func.ops[open].operands[0]) == Some(open)
         && only_user(func.ops[retire].result()) == Some(end)
         && func.ops[end].group("values").get(sums) == Some(&func.ops[retire].result());
-    // What a product reads in registers must not change before it is done.
+    // A register operand must not change before the MMA is complete.
     if !alone || !matches!(func.ty(a), Type::Smem { .. }) {
         return None;
     }
     let mut releases = Vec::new();
-    let others = budget::product_clocks(func, issue) * (groups - 1) / groups;
-    let mut at_once = several && COVER.contains(&others);
+    let others = budget::mma_clocks(func, issue) * (groups - 1) / groups;
+    let mut own_wait = several && COVER.contains(&others);
     for mem in [a, b] {
         let (pipeline, wait) = pipeline_of(func, mem)?;
         if func.ops[wait].block != body {
@@ -117,17 +120,17 @@ fn plan(func: &StagedFunc, users: &Users, id: OpId, groups: u64) -> Option<InFli
             if !several {
                 return None;
             }
-            at_once = true;
+            own_wait = true;
         }
         let iteration = carried(func.ops[release].operands[1])?;
         if !releases.contains(&(release, iteration)) {
             releases.push((release, iteration));
         }
     }
-    Some(InFlightPlan { sums, open, retire, releases, at_once })
+    Some(InFlightPlan { sums, open, retire, releases, own_wait })
 }
 
-/// The pipeline whose stage some memory is of, and the op that waited for it.
+/// The pipeline that a stage's memory belongs to, and the op that waited for the stage.
 fn pipeline_of(func: &StagedFunc, mem: Value) -> Option<(Value, OpId)> {
     let id = func.def_id(mem)?;
     let op = &func.ops[id];
@@ -142,14 +145,14 @@ type Rw<'f> = Rewriter<'f, Staged>;
 
 fn emit(rw: &mut Rw<'_>, plans: &BTreeMap<OpId, InFlightPlan>, id: OpId, into: BlockId) {
     match plans.get(&id) {
-        Some(plan) => rotated(rw, plan, id, into),
+        Some(plan) => in_flight(rw, plan, id, into),
         None => {
             rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plans, inner, block));
         }
     }
 }
 
-fn rotated(rw: &mut Rw<'_>, plan: &InFlightPlan, id: OpId, into: BlockId) {
+fn in_flight(rw: &mut Rw<'_>, plan: &InFlightPlan, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];
     let loc = op.loc.clone();
@@ -174,7 +177,7 @@ fn rotated(rw: &mut Rw<'_>, plan: &InFlightPlan, id: OpId, into: BlockId) {
         } else if inner == plan.retire {
             let pending = rw.get(inner_op.operands[0]);
             let mut build = rw.builder(to, inner_op.loc.clone());
-            let kept = match plan.at_once {
+            let kept = match plan.own_wait {
                 false => build.mma_retire(pending, 1, true),
                 true => {
                     let tile = build.mma_retire(pending, 0, false);
@@ -182,7 +185,7 @@ fn rotated(rw: &mut Rw<'_>, plan: &InFlightPlan, id: OpId, into: BlockId) {
                 }
             };
             rw.set(inner_op.result(), kept);
-        } else if !plan.at_once && plan.releases.iter().any(|r| r.0 == inner) {
+        } else if !plan.own_wait && plan.releases.iter().any(|r| r.0 == inner) {
             let [pipeline, i] = [0, 1].map(|n| rw.get(inner_op.operands[n]));
             let mut build = rw.builder(to, inner_op.loc.clone());
             let before = one_less(&mut build, i);
@@ -199,7 +202,7 @@ fn rotated(rw: &mut Rw<'_>, plan: &InFlightPlan, id: OpId, into: BlockId) {
         rw.set(v, value);
         rw.new.values[value].name = old.values[v].name.clone();
     }
-    for &(release, iteration) in plan.releases.iter().filter(|_| !plan.at_once) {
+    for &(release, iteration) in plan.releases.iter().filter(|_| !plan.own_wait) {
         let pipeline = rw.get(old.ops[release].operands[0]);
         let mut build = rw.builder(into, loc.clone());
         let any = build.ew(ScalarFn::Lt, &[inits[iteration], results[iteration]]);

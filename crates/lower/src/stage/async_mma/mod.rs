@@ -1,25 +1,31 @@
-//! Products on the tensor cores: a persistent kernel of roles. Some are one thread, which copies boxes
-//! of memory into a pipeline; the other multiplies them where they lie and does all the rest.
+//! Matmul loops with WGMMA and TMA on Hopper: a warp-specialized, persistent kernel. Producer warps
+//! load operands with TMA into pipelines in shared memory; consumer warpgroups issue WGMMAs on them
+//! and do everything else. It is the structure of CUTLASS's Hopper mainloops and of
+//! FlashAttention-3.
 //!
-//! Before: a group kernel of Tile IR with a loop of products. After: the same in Staged IR, by steps
-//! of which each gives a valid function:
-//! 0. `swap`: the sides of products change places where the tensor cores takes them only so;
-//! 1. `encode` (a part of `open`): products read shared memory that the threads write; what a loop
-//!    reads beside them is loaded before it (`stage/hoist`) or an iteration early (`stage/ahead`);
-//! 2. `tile_scheduler`: the body becomes a loop over the groups of the launch;
-//! 3. `epilogue`: large tiles leave through shared memory, by bulk stores;
-//! 4. `producer_loads`: what products read is filled into pipelines instead; `dynamic_scheduler`: which groups a block takes;
-//! 5. `mma_in_flight`: a product is still under way while the next iteration begins;
-//! 6. `interleave`: of two products that follow from each other, the second is begun with the next first,
-//!    also where that is the first of another loop;
-//! 7. `clusters`: blocks of a cluster take neighbouring groups, where that is requested;
-//! 8. `overlapped_epilogue`: a finished tile leaves while the next is computed;
-//! 9. `warp_specialize`: the function is cut along the pipelines; `m_split`: three warpgroups share the rows, where there
-//!    are three times 64; `pingpong`: where that is requested, warpgroups take whole tiles in turn;
-//! 10. `clusters` again: what neighbours both read is copied once for all of them.
+//! Input: a group kernel of Tile IR with a loop of MMAs. Output: the same kernel in Staged IR. The
+//! passes, each of which gives a valid function:
 //!
-//! Nothing is known here of what the kernel computes. Where a step cannot be done the kernel is
-//! staged for products of warps instead, and a note says why.
+//! 0. `swap`: exchanges the operands of MMAs where WGMMA takes them only that way;
+//! 1. `encode` (a part of `open`): MMAs become WGMMAs on shared memory that the threads write;
+//!    other loads of a loop are hoisted before it (`stage/hoist`) or issued an iteration early
+//!    (`stage/ahead`);
+//! 2. `tile_scheduler`: the body becomes a persistent loop over the groups of the launch;
+//! 3. `epilogue`: large result tiles are stored through shared memory with TMA;
+//! 4. `producer_loads`: operands become pipeline stages filled by TMA; `dynamic_scheduler`: the
+//!    order in which CTAs take groups;
+//! 5. `mma_in_flight`: an MMA is still in flight while the next iteration begins;
+//! 6. `interleave`: of two dependent MMAs, the second is issued together with the first of the next
+//!    iteration, also across loops (`loop_fusion`);
+//! 7. `clusters`: CTAs of a cluster take neighbouring groups, where that is requested;
+//! 8. `overlapped_epilogue`: a finished tile is stored while the next is computed;
+//! 9. `warp_specialize`: the function is cut along the pipelines into producer and consumer roles;
+//!    `m_split`: three warpgroups share 192 rows; `pingpong`: where requested, warpgroups alternate
+//!    on whole tiles;
+//! 10. `clusters` again: loads that neighbours have in common become multicasts.
+//!
+//! The passes know nothing about what the kernel computes. Where one cannot be done, the kernel
+//! falls back to synchronous MMAs of single warps, and a note says why.
 
 mod budget;
 mod clusters;
@@ -49,37 +55,37 @@ use tessera_staged::StagedFunc;
 use tessera_tile::{TileFunc, TileOp};
 use warp_specialize::Share;
 
-/// Why a kernel does not take this way.
+/// Why a kernel does not use asynchronous MMAs.
 type Refusal = String;
 
-/// Threads of a warp, and warps that the tensor cores takes a product from.
+/// Threads of a warp, and warps of a warpgroup.
 const LANES: u32 = 32;
 const GROUP: u32 = 4;
 
-/// The layout of a product's sums on the tensor cores, where products go there.
+/// The layout of an MMA's accumulator where it is a WGMMA.
 pub fn sums(staging: &Staging<'_>, team: Team, shape: &[u32; 2]) -> Option<Layout> {
     (!staging.caps.async_mma.is_empty()).then(|| Layout::mma_acc(shape, [team.warps, 1]))
 }
 
-/// The function staged for the tensor cores; none where it is not to be, with a note where that may
-/// surprise.
+/// The function staged for WGMMA and TMA. None where that does not apply, with a note where it may
+/// surprise the user.
 pub fn stage(
     func: &TileFunc,
     staging: &Staging<'_>,
     stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<Option<StagedFunc>, Diagnostics> {
-    if !has_loop_of_products(func) {
+    if !has_matmul_loop(func) {
         return Ok(None);
     }
-    // `strict` takes none of its products here.
+    // In `strict` no MMA is asynchronous.
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
         _ => {
             let cut = if Off::of(func).has(Step::LoopSplitting) { None } else { split(func) };
             let func = cut.as_ref().unwrap_or(func);
             let (freed, reported) = crate::lazy_rescale(func);
-            // Loops that follow each other are left for one and the same reason.
+            // Consecutive loops are often left alone for the same reason.
             let mut whys = BTreeSet::new();
             for (loc, why) in reported.into_iter().filter(|(_, why)| whys.insert(why.clone())) {
                 let why = format!("an online softmax rescales in every iteration: {why}");
@@ -139,10 +145,10 @@ pub fn stage(
     Ok(None)
 }
 
-/// A function, and why its blocks do not run in clusters where they should.
+/// A function, and why its CTAs do not run in clusters although that is requested.
 type Built = (StagedFunc, Option<Refusal>);
 
-/// With warpgroups that take tiles in turn.
+/// With warpgroup ping-pong.
 fn in_turns(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -166,14 +172,14 @@ fn in_turns(
     Ok(built)
 }
 
-/// With stores put off where that can be and registers allow it.
+/// With an overlapped epilogue where that is possible and registers allow it.
 fn attempt(
     func: &TileFunc,
     staging: &Staging<'_>,
     stages: u32,
     cluster: Option<[u32; 3]>,
 ) -> Result<Built, Refusal> {
-    // Where each block has one group there is no next one that a store could be put off to.
+    // A CTA with one group has no next tile to overlap a store with.
     let next = !tile_scheduler::is_alone(&func.attrs);
     if next
         && !Off::of(func).has(Step::OverlappedEpilogue)
@@ -186,7 +192,7 @@ fn attempt(
     Ok(plain.expect("only stores that are put off may be missing"))
 }
 
-/// The function after all steps. With `overlapped_epilogue` none where no store is put off.
+/// The function after all passes. With `overlapped_epilogue` none where no store can be overlapped.
 fn built(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -219,24 +225,25 @@ fn built(
         now = sound(epilogue::epilogue(&now, staging, team, most, parts, defer)?);
     }
     let cluster = cluster.filter(|shape| shape.iter().any(|&n| n > 1));
-    // Without pipelines there is nothing to cut along, and all threads load.
+    // Without pipelines there are no roles, and all threads load.
     if !runs(Step::ProducerLoads) {
         let alone = cluster.map(|_| "there are no pipelines without `producer_loads`".into());
         return Ok((!defer).then_some((now, alone)));
     }
-    now = sound(producer_loads::feeds(&now, staging, most)?);
+    now = sound(producer_loads::producer_loads(&now, staging, most)?);
     if !tile_scheduler::is_alone(&func.attrs) {
-        // Tiles are handed out by a role to one block; clusters and teams in turn go by numbers.
+        // A scheduler warp hands out tiles to one CTA. Clusters and ping-pong need a static
+        // schedule.
         let free = cluster.is_none() && !pingpong::is_requested(&func.attrs);
         let free = free && runs(Step::WarpSpecialization) && runs(Step::DynamicScheduler);
         dynamic_scheduler::choose(&mut now, free, staging.caps.cache_bytes);
         now = sound(now);
     }
     if runs(Step::MmaInFlight) {
-        now = sound(mma_in_flight::rotate(&now, team.warps * parts));
+        now = sound(mma_in_flight::keep_in_flight(&now, team.warps * parts));
     }
     if runs(Step::InterleavedMmas) {
-        now = sound(interleave::pair(&now, off));
+        now = sound(interleave::interleave(&now, off));
     }
     let mut alone = None;
     if let Some(shape) = cluster {
@@ -251,8 +258,8 @@ fn built(
         }
     }
     if defer {
-        let Some(deferred) = overlapped_epilogue::defer(&now) else { return Ok(None) };
-        now = sound(deferred);
+        let Some(overlapped) = overlapped_epilogue::overlap(&now) else { return Ok(None) };
+        now = sound(overlapped);
     }
     if runs(Step::WarpSpecialization) {
         now = match pingpong::is_requested(&func.attrs) {
@@ -260,9 +267,9 @@ fn built(
                 &now,
                 staging,
                 team,
-                Share::Iterations(pingpong::REPLICAS),
+                Share::PingPong(pingpong::REPLICAS),
             )?)?,
-            false if parts > 1 => m_split::divide(
+            false if parts > 1 => m_split::split(
                 &warp_specialize::roles(&now, staging, team, Share::Parts(parts))?,
                 parts,
             )?,
@@ -278,7 +285,7 @@ fn built(
     Ok(Some((now, alone)))
 }
 
-/// Steps are checked one by one, so that a report names the one at fault.
+/// Each pass is verified, so that an internal error names the one at fault.
 fn sound(func: StagedFunc) -> StagedFunc {
     if let Err(errors) = verify(&func) {
         panic!("a step gave a function that is not valid: {errors}\n{func}");
@@ -286,7 +293,7 @@ fn sound(func: StagedFunc) -> StagedFunc {
     func
 }
 
-fn has_loop_of_products(func: &TileFunc) -> bool {
+fn has_matmul_loop(func: &TileFunc) -> bool {
     let in_loop = |block| {
         func.ancestors(block)
             .iter()

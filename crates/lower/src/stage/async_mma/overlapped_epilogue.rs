@@ -1,14 +1,14 @@
-//! A finished tile leaves while the next is computed.
+//! Overlapped epilogue: a finished tile is stored while the next one is computed.
 //!
-//! Before: a valid function with a persistent loop, whose body has one loop with a product and then
-//! stores a tile in pieces. After: the persistent loop hands the finished tile, and where it goes, to
-//! its next iteration. There each iteration of the inner loop, while its product is under way, stores one piece;
-//! what a short loop leaves is stored after it, and the last tile after all. A count of the pieces that
-//! are done, carried by the inner loop, says which is next: before the first tile it begins as if all
-//! were.
+//! Input: a valid function with a persistent loop, whose body has one loop with an MMA and then
+//! stores a tile in pieces (`epilogue`). Output: the persistent loop carries the finished tile and
+//! its position to its next iteration. There, each iteration of the inner loop stores one piece
+//! while its MMA is in flight. The pieces that a short loop leaves are stored after it, and the
+//! last tile after the persistent loop. The inner loop carries the number of stored pieces, which
+//! says which is next; before the first tile it begins as if all were stored.
 //!
-//! Not where the inner loop does more than one product: such loops need their registers for what they
-//! do between products, and take long beside a store.
+//! It does not apply to inner loops with several MMAs: they need their registers between the MMAs,
+//! and are long compared to a store.
 
 use super::uses::contains;
 use std::collections::BTreeSet;
@@ -20,16 +20,16 @@ use tessera_tile::TileOp;
 struct OverlapPlan {
     tiles: OpId,
     inner: OpId,
-    /// The op of the inner loop's body behind which pieces are stored.
+    /// The op of the inner loop's body after which pieces are stored.
     behind: OpId,
     /// The ops of each piece in order.
     pieces: Vec<Vec<OpId>>,
-    /// What pieces take of the iteration: the tile first, then positions.
+    /// What pieces take of the iteration: the tile first, then its position.
     taken: Vec<Value>,
 }
 
-/// The function with its stores put off; none where there is nothing to put off.
-pub fn defer(func: &StagedFunc) -> Option<StagedFunc> {
+/// The function with overlapped stores; none where there is nothing to overlap.
+pub fn overlap(func: &StagedFunc) -> Option<StagedFunc> {
     let plan = plan(func)?;
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
@@ -57,7 +57,7 @@ fn plan(func: &StagedFunc) -> Option<OverlapPlan> {
     {
         return None;
     }
-    // Pieces end with their copies; what comes before each is its own.
+    // A piece ends with its TMA store; the ops before it, up to the previous store, belong to it.
     let is = |id: &OpId, code: StagedOp| func.ops[*id].code == code;
     let first = ops.iter().position(|id| is(id, StagedOp::FragPart))?;
     let leaves = |id: &OpId| is(id, StagedOp::BulkStore) || is(id, StagedOp::BulkReduce);
@@ -79,7 +79,7 @@ fn plan(func: &StagedFunc) -> Option<OverlapPlan> {
     if !one || !narrow || first < at {
         return None;
     }
-    // All other ops of the iteration may come before the pieces, and none takes what they give.
+    // All other ops of the iteration may run before the pieces, and none uses their results.
     let mut taken = vec![tile];
     for &id in &moved {
         let op = &func.ops[id];
@@ -101,7 +101,7 @@ fn plan(func: &StagedFunc) -> Option<OverlapPlan> {
     (scalars && rest).then_some(OverlapPlan { tiles, inner, behind: issue, pieces, taken })
 }
 
-/// Whether an op would notice that stores come later.
+/// Whether an op would observe that stores happen later.
 fn touches_memory(func: &StagedFunc, id: OpId) -> bool {
     use tessera_ir::Effects;
     match tessera_ir::Opcode::info(func.ops[id].code).effects {
@@ -117,7 +117,7 @@ fn touches_memory(func: &StagedFunc, id: OpId) -> bool {
 
 type Rw<'f> = Rewriter<'f, Staged>;
 
-/// What an iteration of the persistent loop has of the tile before: the tile and its positions.
+/// What an iteration of the persistent loop has of the previous tile: its elements and position.
 struct Before {
     values: Vec<Value>,
     /// How many of its pieces are stored already.
@@ -183,7 +183,8 @@ fn tiles(rw: &mut Rw<'_>, plan: &OverlapPlan, into: BlockId) {
     rest(rw, plan, &last, into);
 }
 
-/// The inner loop, which stores a piece in each iteration as long as there are any; and what it left.
+/// The inner loop, which stores a piece in each iteration while there are any; then the remaining
+/// pieces.
 fn inner(rw: &mut Rw<'_>, plan: &OverlapPlan, before: &Before, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[plan.inner];
@@ -228,10 +229,10 @@ fn rest(rw: &mut Rw<'_>, plan: &OverlapPlan, of: &Before, into: BlockId) {
     guarded(rw, plan, of, into, ScalarFn::Le);
 }
 
-/// Each piece whose number compares so with how many are done, where any is left.
+/// Each piece whose index compares this way with the number of stored ones, where any is left.
 fn guarded(rw: &mut Rw<'_>, plan: &OverlapPlan, of: &Before, into: BlockId, compare: ScalarFn) {
     let loc = rw.old.ops[plan.tiles].loc.clone();
-    // For pieces the names stand for the tile before; the iteration has its own.
+    // In pieces, the values stand for the previous tile; the iteration has its own.
     let own: Vec<(Value, Value)> =
         plan.taken.iter().filter(|&&v| rw.is_mapped(v)).map(|&v| (v, rw.get(v))).collect();
     let mut build = rw.builder(into, loc.clone());
@@ -255,7 +256,7 @@ fn guarded(rw: &mut Rw<'_>, plan: &OverlapPlan, of: &Before, into: BlockId, comp
     own.into_iter().for_each(|(v, value)| rw.set(v, value));
 }
 
-/// A branch with nothing on its other side.
+/// A branch without an else region.
 fn when(
     rw: &mut Rw<'_>,
     condition: Value,

@@ -1,10 +1,11 @@
-//! Ping-pong: warpgroups that take whole tiles in turn. While one stores what it computed, the other
-//! multiplies.
+//! Warpgroup ping-pong, as CUTLASS's `KernelTmaWarpSpecializedPingpong`: two consumer warpgroups
+//! alternate on whole tiles. While one runs its epilogue, the other issues MMAs.
 //!
-//! Before: a function that `warp_specialize` has cut, whose work role has several replicas that divide tiles; its
-//! counters are those of one that takes all tiles. After: each replica's counters leave out the order_barriers of
-//! the others, which is possible where all tiles have equally many; and the replicas give each other the
-//! the tensor cores in order, so that their tiles finish one after another and not all at once.
+//! Input: a warp-specialized function whose consumer has several replicas that take alternate
+//! tiles; its pipeline counters are those of one consumer that takes all tiles. Output: each
+//! replica's counters skip the iterations of the others, which requires that all tiles have equally
+//! many. Order barriers give each replica the tensor cores in turn, so that the mainloops do not
+//! overlap and the epilogues are spread.
 
 use super::Refusal;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -13,7 +14,7 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Warpgroups that take turns.
+/// Consumer warpgroups in ping-pong.
 pub const REPLICAS: u32 = 2;
 
 /// Whether the user pins it: `warp_specialization = pingpong`.
@@ -22,10 +23,10 @@ pub fn is_requested(attrs: &Attrs) -> bool {
     config.and_then(|c| c.get("warp_specialization")).and_then(Attr::as_word) == Some("pingpong")
 }
 
-/// What may be pinned as `warp_specialize`.
+/// The values of `warp_specialization`.
 const KNOWN: [&str; 2] = ["cooperative", "pingpong"];
 
-/// Holds what the user pins against what there is.
+/// Checks the requested value.
 pub fn check(func: &TileFunc) -> Result<(), Diagnostics> {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let Some(said) = config.and_then(|c| c.get("warp_specialization")) else { return Ok(()) };
@@ -37,7 +38,7 @@ pub fn check(func: &TileFunc) -> Result<(), Diagnostics> {
     Err(error.help("leave it out, and the compiler chooses").into())
 }
 
-/// The function without that wish.
+/// The function without that request.
 pub fn without(func: &TileFunc) -> TileFunc {
     let mut func = func.clone();
     let config = func.attrs.get("config").and_then(Attr::as_dict);
@@ -51,18 +52,18 @@ pub fn without(func: &TileFunc) -> TileFunc {
     func
 }
 
-/// How far a pipeline's counter goes in one tile.
+/// How far a pipeline's counter advances in one tile.
 enum Advance {
     Fixed(i64),
-    /// As often as this loop order_barriers.
-    OrderBarriers(OpId),
+    /// By the iterations of this loop.
+    Iterations(OpId),
 }
 
 struct PingpongPlan {
     roles: OpId,
     tiles: OpId,
     advances: Vec<Advance>,
-    /// The first op of the loop's body that begins products, and the last.
+    /// The first op of the loop's body that issues MMAs, and the last.
     first: OpId,
     last: OpId,
 }
@@ -112,7 +113,7 @@ fn plan(func: &StagedFunc) -> Result<PingpongPlan, Refusal> {
         })
         .collect();
     let [first, .., last] = products[..] else {
-        let [one] = products[..] else { return Err("there are no products".into()) };
+        let [one] = products[..] else { return Err("there are no MMAs".into()) };
         return Ok(PingpongPlan { roles, tiles, advances: advances?, first: one, last: one });
     };
     Ok(PingpongPlan { roles, tiles, advances: advances?, first, last })
@@ -127,7 +128,7 @@ fn number(func: &StagedFunc, v: Value) -> Option<i64> {
     op.attr("value").and_then(Attr::as_int)
 }
 
-/// What a value has that is `from` and some constant.
+/// The constant c where a value is `from + c`.
 fn more(func: &StagedFunc, v: Value, from: Value) -> Option<i64> {
     if v == from {
         return Some(0);
@@ -146,16 +147,16 @@ fn advance(func: &StagedFunc, tiles: OpId, arg: Value, end: Value) -> Result<Adv
     }
     let ValueDef::Result(id, i) = func.values[end].def else { return Err(other()) };
     let op = &func.ops[id];
-    let order_barriers =
+    let counts_iterations =
         op.code == StagedOp::Tile(TileOp::For) && op.group("init").get(i) == Some(&arg);
-    if !order_barriers || op.block != func.ops[tiles].regions[0] {
+    if !counts_iterations || op.block != func.ops[tiles].regions[0] {
         return Err(other());
     }
     let inner = func.blocks[op.regions[0]].args[1 + i];
     if ends(func, op.regions[0]).get(i).and_then(|&v| more(func, v, inner)) != Some(1) {
         return Err(other());
     }
-    // Its bounds are the same for all groups where they come from outside.
+    // The loop has the same bounds for all groups where these come from outside.
     let outside = |&v: &Value| {
         let block = match func.values[v].def {
             ValueDef::Result(by, _) => func.ops[by].block,
@@ -167,14 +168,14 @@ fn advance(func: &StagedFunc, tiles: OpId, arg: Value, end: Value) -> Result<Adv
     if !op.positional().iter().all(outside) {
         return Err("groups may have loops of different lengths".into());
     }
-    Ok(Advance::OrderBarriers(id))
+    Ok(Advance::Iterations(id))
 }
 
 struct PingpongRewrite<'p> {
     plan: &'p PingpongPlan,
     order_barrier: Option<Value>,
     replica: Option<Value>,
-    /// How far each counter goes in one tile, as new values.
+    /// How far each counter advances in one tile, as new values.
     far: Vec<Value>,
 }
 
@@ -216,7 +217,7 @@ impl PingpongRewrite<'_> {
         }
     }
 
-    /// Before the loop: how far counters go in a tile.
+    /// Before the loop: how far counters advance in a tile.
     fn distances(&mut self, rw: &mut Rw<'_>, into: BlockId) {
         let old = rw.old;
         let loc = old.ops[self.plan.tiles].loc.clone();
@@ -225,20 +226,20 @@ impl PingpongRewrite<'_> {
         for advance in &self.plan.advances {
             let far = match advance {
                 Advance::Fixed(n) => rw.builder(into, loc.clone()).index(*n),
-                Advance::OrderBarriers(id) => {
+                Advance::Iterations(id) => {
                     let [lo, hi, step] = [0, 1, 2].map(|i| rw.get(old.ops[*id].operands[i]));
                     let mut build = rw.builder(into, loc.clone());
                     let [one, none] = [1, 0].map(|n| build.index(n));
                     let wide = build.ew(ScalarFn::Sub, &[hi, lo]);
                     let up = build.ew(ScalarFn::Sub, &[step, one]);
                     let wide = build.ew(ScalarFn::Add, &[wide, up]);
-                    let order_barriers = build.ew(ScalarFn::FloorDiv, &[wide, step]);
-                    build.ew(ScalarFn::Maximum, &[order_barriers, none])
+                    let iterations = build.ew(ScalarFn::FloorDiv, &[wide, step]);
+                    build.ew(ScalarFn::Maximum, &[iterations, none])
                 }
             };
             self.far.push(far);
         }
-        // Where each replica begins.
+        // The initial counters of each replica.
         let inits = old.ops[self.plan.tiles].group("init").to_vec();
         for (init, &far) in inits.iter().zip(&self.far.clone()) {
             let (own, Some(replica)) = (rw.get(*init), self.replica) else { continue };
@@ -256,7 +257,7 @@ impl PingpongRewrite<'_> {
         op.operands[first..].copy_from_slice(&self.far[count..]);
     }
 
-    /// At the end of a tile: past the order_barriers of the others.
+    /// At the end of a tile: skips the iterations of the others.
     fn leave_out(&mut self, rw: &mut Rw<'_>, id: OpId, into: BlockId) {
         let old = rw.old;
         let loc = old.ops[id].loc.clone();

@@ -1,10 +1,11 @@
-//! What products read is filled into pipelines.
+//! Producer loads: MMA operands are loaded with TMA into pipelines (multistage buffering, CUTLASS's
+//! `PipelineTmaAsync`).
 //!
-//! Before: a valid function in which threads load tiles and write them to shared memory for the
-//! async_mma. After: those tiles are fields of pipelines. Where a tile was loaded its pipeline's next stage is
-//! acquired, filled and published; before the first op that reads the fields it is waited for, and
-//! after the last it is released. Loads that the same op needs first share a pipeline. Ops that take the
-//! tile itself read it from the stage. Counters go with the control flow.
+//! Input: a valid function in which threads load tiles and write them to shared memory for WGMMA.
+//! Output: those tiles are fields of pipeline stages. At the load, the next stage is acquired,
+//! filled by TMA and published. Before the first op that reads it the stage is waited for, and
+//! after the last it is released. Loads that are first needed by the same op share a pipeline. Ops
+//! that use the tile itself read it from the stage. Loops and branches carry the pipeline counters.
 
 mod load_plan;
 
@@ -19,7 +20,11 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<StagedFunc, Refusal> {
+pub fn producer_loads(
+    func: &StagedFunc,
+    staging: &Staging<'_>,
+    most: u32,
+) -> Result<StagedFunc, Refusal> {
     let mut plan = plan(func, staging)?;
     budget::give_stages(func, staging, &mut plan, most)?;
     let mut rw = Rewriter::new(func);
@@ -28,13 +33,13 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
     let own: BTreeMap<usize, Value> =
         plan.own().map(|(i, pipeline)| (i, build.pipeline_create(pipeline.ty()))).collect();
     let first: BTreeMap<usize, Value> = plan.own().map(|(i, _)| (i, build.index(0))).collect();
-    // Those without memory of their own are known by the pipeline that has it.
+    // A pipeline that shares memory is represented by the one that owns it.
     let pipelines = plan.pipelines.iter().map(|r| own[&r.of]).collect();
     let counters = plan.pipelines.iter().map(|r| first[&r.of]).collect();
     let mut state = LoadRewrite { plan: &plan, pipelines, counters };
     state.block(&mut rw, func.body, body);
     let mut new = rw.new;
-    // Groups that all run at once are in no order.
+    // Groups that are all resident have no raster order.
     if !tile_scheduler::is_alone(&func.attrs) && !Off::of(func).has(Step::Raster) {
         budget::set_raster(&mut new, staging);
     }
@@ -43,7 +48,7 @@ pub fn feeds(func: &StagedFunc, staging: &Staging<'_>, most: u32) -> Result<Stag
 
 struct LoadRewrite<'p> {
     plan: &'p LoadPlan,
-    /// Of each pipeline of the plan itself, and the counter that comes next.
+    /// The pipelines of the plan, and their current counters.
     pipelines: Vec<Value>,
     counters: Vec<Value>,
 }
@@ -107,7 +112,7 @@ impl LoadRewrite<'_> {
             for (mem, perm) in &field.memory {
                 let view = *views.entry(perm).or_insert_with(|| match perm.is_sorted() {
                     true => whole,
-                    false => turned(rw, whole, perm, into, field.load),
+                    false => permuted(rw, whole, perm, into, field.load),
                 });
                 rw.set(*mem, view);
             }
@@ -177,7 +182,7 @@ impl LoadRewrite<'_> {
     }
 }
 
-/// Copies an op whose regions may hold ops that are not needed any more.
+/// Copies an op whose regions may hold ops that are no longer needed.
 fn copy_without(rw: &mut Rw<'_>, gone: &std::collections::BTreeSet<OpId>, id: OpId, into: BlockId) {
     rw.copy_op_with(id, into, &mut |rw, inner, block| {
         if !gone.contains(&inner) {
@@ -186,8 +191,8 @@ fn copy_without(rw: &mut Rw<'_>, gone: &std::collections::BTreeSet<OpId>, id: Op
     });
 }
 
-/// All of some memory with its axes turned.
-fn turned(rw: &mut Rw<'_>, mem: Value, perm: &[usize], into: BlockId, load: OpId) -> Value {
+/// All of some memory with its axes permuted.
+fn permuted(rw: &mut Rw<'_>, mem: Value, perm: &[usize], into: BlockId, load: OpId) -> Value {
     let extent: Vec<i64> = rw.new.ty(mem).static_shape().unwrap_or_default();
     let mut build = rw.builder(into, rw.old.ops[load].loc.clone());
     let zero = build.index(0);

@@ -1,10 +1,11 @@
-//! Products whose sides change places.
+//! Exchanges the operands of MMAs: `C = A B` becomes `C^T = B^T A^T`.
 //!
-//! Of elements of 32 bits the tensor cores reads a right operand along k alone, and a left one any way, by
-//! registers. Before: any function. After: where a loop adds up products whose right operand lies
-//! across k and whose left one would do as the right one, in sums that nothing else in the loop looks
-//! at, it adds up the transposed products. Behind the loop the sums are turned again, which moves
-//! nothing: it is another name for the place where each of them is.
+//! WGMMA reads a right operand of 32-bit elements (tf32) only k-major from shared memory. A left
+//! operand can have any layout, through registers. Input: any function. Output: applies to a loop
+//! with an MMA whose right operand is not k-major and whose left operand can take its place, and
+//! whose accumulator nothing else in the loop uses. The loop accumulates the transposed result.
+//! After it the accumulator is transposed back, which only renames where its elements are and moves
+//! no data.
 
 use super::super::Staging;
 use super::super::seeds::extents;
@@ -16,10 +17,10 @@ use tessera_tile::{Tile, TileFunc, TileOp};
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-/// Of each loop the products whose sides change, by which of the carried values their sums are.
+/// For each loop, the MMAs whose operands are exchanged, by the index of the carried accumulator.
 type Loops = BTreeMap<OpId, BTreeMap<usize, OpId>>;
 
-/// The function with other sides; none where none change.
+/// The function with exchanged operands; none where nothing changes.
 pub fn sides(func: &TileFunc, staging: &Staging<'_>) -> Option<TileFunc> {
     let mut loops = Loops::new();
     for id in func.walk() {
@@ -59,7 +60,7 @@ fn products(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> BTreeMap<usize,
             && only_user(op.result()) == Some(end)
             && func.ops[end].operands.get(i) == Some(&op.result());
         let shape = extents(func.ty(op.result()));
-        // The other way round they must be sides of the tensor cores's products too.
+        // Exchanged, they must be valid operands of WGMMA too.
         let fits =
             shape[1].is_multiple_of(ROWS) && shape[0].is_multiple_of(8) && shape[0] <= COLUMNS;
         if alone && fits && encode::wants_other_sides(func, staging, mma) {
@@ -92,7 +93,7 @@ fn swapped(
     let mut inits: Vec<Value> = op.group("init").iter().map(|&v| rw.get(v)).collect();
     let mut types: Vec<Type> = op.results.iter().map(|&v| old.ty(v).clone()).collect();
     for &i in products.keys() {
-        inits[i] = turned(rw, inits[i], into, &loc);
+        inits[i] = transposed(rw, inits[i], into, &loc);
         types[i] = other_way(&types[i]);
     }
     let mut spec = OpSpec::new(op.code, &bounds).group("init", &inits).results(types.clone());
@@ -111,7 +112,7 @@ fn swapped(
         }
         let mma = &old.ops[inner];
         let [a, b, sums] = [0, 1, 2].map(|i| rw.get(mma.operands[i]));
-        let [a, b] = [a, b].map(|v| turned(rw, v, to, &mma.loc));
+        let [a, b] = [a, b].map(|v| transposed(rw, v, to, &mma.loc));
         let mut spec = OpSpec::new(mma.code, &[b, a, sums]);
         spec.attrs = mma.attrs.clone();
         let spec = spec.result(other_way(old.ty(mma.result())));
@@ -121,7 +122,7 @@ fn swapped(
     let results = rw.new.ops[new].results.clone();
     for (i, (&v, &r)) in op.results.iter().zip(&results).enumerate() {
         let value = match products.contains_key(&i) {
-            true => turned(rw, r, into, &loc),
+            true => transposed(rw, r, into, &loc),
             false => r,
         };
         rw.set(v, value);
@@ -129,8 +130,8 @@ fn swapped(
     }
 }
 
-/// A tile with its dims the other way round; a constant as one.
-fn turned(rw: &mut Rw<'_>, v: Value, into: BlockId, loc: &Loc) -> Value {
+/// A tile transposed; a constant stays one.
+fn transposed(rw: &mut Rw<'_>, v: Value, into: BlockId, loc: &Loc) -> Value {
     let ty = other_way(rw.new.ty(v));
     let constant = rw.new.def(v).filter(|op| op.code == TileOp::Const);
     let spec = match constant.and_then(|op| op.attr("value").cloned()) {

@@ -1,18 +1,19 @@
-//! The persistent loop: a block takes one group of the launch after another.
+//! Persistent loop (CUTLASS's persistent tile scheduler): a CTA computes one group of the launch
+//! after another.
 //!
-//! Before: a valid function for one group. After: the same in `tile_scheduler`, which hands it the group's
-//! coordinates. What does not depend on them is computed once. Where the schedule says that launches have
-//! no more groups than run at once (`persistent = false`), each block takes one, and what a loop over
-//! several would need is left out: how groups are numbered, and stores that wait for the next.
+//! Input: a valid function for one group. Output: the same in a loop op (`tiles`) that gives it the
+//! group's coordinates. Ops that do not depend on the coordinates stay before the loop. Where the
+//! schedule says that all groups of a launch are resident (`persistent = false`), each CTA takes
+//! one group. Then raster order and overlapped epilogue do not apply.
 
 use tessera_ir::{Attr, Attrs, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// What a schedule pins to say so.
+/// The config key.
 const PERSISTENT: &str = "persistent";
 
-/// Whether each block takes one group.
+/// Whether each CTA takes one group.
 pub fn is_alone(attrs: &Attrs) -> bool {
     let config = attrs.get("config").and_then(Attr::as_dict);
     config.and_then(|c| c.get(PERSISTENT)).and_then(Attr::as_bool) == Some(false)
@@ -30,7 +31,7 @@ pub fn tiles(func: &StagedFunc) -> StagedFunc {
             build.one(spec, Type::INDEX)
         })
         .collect();
-    // Numbers, sizes and memory come first: the loop is the last op before the end.
+    // Constants, sizes and memory come first: the loop is the last op before the end.
     let all = &func.blocks[func.body].ops;
     let once: Vec<OpId> = all.iter().copied().filter(|&id| is_once(func, id)).collect();
     let mut outside = std::collections::BTreeSet::new();
@@ -60,7 +61,7 @@ pub fn tiles(func: &StagedFunc) -> StagedFunc {
     rw.new
 }
 
-/// Whether an op gives the same to every group, as far as its operands do.
+/// Whether an op gives the same result for every group, provided its operands do.
 pub fn is_once(func: &StagedFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let scalar = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));

@@ -1,4 +1,5 @@
-//! What control ops carry, and where things are used: what `producer_loads` and `warp_specialize` both ask.
+//! Uses of values and the values that control ops carry, for `producer_loads` and
+//! `warp_specialize`.
 
 use std::collections::BTreeMap;
 use tessera_ir::{BlockId, OpId, Value};
@@ -37,12 +38,12 @@ pub fn leading(func: &StagedFunc, id: OpId) -> usize {
     }
 }
 
-/// What the end of a region hands on.
+/// The values that a region yields.
 pub fn yielded(func: &StagedFunc, region: BlockId) -> &[Value] {
     func.terminator(region).map_or(&[], |end| func.ops[end].group("values"))
 }
 
-/// The place in a block of an op that is in it, or in the regions of one that is.
+/// The index in a block of an op that is in it, or in a region of an op that is.
 pub fn place_in(func: &StagedFunc, block: BlockId, id: OpId) -> Option<usize> {
     let mut id = id;
     while func.ops[id].block != block {
@@ -51,7 +52,7 @@ pub fn place_in(func: &StagedFunc, block: BlockId, id: OpId) -> Option<usize> {
     func.blocks[block].ops.iter().position(|&o| o == id)
 }
 
-/// Whether an op is one of a block, or in the regions of one.
+/// Whether an op is in a block, or in a region of an op that is.
 pub fn contains(func: &StagedFunc, id: OpId, block: BlockId) -> bool {
     func.ancestors(block).contains(&id)
 }

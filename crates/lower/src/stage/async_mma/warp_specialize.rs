@@ -1,13 +1,15 @@
-//! Roles: some fill the pipelines, one does the work.
+//! Warp specialization: producer warps fill the pipelines, consumer warpgroups compute.
 //!
-//! Before: a valid function with one loop over groups, whose pipelines are filled and read by the same
-//! threads. After: each role has what its ops need of that loop, found backwards from them: a load
-//! role from `acquire`, `fill` and `publish`, the work role from everything else that has effects.
-//! So all follow the same control flow, and each carries the counters on its own. A load role is
-//! one thread: where it would need the elements of a tile the function cannot be cut.
+//! Input: a valid function with one loop over groups, whose pipelines are filled and read by the
+//! same threads. Output: one function body for each role. A role has its own copy of the loop with
+//! the ops that it needs (a backward slice): producers from `acquire`, `fill` and `publish`, the
+//! consumer from all other ops with effects. So all roles follow the same control flow, and each
+//! carries its own pipeline counters. A producer is one thread: where it would need the elements of
+//! a tile, the function cannot be cut.
 //!
-//! Each pipeline has a load role of its own as far as there are warps: one that waits for a stage of one
-//! pipeline does not keep another pipeline's free stages waiting, whatever the order in which they are read.
+//! Each pipeline has a producer warp of its own as far as there are warps. A producer that waits
+//! for a free stage of one pipeline does not delay another pipeline, whatever the order in which
+//! they are read.
 
 mod slice;
 
@@ -18,27 +20,28 @@ use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Who multiplies.
+/// Which warpgroups issue MMAs.
 #[derive(Clone, Copy)]
 pub enum Share {
     /// One team.
     All,
-    /// So many teams, which `m_split` makes of one: each has a part of the rows.
+    /// That many warpgroups, which `m_split` makes of one: each has a part of the rows.
     Parts(u32),
-    /// So many teams that take whole tiles, each with shared memory of its own; `pingpong` tells their counters apart.
-    Iterations(u32),
+    /// That many warpgroups that take whole tiles, each with its own shared memory; `pingpong`
+    /// separates their counters.
+    PingPong(u32),
 }
 
 impl Share {
     fn teams(self) -> u32 {
         match self {
             Self::All => 1,
-            Self::Parts(n) | Self::Iterations(n) => n,
+            Self::Parts(n) | Self::PingPong(n) => n,
         }
     }
 }
 
-/// The cut function, with the registers and threads of all teams.
+/// The warp-specialized function, with the registers and threads of all roles.
 pub fn roles(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -46,7 +49,7 @@ pub fn roles(
     share: Share,
 ) -> Result<StagedFunc, Refusal> {
     let body = &func.blocks[func.body].ops;
-    // What comes first is numbers and memory for both.
+    // Constants and memory come first and are there for all roles.
     let first = |id: &OpId| {
         super::tile_scheduler::is_once(func, *id) || func.ops[*id].code == StagedOp::PipelineCreate
     };
@@ -72,7 +75,7 @@ pub fn roles(
 
     let mut rw = Rewriter::new(func);
     let (top, loc) = (rw.new.body, func.loc.clone());
-    let in_turns = matches!(share, Share::Iterations(_));
+    let in_turns = matches!(share, Share::PingPong(_));
     let own = |id: &OpId| in_turns && func.ops[*id].code == StagedOp::SmemAlloc;
     for &id in before.iter().filter(|id| !own(id)) {
         rw.copy_op(id, top);
@@ -92,7 +95,7 @@ pub fn roles(
     let both = rw.builder(top, loc.clone()).effect(spec);
     let inside = rw.new.ops[both].regions[0];
     let block = role(&mut rw, inside, "consumer", team.warps, pools.map(|p| p.0), false);
-    if let Share::Iterations(replicas) = share {
+    if let Share::PingPong(replicas) = share {
         let work = rw.new.blocks[block].parent.expect("a role has an op");
         let attrs = &mut rw.new.ops[work].attrs;
         attrs.set("replicas", Attr::Int(replicas.into()));
@@ -126,7 +129,7 @@ pub fn roles(
     Ok(rw.new)
 }
 
-/// The pipelines that each load role fills: one each, and the last all that are left.
+/// The pipelines that each producer fills: one each, and the last takes all that are left.
 fn feeders(pipelines: &[Value]) -> Vec<Vec<Value>> {
     let most = GROUP as usize;
     let mut out: Vec<Vec<Value>> = pipelines.iter().take(most).map(|&r| vec![r]).collect();
@@ -136,7 +139,7 @@ fn feeders(pipelines: &[Value]) -> Vec<Vec<Value>> {
     out
 }
 
-/// The pipeline that an op which fills one is about.
+/// The pipeline that an op fills.
 fn pipeline_of(func: &StagedFunc, id: OpId) -> Option<Value> {
     let op = &func.ops[id];
     match op.code {
@@ -170,21 +173,22 @@ fn fills(func: &StagedFunc, id: OpId) -> bool {
     matches!(func.ops[id].code, StagedOp::Acquire | StagedOp::Fill | StagedOp::Publish)
 }
 
-/// Whether an op does something that other ops, the host or memory see.
+/// Whether an op has an effect that other ops, the host or memory observe.
 fn has_effects(func: &StagedFunc, id: OpId) -> bool {
     use tessera_ir::Effects;
     match tessera_ir::Opcode::info(func.ops[id].code).effects {
         Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => true,
-        // Read by what needs the result; run by what is inside; written anew for each role.
+        // Reads are kept where their result is needed, control ops where an op inside is;
+        // terminators are made anew for each role.
         Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => false,
     }
 }
 
-/// Holds what the load role keeps against what one thread can do.
+/// Checks that one thread can run the ops of a producer.
 fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
     for id in load.ops() {
         let op = &func.ops[id];
-        // What comes before the roles is there for both.
+        // Ops before the roles are there for all of them.
         let outside = op.block == func.body;
         if outside || fills(func, id) || super::uses::is_control(op.code) {
             continue;
@@ -202,7 +206,7 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
             | TileOp::Cast
             | TileOp::Bitcast
             | TileOp::Select => true,
-            // Numbers from memory, where no group may have changed them.
+            // Scalars from memory that no group writes.
             TileOp::Load => !is_written(func, op.operands[0]),
             _ => false,
         };

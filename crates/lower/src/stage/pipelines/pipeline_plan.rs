@@ -1,4 +1,5 @@
-//! Which loads become fields of which pipelines, how they lie in shared memory, and how many stages fit.
+//! Plans software pipelines: which loads become fields of which pipeline stages, their layout in
+//! shared memory, and the pipeline depth that fits.
 
 use super::super::lanes::is_worth_turning;
 use super::super::scalars::divisor;
@@ -14,16 +15,16 @@ use tessera_target::arrays::{ArrayClass, WIDEST};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// What takes a load's elements.
+/// A use of a load's elements.
 pub enum Use {
-    /// A tile of the operand's layout, after casts that stood before it got there.
+    /// A tile in the operand's layout, after these casts.
     Fragment { value: Value, perm: Vec<i64>, casts: Vec<OpId> },
     /// Shared memory that the load was stored to.
     Memory { mem: Value, perm: Vec<i64> },
 }
 
 impl Use {
-    /// The load's axes in the order in which the user sees them.
+    /// The load's axes in the order in which the use has them.
     pub fn perm(&self) -> &[i64] {
         match self {
             Use::Fragment { perm, .. } | Use::Memory { perm, .. } => perm,
@@ -35,12 +36,12 @@ pub struct Field {
     pub load: OpId,
     pub name: String,
     pub extent: Vec<i64>,
-    /// Of each axis of the parameter: whether the position depends on the loop, and whether the
+    /// For each axis of the parameter: whether the position depends on the loop, and whether the
     /// load itself may leave the extent.
     pub moving: Vec<bool>,
     pub checked: Vec<bool>,
     pub uses: Vec<Use>,
-    /// Ops between the load and its users that are not needed any more.
+    /// Ops between the load and its uses that are not needed any more.
     pub through: Vec<OpId>,
     ty: PipelineField,
 }
@@ -81,9 +82,9 @@ impl Plans {
     }
 }
 
-/// The most stages where nobody says how many.
+/// The pipeline depth where the user does not request one.
 const STAGES: u32 = 4;
-/// Stages that are worth giving up a second block on the same multiprocessor for are fewer.
+/// Below this depth, another stage is worth more than a second resident block.
 const ENOUGH: u32 = 3;
 
 pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Diagnostics) -> Plans {
@@ -103,7 +104,7 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
             let is_product = product.is_some();
             let Some((uses, through)) = product.or_else(|| streams(func, load)) else { continue };
             match field(func, staging, id, load) {
-                // What every iteration reads alike is not worth a stage.
+                // Loop-invariant loads are not worth a stage.
                 Ok(make) if !is_product && !make.moving.contains(&true) => {}
                 Ok(mut make) => {
                     if is_read_along_lines(func, &users, &uses, make.shared.order[0]) {
@@ -168,7 +169,8 @@ fn users(func: &StagedFunc) -> Users {
     users
 }
 
-/// A large tile that anything may take: its threads read it from the stage as they would from memory.
+/// A large tile with arbitrary uses: its threads read it from the stage as they would from global
+/// memory.
 fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let value = func.ops[load].result();
     let ty = func.ty(value);
@@ -179,10 +181,10 @@ fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
         .then(|| (vec![Use::Fragment { value, perm, casts: Vec::new() }], Vec::new()))
 }
 
-/// Bytes of a tile below which copying it ahead is not worth a stage.
+/// Tiles of fewer bytes are not worth a stage.
 const LEAST_STREAMED: i64 = 4096;
 
-/// How products take a load, and what is between; none where anything else takes it too.
+/// The MMAs that use a load, and the ops between; none where any other op uses it too.
 fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let op = &func.ops[load];
     let rank = func.ty(op.result()).rank();
@@ -239,7 +241,7 @@ fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<
     (!uses.is_empty()).then_some((uses, through))
 }
 
-/// Whether a tile is an operand of products alone, itself or cast.
+/// Whether a tile is an operand of MMAs alone, itself or cast.
 fn only_multiplied(func: &StagedFunc, users: &Users, v: Value) -> bool {
     users.get(&v).is_some_and(|all| {
         all.iter().all(|&(user, at)| match func.ops[user].code {
@@ -250,8 +252,8 @@ fn only_multiplied(func: &StagedFunc, users: &Users, v: Value) -> bool {
     })
 }
 
-/// Whether all that reads a field are products of threads, which take neighbours along its dim `fast`
-/// as lines of the operand and not along k: every such load finds all banks, however rows lie.
+/// Whether only SIMT matmuls read a field, with vectors along its dim `fast` that is m or n and not
+/// k. Such loads have no bank conflicts, whatever the layout of the rows.
 fn is_read_along_lines(func: &StagedFunc, users: &Users, uses: &[Use], fast: usize) -> bool {
     uses.iter().all(|used| match used {
         Use::Fragment { .. } => false,
@@ -264,8 +266,8 @@ fn is_read_along_lines(func: &StagedFunc, users: &Users, uses: &[Use], fast: usi
     })
 }
 
-/// Whether all that reads a field are products of threads which would take neighbours along k, and
-/// multiply each so often that it is turned on its way.
+/// Whether only SIMT matmuls read a field, along k, and use each element so often that a
+/// transposing copy is worth it.
 fn is_turned(func: &StagedFunc, users: &Users, uses: &[Use], shared: &Shared) -> bool {
     let fast = shared.order[0];
     let worth = |issue: OpId, at: usize, perm: &[i64]| {
@@ -286,15 +288,15 @@ fn is_turned(func: &StagedFunc, users: &Users, uses: &[Use], shared: &Shared) ->
         })
 }
 
-/// The same tile with its other dim side by side, in rows of which pieces of 16 bytes down the columns
-/// are in different banks.
+/// The same tile with its other dim contiguous, swizzled so that pieces of 16 bytes down the
+/// columns are in different banks.
 fn turned(shared: Shared) -> Shared {
     let order: Vec<usize> = shared.order.iter().rev().copied().collect();
     let pad = (16 / shared.elem_bytes).max(1);
     Shared { pad, ..Shared::ordered(&shared.shape, &order, shared.elem_bytes) }
 }
 
-/// Whether memory is written once and read by products on shared memory alone.
+/// Whether memory is written once and read by MMAs on shared memory alone.
 fn only_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
     let allocated = func.def(mem).is_some_and(|op| op.code == StagedOp::SmemAlloc);
     let all = users.get(&mem).map_or(&[][..], |u| u);
@@ -302,11 +304,11 @@ fn only_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
     let known = |&(u, _): &(OpId, usize)| {
         matches!(func.ops[u].code, StagedOp::FragStore | StagedOp::MmaIssue)
     };
-    // A product whose other operand is not copied ahead keeps its barriers, and both its stores.
+    // An MMA whose other operand is not pipelined keeps its barriers, and both its stores.
     allocated && stores == 1 && all.iter().all(known)
 }
 
-/// A field whose users are not known yet.
+/// A field whose uses are not known yet.
 struct Make {
     load: OpId,
     extent: Vec<i64>,
@@ -346,7 +348,7 @@ impl Make {
     }
 }
 
-/// What a load would be as a field of the loop's pipeline, or why it cannot be one.
+/// A load as a field of the loop's pipeline, or why it cannot be one.
 fn field(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -407,27 +409,27 @@ fn field(
     if blocks > 1 {
         let held = func.ty(op.result()).layout();
         let divided = shared.divided(blocks).filter(|s| held.is_some_and(|l| holds_its_part(s, l)));
-        shared = divided.ok_or("the blocks of a cluster do not hold parts of it side by side")?;
+        shared = divided.ok_or("the blocks of a cluster do not hold contiguous parts of it")?;
     }
     let checked = checked_axes(op, extent.len());
     Ok(Make { load, extent, moving, checked, shared })
 }
 
-/// Blocks that work together.
+/// Blocks of a cluster.
 fn blocks(func: &StagedFunc) -> u32 {
     let cluster = func.attrs.get("cluster").and_then(Attr::as_ints).unwrap_or_default();
     cluster.iter().product::<i64>().max(1) as u32
 }
 
-/// The axis along which neighbours lie side by side, where there is one alone: rows one element
-/// apart would not begin where the alignment says.
+/// The contiguous axis, where there is exactly one: rows that are one element apart would not have
+/// the stated alignment.
 pub fn neighbour_axis(class: ArrayClass, rank: usize) -> Option<usize> {
     let mut all = (0..rank).filter(|&a| class.is_contiguous(a));
     all.next().filter(|_| all.next().is_none())
 }
 
-/// The bytes that one copy moves: what the alignment of the array, the position along the axis of
-/// neighbours and the block's extent along it are all multiples of.
+/// The bytes that one copy moves: a common divisor of the array's alignment, the position along the
+/// contiguous axis and the block's extent along it.
 pub fn chunk_bytes(elem: u32, align: u32, divisor: u64, extent: u32) -> u32 {
     let elements = match divisor {
         0 => WIDEST,
@@ -437,9 +439,9 @@ pub fn chunk_bytes(elem: u32, align: u32, divisor: u64, extent: u32) -> u32 {
     (elem * elements.min(even)).min(align).min(WIDEST)
 }
 
-/// How a field lies in shared memory: rows along the memory's own neighbours, in pieces of 16 bytes
-/// that change places from row to row, so that copies along rows and matrix loads down the columns
-/// both find all banks.
+/// The layout of a field in shared memory: rows along the memory's contiguous axis, with 16-byte
+/// pieces swizzled from row to row. Neither copies along rows nor matrix loads down the columns
+/// have bank conflicts.
 pub fn layout(shape: &[u32], elem_bytes: u32, fast: usize) -> Shared {
     let order: Vec<usize> =
         [fast].into_iter().chain((0..shape.len()).rev().filter(|&d| d != fast)).collect();
@@ -501,7 +503,7 @@ pub fn depends(
     Some(any)
 }
 
-/// Shared memory for pipelines: all but what other ops need.
+/// Shared memory for pipelines: all that other ops do not need.
 fn room(func: &StagedFunc, staging: &Staging<'_>, plans: &Plans) -> u32 {
     let mut fixed = 0;
     let mut scratch = 0;
@@ -560,7 +562,7 @@ fn scratch_bytes(from: &Layout, to: &Layout, elem_bytes: u32) -> u32 {
     }
 }
 
-/// How many stages a pipeline gets in so much shared memory.
+/// The depth of a pipeline in `room` bytes of shared memory.
 fn stages(func: &StagedFunc, plan: &PipelinePlan, room: u32) -> u32 {
     let bytes = plan.stage_bytes().next_multiple_of(1024).max(1);
     let fit = room / bytes;
@@ -578,7 +580,7 @@ fn stages(func: &StagedFunc, plan: &PipelinePlan, room: u32) -> u32 {
     fit.min(STAGES)
 }
 
-/// Memory that pipelines took the place of, and the barriers around products that only read pipelines.
+/// Memory that pipelines replace, and the barriers around MMAs that only read pipelines.
 fn gone(func: &StagedFunc, users: &Users, plans: &Plans) -> BTreeSet<OpId> {
     let mut gone = BTreeSet::new();
     let mut in_pipeline = BTreeSet::new();
@@ -616,7 +618,7 @@ mod tests {
     use super::*;
     use tessera_layout::Blocked;
 
-    /// Copies go along rows, matrix loads take eight rows at a time: both find all banks.
+    /// Neither copies along rows nor matrix loads of eight rows have bank conflicts.
     #[test]
     fn fields_have_no_conflicts() {
         for (shape, bytes) in [

@@ -5,7 +5,7 @@ use tessera_numerics::DType;
 #[derive(Copy, Clone)]
 pub(super) struct Line(pub [u8; 128]);
 
-/// Bytes at an address that any copy may start from.
+/// Bytes with the alignment that any copy needs.
 pub(super) fn lines(bytes: &[u8]) -> Vec<Line> {
     let fill = |c: &[u8]| {
         let mut line = [0; 128];
@@ -27,7 +27,7 @@ pub(super) fn all_options() -> Vec<Options> {
         .collect()
 }
 
-/// Waits for a phase of a barrier.
+/// Waits for a phase of an mbarrier.
 pub(super) fn wait(asm: &mut Asm, bar: Addr, parity: impl Into<Opnd>) {
     let again = asm.label();
     asm.place(again);
@@ -36,7 +36,7 @@ pub(super) fn wait(asm: &mut Asm, bar: Addr, parity: impl Into<Opnd>) {
     asm.bra_if(p, false, again);
 }
 
-/// A pipeline of two stages: warp 0 lets copies of 128 bytes come, warp 1 adds 1 and stores them.
+/// A two-stage pipeline: warp 0 issues copies of 128 bytes, warp 1 adds 1 and stores them.
 fn pipeline(stages: i64, steps: i64, arrive: bool) -> Asm {
     let mut asm = kernel(64, 2);
     let data = asm.shared("data", 128 * stages as u32, 128);
@@ -136,7 +136,7 @@ fn a_pipeline_of_barriers_and_copies_runs_in_every_order() {
     assert!(f.to_string().contains("waits for 1 of 1 arrivals and 0 bytes"), "{f}");
 }
 
-/// What a consumer reads without having waited is under way, or a race.
+/// A consumer that does not wait reads bytes in flight, or races.
 #[test]
 fn a_copy_that_is_not_waited_for_is_found() {
     for options in all_options() {
@@ -165,10 +165,10 @@ fn a_copy_that_is_not_waited_for_is_found() {
     }
 }
 
-/// A box of a matrix of bf16 with rows of 128 bytes, some of it outside, comes, is read with the
-/// pattern undone by hand, and goes back with the async_copy.
+/// A box of a bf16 matrix with rows of 128 bytes, partly outside, is loaded, read with the swizzle
+/// undone by hand, and stored by TMA.
 #[test]
-fn boxes_come_and_go_swizzled() {
+fn boxes_are_loaded_and_stored_swizzled() {
     for (swizzle, columns) in [(0, 64), (128, 64), (64, 32), (32, 16)] {
         let (rows, box_rows) = (20u64, 16u32);
         let row_bytes = columns as u64 * 2;
@@ -239,7 +239,7 @@ fn boxes_come_and_go_swizzled() {
         drop(memory);
         let seen: Vec<u8> = seen.iter().flat_map(|x| x.to_le_bytes()).collect();
         for (i, byte) in seen.iter().enumerate() {
-            // Undo the pattern: 16-byte pieces within the span, by the row of 128 bytes.
+            // Undo the swizzle: 16-byte pieces within the span, by the row of 128 bytes.
             let piece = (i / 128 % 8) & (swizzle as usize / 16).saturating_sub(1);
             let at = i ^ piece << 4;
             let (row, column) = (at / row_bytes as usize + 6, at % row_bytes as usize + 16);
@@ -256,7 +256,7 @@ fn boxes_come_and_go_swizzled() {
     }
 }
 
-/// Threads write, one of them lets the async_copy fold the bytes into global memory.
+/// Threads write, and one of them issues a TMA reduction of the bytes into global memory.
 fn fold(fence: bool, wait: bool) -> Asm {
     let mut asm = kernel(64, 1);
     let data = asm.shared("data", 256, 16);
@@ -284,7 +284,7 @@ fn fold(fence: bool, wait: bool) -> Asm {
 }
 
 #[test]
-fn engines_see_what_was_fenced_and_are_waited_for() {
+fn async_copies_see_fenced_writes_and_are_waited_for() {
     let mut out = lines(&[0; 256]);
     let mut memory = Memory::new();
     let words = [out.as_mut_ptr() as u64];
@@ -306,7 +306,8 @@ fn engines_see_what_was_fenced_and_are_waited_for() {
     }
 }
 
-/// Block 0 sends to both blocks at once; block 1 stores words into block 0, and copies its memory there.
+/// Block 0 multicasts to both blocks; block 1 stores words into block 0, and copies its memory
+/// there.
 #[test]
 fn copies_reach_other_blocks_of_the_cluster() {
     for options in all_options() {
@@ -323,12 +324,12 @@ fn copies_reach_other_blocks_of_the_cluster() {
             asm.emit(Inst::MbarInit { addr: here(&bar, 0), count: 1.into() });
             asm.emit(Inst::FenceMbarInit);
         });
-        let meet = |asm: &mut Asm| {
+        let sync = |asm: &mut Asm| {
             asm.emit(Inst::ClusterArrive { release: true });
             asm.emit(Inst::ClusterWait { acquire: true });
         };
-        meet(&mut asm);
-        // 128 bytes come to both; 128 words' bytes and 128 more only to block 0.
+        sync(&mut asm);
+        // 128 bytes go to both; the bytes of 128 words and 128 more only to block 0.
         let bytes = asm.selp(Ty::U32, zero, 384, 128);
         asm.when(first, true, |asm| {
             let (space, addr) = (Space::Shared, here(&bar, 0));
@@ -373,7 +374,7 @@ fn copies_reach_other_blocks_of_the_cluster() {
             asm.st(Space::Global, Ty::B32, &[x.into()], Addr::reg(to, 128 * i), Cache::Usual);
         }
         asm.place(done);
-        meet(&mut asm);
+        sync(&mut asm);
         let input: Vec<u8> = (0..128).collect();
         let source = lines(&input);
         let mut out = vec![0u32; 96];
@@ -389,7 +390,7 @@ fn copies_reach_other_blocks_of_the_cluster() {
     }
 }
 
-/// Copies of the threads arrive at a barrier by themselves.
+/// `cp.async` copies of the threads arrive at an mbarrier.
 #[test]
 fn thread_copies_arrive_when_they_are_there() {
     for options in all_options() {

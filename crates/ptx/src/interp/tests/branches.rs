@@ -1,8 +1,8 @@
 use super::*;
 
-/// Threads loop as often as their input says, and add up what they count.
+/// Threads loop as often as their input says, and sum the index.
 #[test]
-fn loops_of_different_length_meet_again() {
+fn loops_of_different_length_reconverge() {
     let input = std::array::from_fn(|i| i as u32 % 7);
     let out = map(input, |asm, x| {
         let sum = asm.mov(Ty::U32, 0);
@@ -17,7 +17,7 @@ fn loops_of_different_length_meet_again() {
         asm.mov_to(Ty::U32, i, next);
         asm.bra(head);
         asm.place(end);
-        // All lanes are back together: a shuffle needs them.
+        // All lanes have reconverged: a shuffle needs them.
         let d = asm.reg(Class::B32);
         let (a, b, c, mask) = (sum.into(), 1.into(), 31.into(), Opnd::Int(-1));
         asm.emit(Inst::Shfl { kind: Shfl::Bfly, d, ok: None, a, b, c, mask });
@@ -39,7 +39,7 @@ fn guards_switch_single_lanes() {
     assert_eq!(out, std::array::from_fn(|i| if i < 5 { 7 } else { 3 }));
 }
 
-/// The last thread's word goes to everyone, through shared memory.
+/// Broadcasts the last thread's word through shared memory.
 fn broadcast(threads: u32, barrier: bool) -> Asm {
     let mut asm = kernel(threads, 1);
     let word = asm.shared("word", 4, 4);
@@ -243,7 +243,7 @@ fn blocks_of_a_cluster_share_memory_and_a_barrier() {
         let d = asm.reg(Class::B32);
         asm.emit(Inst::Mapa { d, a: at, rank: other.into() });
         let y = asm.ld(Space::SharedCluster, Ty::U32, 1, Addr::reg(d, 0), Cache::Usual)[0];
-        // A block must not end while others read its memory.
+        // A block must not exit while others read its memory.
         if stay {
             asm.emit(Inst::ClusterArrive { release: false });
             asm.emit(Inst::ClusterWait { acquire: false });

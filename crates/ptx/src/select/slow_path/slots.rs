@@ -1,9 +1,9 @@
-//! Rows of one thread that are repaired by themselves.
+//! Slow paths per row slot.
 //!
-//! A thread of a warpgroup's product has parts of two rows, and seldom do both need a slow_path. What a region
-//! computes for one row needs nothing of another, so that its code falls apart: for each place of a row among
-//! a thread's registers there is a copy of the region, of which only what that place's results come from is
-//! left. A warp runs the copies that one of its rows requests.
+//! A thread holds parts of two rows of a WGMMA accumulator, and rarely do both need the slow path.
+//! The region computes each row independently, so its code can be split: for each row slot among a
+//! thread's registers there is a copy of the region, reduced to what that slot's results depend on.
+//! A warp runs the copies that one of its rows needs.
 
 use super::super::Select;
 use crate::inst::*;
@@ -11,11 +11,11 @@ use crate::module::Stmt;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::Value;
 
-/// The most places that have code of their own.
+/// The most row slots with separate code.
 const MOST: usize = 4;
 
 impl Select<'_> {
-    /// The registers of a tile by the place of their row; of words where two elements have one.
+    /// The registers of a tile by row slot; of words where two elements share one.
     pub fn row_places(
         &self,
         v: Value,
@@ -34,8 +34,8 @@ impl Select<'_> {
         Some(out)
     }
 
-    /// The registers of a condition by the place of their row, where places are few.
-    pub fn rows_apart(&mut self, bad: Value) -> BTreeMap<u32, BTreeSet<Reg>> {
+    /// The registers of a condition by row slot, where slots are few.
+    pub fn rows_by_slot(&mut self, bad: Value) -> BTreeMap<u32, BTreeSet<Reg>> {
         let regs = self.regs(bad);
         let places = self.row_places(bad, &regs, false).filter(|p| p.len() <= MOST);
         let own = |of: Vec<usize>| of.into_iter().map(|i| regs[i]).collect();
@@ -43,7 +43,7 @@ impl Select<'_> {
     }
 }
 
-/// The part of straight code that `wanted` comes from, if it reads none of `others`.
+/// The slice of straight-line code that `wanted` depends on, if it reads none of `others`.
 pub fn part_for(code: &[Stmt], wanted: &[Reg], others: &BTreeSet<Reg>) -> Option<Vec<Stmt>> {
     let mut live: BTreeSet<Reg> = wanted.iter().copied().collect();
     let mut kept = Vec::new();
@@ -73,8 +73,8 @@ pub fn part_for(code: &[Stmt], wanted: &[Reg], others: &BTreeSet<Reg>) -> Option
     live.is_disjoint(others).then_some(kept)
 }
 
-/// Whether an instruction gives its results and does nothing else. All threads of a warp leave the same
-/// ones out, so that an exchange among them is one.
+/// Whether an instruction has no effect but its results. All threads of a warp leave the same ones
+/// out, so a shuffle stays convergent.
 fn is_pure(inst: &Inst) -> bool {
     matches!(
         inst,

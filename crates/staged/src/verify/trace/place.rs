@@ -2,11 +2,11 @@
 
 use tessera_ir::Value;
 
-/// What a piece is of.
+/// The memory that a piece is a part of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::verify) enum Base {
     Alloc(Value),
-    /// A field of a pipeline's stage, in the iteration of a counter; `filling` in the hands of who fills it.
+    /// A field of a pipeline's stage, at a counter; `filling` while its producer has it.
     Field {
         pipeline: Value,
         i: i64,

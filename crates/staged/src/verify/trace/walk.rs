@@ -1,4 +1,4 @@
-//! Follows one role at one size.
+//! Interprets one role at one size, and records its trace.
 
 use super::{Actor, Base, Event, Place, Trace, What};
 use crate::ops::roles::{RoleInfo, role_info};
@@ -9,9 +9,9 @@ use tessera_numerics::{DType, Scalar, cast, decode, eval};
 use tessera_support::SideTable;
 use tessera_tile::TileOp;
 
-/// Ops that one trace may take: enough for any kernel at the sizes looked at.
+/// The most ops of one trace: enough for any kernel at these sizes.
 const MOST_STEPS: usize = 200_000;
-/// Iterations of a loop whose bounds are not known, where it is taken at all.
+/// Iterations of a loop with unknown bounds, where it is entered at all.
 const UNKNOWN_ITERATIONS: i64 = 2;
 /// Tiles of a persistent loop.
 const MOST_TILES: i64 = 3;
@@ -28,7 +28,7 @@ enum Known {
         filling: bool,
     },
     Memory(Place),
-    /// The newest group that adds to it.
+    /// The newest MMA group that adds to it.
     Pending(Option<usize>),
 }
 
@@ -42,7 +42,7 @@ struct Walker<'f> {
     role: Option<RoleInfo>,
     replica: i64,
     size: i64,
-    /// The answer to questions that the size does not answer, and whether there were any.
+    /// The outcome of conditions that the size does not decide, and whether there were any.
     maybe: bool,
     requested: bool,
     steps: usize,
@@ -52,8 +52,8 @@ struct Walker<'f> {
     bulks: usize,
 }
 
-/// The trace of a role's replica, or of the block outside of roles; and whether it requested something
-/// that the size does not answer. `None` where it cannot be followed.
+/// The trace of a role's replica, or of the block outside roles; and whether it had a condition
+/// that the size does not decide. `None` where it cannot be followed.
 pub(super) fn follow(
     func: &Func<Staged>,
     role: Option<OpId>,
@@ -89,7 +89,7 @@ pub(super) fn follow(
     let Some(role) = role else {
         return Some((Trace { role: None, by_tiles, events: w.events, end }, w.requested));
     };
-    // What came before the roles gave the values they use; its events are the block's.
+    // The ops before the roles gave the values they use; their events are the block's.
     w.events.clear();
     w.role = info;
     let body = func.ops[role].regions[0];
@@ -132,7 +132,7 @@ impl Walker<'_> {
         self.events.push(Event { op, what });
     }
 
-    /// A pipeline and a counter that are not known leave nothing to say about what follows.
+    /// After an unknown pipeline or counter nothing more can be checked.
     fn counter(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
         match (&self.known[op.operands[0]], self.number(op.operands[1])) {
             (Known::Pipeline(pipeline), Some(i)) => Ok((*pipeline, i)),
@@ -242,7 +242,7 @@ impl Walker<'_> {
             }
             StagedOp::FenceAsync => self.say(id, What::Fence),
             StagedOp::Replica => self.set_number(op.result(), self.replica),
-            // One worker that does everything meets every iteration of its loop.
+            // A single worker executes every iteration of its loop.
             StagedOp::Worker => self.set_number(op.result(), 0),
             StagedOp::Workers => self.set_number(op.result(), 1),
             StagedOp::Tiles => self.tiles(id)?,
@@ -275,7 +275,7 @@ impl Walker<'_> {
                 let out = self.block(op.regions[usize::from(!cond)])?;
                 self.give(&op.results, out);
             }
-            // It computes tiles, of which nothing is known either way.
+            // It computes tiles, which have no values here.
             TileOp::SlowPath => {
                 let out = self.block(op.regions[0])?;
                 self.give(&op.results, out);
@@ -350,12 +350,12 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// A few of the tiles, as on a machine with as many blocks as leave so many to each.
+    /// A few of the tiles, as on a machine with enough blocks to leave that many to each.
     fn tiles(&mut self, id: OpId) -> Result<(), Stop> {
         let func = self.func;
         let op = &func.ops[id];
         let grid: Option<Vec<i64>> = op.group("grid").iter().map(|&v| self.number(v)).collect();
-        // The blocks of a cluster follow the same control flow; the first stands for them.
+        // The CTAs of a cluster follow the same control flow; the first represents them.
         let order = order_of(func, id).unwrap_or_default();
         let teams = grid.as_ref().map(|g| order.teams(g));
         let total = teams.map(|g| g.iter().fold(1i64, |n, &d| n.saturating_mul(d)));

@@ -1,14 +1,17 @@
-//! Loops of two products that follow each other, with nothing between that waits for the first.
+//! Loop fusion of consecutive loops with interleaved MMAs, for example the unmasked and the masked
+//! part of causal attention.
 //!
-//! The last second product of one loop is begun with the first product of the next one, as within a
-//! loop: the tensor cores is not drained where one loop ends. Which loop has the first iteration of all is known
-//! only when the kernel runs, so that each may begin alone:
+//! Input: consecutive loops that `interleave` accepts, with nothing between them that depends on
+//! the first. Output: one sequence of iterations. The second MMA of one loop's last iteration is
+//! issued together with the first MMA of the next loop, so the tensor cores do not drain between
+//! the loops. Which loop runs the first iteration is known only at run time, so each may begin the
+//! sequence:
 //!
 //! ```text
-//! state = inits
-//! for each loop {
-//!   if any iteration { if begun by a loop before { } else { its first iteration }  its later iterations } }
-//! if begun { the second product of the last iteration }
+//!     state = inits
+//!     for each loop {
+//!         if any iteration { if begun by a loop before { } else { its first iteration }  its later iterations } }
+//!     if begun { the second MMA of the last iteration }
 //! ```
 
 use super::{InterleavePlan, Look, Rw, copy, first_iteration, later_iterations};
@@ -20,64 +23,65 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Loops that are made one, in their order, and what stands between them.
-pub struct Chain {
+/// Loops that are fused, in their order, and the ops between them.
+pub struct FusedLoops {
     pub loops: Vec<OpId>,
     pub between: BTreeSet<OpId>,
 }
 
-/// Operands of a loop before those it carries.
+/// Operands of a loop before its carried values.
 const BOUNDS: usize = 3;
 
-pub fn chains(
+pub fn find_fusable(
     func: &StagedFunc,
     users: &Users,
     plans: &BTreeMap<OpId, InterleavePlan>,
-) -> Vec<Chain> {
-    let mut out: Vec<Chain> = Vec::new();
+) -> Vec<FusedLoops> {
+    let mut out: Vec<FusedLoops> = Vec::new();
     let blocks: BTreeSet<BlockId> = plans.keys().map(|&id| func.ops[id].block).collect();
     for block in blocks {
-        let mut open: Option<Chain> = None;
+        let mut open: Option<FusedLoops> = None;
         let mut since = Vec::new();
         for &id in &func.blocks[block].ops {
             let Some(plan) = plans.get(&id) else {
                 since.push(id);
                 continue;
             };
-            let joined = open.as_mut().is_some_and(|chain| {
-                let before = chain.loops[chain.loops.len() - 1];
+            let joined = open.as_mut().is_some_and(|fused| {
+                let before = fused.loops[fused.loops.len() - 1];
                 let follows = follows(func, users, (before, &plans[&before]), (id, plan))
-                    && since.iter().all(|&o| is_free(func, &chain.loops, o));
+                    && since.iter().all(|&o| is_free(func, &fused.loops, o));
                 if follows {
-                    chain.loops.push(id);
-                    chain.between.extend(&since);
+                    fused.loops.push(id);
+                    fused.between.extend(&since);
                 }
                 follows
             });
             if !joined {
-                let next = Chain { loops: vec![id], between: BTreeSet::new() };
+                let next = FusedLoops { loops: vec![id], between: BTreeSet::new() };
                 out.extend(open.replace(next));
             }
             since.clear();
         }
         out.extend(open);
     }
-    out.retain(|chain| chain.loops.len() > 1);
+    out.retain(|fused| fused.loops.len() > 1);
     out
 }
 
-/// Whether an op between loops can be done before all of them, if those before it can.
+/// Whether an op between loops can move before all of them, provided its operands can.
 fn is_free(func: &StagedFunc, loops: &[OpId], id: OpId) -> bool {
     let op = &func.ops[id];
     let early = |&v: &Value| func.def_id(v).is_none_or(|def| !loops.contains(&def));
-    // Loops of products write no memory that others read.
+    // Loops of MMAs write no memory that others read.
     let reads = || op.code == StagedOp::Tile(TileOp::Load) && is_only_read(func, op.operands[0]);
     op.regions.is_empty()
         && (Opcode::info(op.code).effects == Effects::Pure || reads())
         && op.operands.iter().all(early)
 }
 
-/// Whether what a loop leaves to its last second product is what the next one begins with.
+/// Whether the values that a loop leaves for its last second MMA are those that the next loop
+/// begins with.
 fn follows(
     func: &StagedFunc,
     users: &Users,
@@ -85,7 +89,7 @@ fn follows(
     b: (OpId, &InterleavePlan),
 ) -> bool {
     let (first, second) = (&func.ops[a.0], &func.ops[b.0]);
-    // Sums and counters are not there before that product.
+    // The accumulator and counters are not defined before that MMA.
     let handed =
         |v: Value, to: usize| users.get(&v).map(Vec::as_slice) == Some(&[(b.0, BOUNDS + to)][..]);
     let counters: Vec<(usize, usize)> =
@@ -96,7 +100,7 @@ fn follows(
     if !carried || a.1.cross.len() != b.1.cross.len() {
         return false;
     }
-    // The second products are one and the same, but for what they take.
+    // The second MMAs are the same op, except for their operands.
     let mut same = BTreeMap::new();
     let (from, to) = (&func.blocks[a.1.body].args, &func.blocks[b.1.body].args);
     same.extend(counters.iter().map(|&(x, y)| (from[x + 1], to[y + 1])));
@@ -135,22 +139,22 @@ fn follows(
         })
 }
 
-pub fn chained(
+pub fn fuse(
     rw: &mut Rw<'_>,
     plans: &BTreeMap<OpId, InterleavePlan>,
-    chain: &Chain,
+    fused: &FusedLoops,
     into: BlockId,
 ) {
     let old = rw.old;
-    let head = chain.loops[0];
+    let head = fused.loops[0];
     let ops = old.blocks[old.ops[head].block].ops.iter();
-    for &id in ops.filter(|id| chain.between.contains(id)) {
+    for &id in ops.filter(|id| fused.between.contains(id)) {
         rw.copy_op(id, into);
     }
     let sums = rw.get(old.ops[head].group("init")[plans[&head].sums]);
     let mut begun: Option<Value> = None;
     let mut cross: Vec<Value> = Vec::new();
-    for &id in &chain.loops {
+    for &id in &fused.loops {
         let plan = &plans[&id];
         let op = &old.ops[id];
         let loc = op.loc.clone();
@@ -159,9 +163,9 @@ pub fn chained(
         inits[plan.sums] = sums;
         let kept: Vec<usize> = (0..inits.len()).filter(|&i| i != plan.sums).collect();
         let mut state: Vec<Value> = kept.iter().map(|&i| inits[i]).collect();
-        // No loop before this one had an iteration where it has its first of all.
+        // Where this loop runs the first iteration, no earlier loop had one.
         for (init, &v) in inits.iter_mut().zip(op.group("init")) {
-            *init = rw.get(origin(old, &chain.loops, v));
+            *init = rw.get(origin(old, &fused.loops, v));
         }
         let mut types: Vec<Type> = state.iter().map(|&v| rw.new.ty(v).clone()).collect();
         types.extend(plan.cross.iter().map(|&v| old.ty(v).clone()));
@@ -211,11 +215,11 @@ pub fn chained(
             Some(begun) => rw.builder(into, loc).ew(ScalarFn::Or, &[begun, any]),
         });
     }
-    let (Some(&last), Some(begun)) = (chain.loops.last(), begun) else { return };
+    let (Some(&last), Some(begun)) = (fused.loops.last(), begun) else { return };
     finish(rw, &plans[&last], last, into, (begun, sums), &cross);
 }
 
-/// What a value is where no loop of the chain had an iteration.
+/// The value where none of the loops had an iteration.
 fn origin(func: &StagedFunc, loops: &[OpId], v: Value) -> Value {
     match func.values[v].def {
         ValueDef::Result(id, i) if loops.contains(&id) => {
@@ -225,7 +229,7 @@ fn origin(func: &StagedFunc, loops: &[OpId], v: Value) -> Value {
     }
 }
 
-/// The second product of the last iteration, if there was any.
+/// The second MMA of the last iteration, if there was any.
 fn finish(
     rw: &mut Rw<'_>,
     plan: &InterleavePlan,
@@ -262,7 +266,7 @@ fn finish(
     }
 }
 
-/// A tile that nobody reads.
+/// A tile that is never read.
 fn nothing(build: &mut tessera_ir::Builder<'_, tessera_staged::Staged>, ty: &Type) -> Value {
     let zero = if ty.dtype().is_float() { Attr::Float(0.0) } else { Attr::Int(0) };
     build.constant(ty.clone(), zero)

@@ -1,8 +1,9 @@
-//! Which loads become fields of which pipelines, and where those are filled and read.
+//! Plans producer loads: which loads become fields of which pipeline stages, and where a stage is
+//! filled, waited for and released. Pipelines that are never in use at the same time share memory.
 
 use super::super::super::Staging;
 use super::super::super::seeds::extents;
-use super::super::encode::{boxed, is_rounding, iteration_of};
+use super::super::encode::{boxed, is_rounding, permutation_of};
 use super::super::uses::{Users, place_in, users};
 use super::super::{Refusal, budget};
 use std::collections::BTreeSet;
@@ -15,15 +16,16 @@ use tessera_tile::TileOp;
 pub struct Field {
     pub load: OpId,
     pub ty: PipelineField,
-    /// Memory that the load was written to, and the load's dims in its order.
+    /// Shared memory that the load was written to, with the order of the load's dims.
     pub memory: Vec<(Value, Vec<usize>)>,
-    /// Whether other ops take the tile itself.
+    /// Whether other ops use the tile itself.
     pub is_read: bool,
 }
 
 pub struct Pipeline {
     pub fields: Vec<Field>,
-    /// The block of the loads. In it: the last load, the first op that needs the fields and the last.
+    /// The block of the loads. In it: the last load, the first op that needs the fields and the
+    /// last.
     pub block: BlockId,
     pub filled: usize,
     pub first: usize,
@@ -31,7 +33,8 @@ pub struct Pipeline {
     pub stages: u32,
     /// Whether the loads are in a loop of the group.
     pub iterations: bool,
-    /// The pipeline of the plan whose memory it has: itself, or one that is never in use at the same time.
+    /// The pipeline whose memory it uses: its own index, or one that is never in use at the same
+    /// time.
     pub of: usize,
 }
 
@@ -56,12 +59,12 @@ pub struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// Pipelines that have memory of their own, with their numbers.
+    /// Pipelines that own their memory, with their indices.
     pub fn own(&self) -> impl Iterator<Item = (usize, &Pipeline)> {
         self.pipelines.iter().enumerate().filter(|(i, r)| r.of == *i)
     }
 
-    /// One loop after another takes the stages of the same pipeline, where they hold the same.
+    /// Lets consecutive loops use the stages of the same pipeline where these have the same fields.
     fn share(&mut self, func: &StagedFunc) {
         for i in 1..self.pipelines.len() {
             let apart = |a: BlockId, b: BlockId| {
@@ -112,7 +115,7 @@ fn branches(func: &StagedFunc, op: OpId, inner: BlockId, outer: BlockId) -> bool
     holder(inner) != holder(outer)
 }
 
-/// What a load becomes, and where in its block it is needed: first and last.
+/// What a load becomes, and the first and last op in its block that need it.
 struct Found {
     field: Field,
     first: usize,
@@ -161,7 +164,7 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<LoadPlan, Refusa
         }
     }
     if plan.pipelines.is_empty() {
-        return Err("no product reads what is loaded for it".into());
+        return Err("no MMA reads what is loaded for it".into());
     }
     let fed: BTreeSet<Value> = plan
         .pipelines
@@ -175,20 +178,20 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>) -> Result<LoadPlan, Refusa
     Ok(plan)
 }
 
-/// What takes a load's elements.
+/// The uses of a load's elements.
 #[derive(Default)]
 struct Taken {
     memory: Vec<(Value, Vec<usize>)>,
-    /// Products, and what waits for them.
+    /// MMAs, and the ops that wait for them.
     products: Vec<OpId>,
-    /// Ops that take the tile itself.
+    /// Ops that use the tile itself.
     others: Vec<OpId>,
-    /// Writes, memory and iterations that are not needed where the memory is a field.
+    /// Writes, memory and transpositions that are not needed where the memory is a field.
     needless: Vec<OpId>,
 }
 
 impl Taken {
-    /// A product that reads memory, or the tile that is loaded from there for products.
+    /// An MMA that reads memory, or the tile that is loaded from there for MMAs.
     fn read_by(&mut self, func: &StagedFunc, users: &Users, reader: OpId) {
         match func.ops[reader].code {
             StagedOp::MmaIssue => {
@@ -206,8 +209,8 @@ impl Taken {
         }
     }
 
-    /// Follows a tile that is the load with its dims in the order `perm`. Whether the tile itself
-    /// is needed.
+    /// Follows a tile that is the load with its dims in the order `perm`. Returns whether the tile
+    /// itself is needed.
     fn follow(&mut self, func: &StagedFunc, users: &Users, v: Value, perm: &[usize]) -> bool {
         let mut needed = false;
         for &(user, at) in users.get(&v).map_or(&[][..], |u| u) {
@@ -224,7 +227,7 @@ impl Taken {
                 }
                 StagedOp::Tile(TileOp::Transpose) => {
                     let next: Vec<usize> =
-                        iteration_of(func, user).iter().map(|&p| perm[p]).collect();
+                        permutation_of(func, user).iter().map(|&p| perm[p]).collect();
                     if self.follow(func, users, op.result(), &next) {
                         needed = true;
                         self.others.push(user);
@@ -250,7 +253,7 @@ impl Taken {
     }
 }
 
-/// What a load becomes; none where no product reads it in memory.
+/// What a load becomes; none where no MMA reads it in memory.
 fn look(
     func: &StagedFunc,
     staging: &Staging<'_>,
@@ -267,11 +270,11 @@ fn look(
     let places = |ops: &[OpId]| -> Vec<usize> {
         ops.iter().filter_map(|&o| place_in(func, op.block, o)).collect()
     };
-    // Copies round elements of tf32.
+    // TMA rounds elements to tf32.
     let dtypes: BTreeSet<DType> = taken.memory.iter().map(|m| func.ty(m.0).dtype()).collect();
     let dtype = *dtypes.first().unwrap_or(&func.ty(op.result()).dtype());
     if dtypes.len() > 1 || is_read && dtype == DType::Tf32 {
-        return Err("a tile is rounded to tf32 for a product and used as it is elsewhere".into());
+        return Err("a tile is rounded to tf32 for an MMA and used as it is elsewhere".into());
     }
     let (products, others) = (places(&taken.products), places(&taken.others));
     let Some(&first) = products.iter().chain(&others).min() else { return Ok(None) };
@@ -292,7 +295,7 @@ fn look(
     Ok(Some(Found { field: Field { load, ty, memory, is_read }, first, last }))
 }
 
-/// Whether memory is written once, and read by the tensor cores's products alone.
+/// Whether memory is written once, and read by WGMMAs alone.
 fn is_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
     let allocated = func.def(mem).is_some_and(|op| op.code == StagedOp::SmemAlloc);
     let all = users.get(&mem).map_or(&[][..], |u| u);
@@ -302,7 +305,7 @@ fn is_for_products(func: &StagedFunc, users: &Users, mem: Value) -> bool {
     allocated && stores == 1 && count(StagedOp::MmaIssue) + stores + loads == all.len()
 }
 
-/// Whether an op loads a tile that the tensor cores then takes from registers alone.
+/// Whether an op loads a tile that WGMMA takes as a register operand only.
 fn is_left_of_products(func: &StagedFunc, users: &Users, id: OpId) -> bool {
     let op = &func.ops[id];
     let multiplied = |&(u, at): &(OpId, usize)| {
@@ -312,7 +315,7 @@ fn is_left_of_products(func: &StagedFunc, users: &Users, id: OpId) -> bool {
         && users.get(&op.result()).is_some_and(|all| all.iter().all(multiplied))
 }
 
-/// Fences and barriers around products that only read what is filled.
+/// Fences and barriers around MMAs that only read pipeline stages.
 fn barriers(func: &StagedFunc, fed: &BTreeSet<Value>) -> BTreeSet<OpId> {
     let mut gone = BTreeSet::new();
     for id in func.walk() {
@@ -339,7 +342,7 @@ fn barriers(func: &StagedFunc, fed: &BTreeSet<Value>) -> BTreeSet<OpId> {
     gone
 }
 
-/// A field's name: that of the tile as far as it is a word, and its own.
+/// A field's name: the tile's name where that is a word, made unique.
 fn name(func: &StagedFunc, load: OpId, taken: &mut BTreeSet<String>) -> String {
     let own = func.name_of(func.ops[load].result()).unwrap_or_default();
     let own: String = own.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();

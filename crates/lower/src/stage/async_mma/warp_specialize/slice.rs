@@ -1,5 +1,5 @@
-//! What some ops of a function need of it: the ops that give their operands, the control flow around
-//! them, and of what loops carry and branches give only what is used.
+//! Backward slice of a function: the ops that some ops need, the control flow around them, and of
+//! the carried values only those that are used. `warp_specialize` makes one for each role.
 
 use super::super::uses::{is_control, leading, yielded};
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use tessera_tile::TileOp;
 pub struct Slice<'f> {
     func: &'f StagedFunc,
     ops: BTreeSet<OpId>,
-    /// Results of control ops, with the arguments and ends of regions that go with them.
+    /// Used results of control ops, with the matching region arguments and yields.
     carried: BTreeSet<(OpId, usize)>,
     open: Vec<Value>,
 }
 
 impl<'f> Slice<'f> {
-    /// Of the ops in some ops, and in their regions, those that `wanted` picks, and what they need.
+    /// The ops that `wanted` picks among `from` and their regions, and what they need.
     pub fn of(func: &'f StagedFunc, from: &[OpId], wanted: impl Fn(OpId) -> bool) -> Self {
         let (ops, carried, open) = Default::default();
         let mut slice = Self { func, ops, carried, open };
@@ -89,7 +89,7 @@ impl<'f> Slice<'f> {
         }
     }
 
-    /// Copies an op, or what is kept of it.
+    /// Copies an op, or the kept part of it.
     pub fn copy(&self, rw: &mut Rewriter<'_, Staged>, id: OpId, into: BlockId) {
         let op = &self.func.ops[id];
         if !self.ops.contains(&id) {
@@ -97,7 +97,7 @@ impl<'f> Slice<'f> {
         }
         if !is_control(op.code) {
             let new = rw.copy_op(id, into);
-            // The block is the role's threads now.
+            // A barrier of the block becomes one of the role's threads.
             if op.code == StagedOp::BlockBarrier {
                 rw.new.ops[new].code = StagedOp::RoleBarrier;
             }
@@ -148,7 +148,7 @@ impl<'f> Slice<'f> {
     }
 }
 
-/// Whether a region answers whether a loop goes on, and hands on nothing else.
+/// Whether a region computes a loop's condition and yields nothing else.
 fn asks(code: StagedOp, region: usize) -> bool {
     code == StagedOp::Tile(TileOp::While) && region == 0
 }

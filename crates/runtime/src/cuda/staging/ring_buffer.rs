@@ -1,24 +1,24 @@
-//! A ring of bytes that pieces are taken from in order and given back in the same order.
+//! A ring buffer of bytes: pieces are allocated in order and freed in the same order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Pieces begin at multiples of this: copies are fastest so.
+/// Alignment of pieces in bytes: aligned copies are fastest.
 const ALIGN: usize = 256;
 
-/// `T` tells when a piece is free again.
-pub(crate) struct Ring<T> {
+/// `T` says when a piece is free again, such as an event.
+pub(crate) struct RingBuffer<T> {
     capacity: usize,
     head: usize,
     pieces: VecDeque<(usize, T)>,
 }
 
-impl<T> Ring<T> {
+impl<T> RingBuffer<T> {
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity - capacity % ALIGN, head: 0, pieces: VecDeque::new() }
     }
 
-    /// Where the next piece of so many bytes would begin; `None` while too much is taken.
+    /// Where the next piece of `bytes` bytes would begin; `None` while too much is taken.
     pub fn place(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(ALIGN)?;
         let Some(&(tail, _)) = self.pieces.front() else {
@@ -49,7 +49,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// The pieces of at most `chunk` bytes that so many bytes are copied in.
+/// Cuts `bytes` bytes into pieces of at most `chunk` bytes.
 pub(crate) fn pieces(bytes: usize, chunk: usize) -> impl Iterator<Item = Range<usize>> {
     (0..bytes).step_by(chunk.max(1)).map(move |at| at..bytes.min(at + chunk))
 }
@@ -69,42 +69,42 @@ mod tests {
 
     #[test]
     fn pieces_follow_each_other_and_wrap_around() {
-        let mut ring = Ring::new(1024);
+        let mut buffer = RingBuffer::new(1024);
         for n in 0..4 {
-            let at = ring.place(200).unwrap();
+            let at = buffer.place(200).unwrap();
             assert_eq!(at, 256 * n);
-            ring.take(at, 200, n);
+            buffer.take(at, 200, n);
         }
-        assert_eq!((ring.place(1), ring.oldest()), (None, Some(&0)));
-        assert_eq!(ring.retire(), Some(0));
-        let at = ring.place(256).unwrap();
-        assert_eq!((at, ring.place(257)), (0, None));
-        ring.take(at, 256, 4);
-        assert_eq!(ring.place(1), None);
-        while ring.retire().is_some() {}
-        assert_eq!((ring.place(1024), ring.place(1025)), (Some(0), None));
+        assert_eq!((buffer.place(1), buffer.oldest()), (None, Some(&0)));
+        assert_eq!(buffer.retire(), Some(0));
+        let at = buffer.place(256).unwrap();
+        assert_eq!((at, buffer.place(257)), (0, None));
+        buffer.take(at, 256, 4);
+        assert_eq!(buffer.place(1), None);
+        while buffer.retire().is_some() {}
+        assert_eq!((buffer.place(1024), buffer.place(1025)), (Some(0), None));
     }
 
-    /// No two pieces that are taken at once overlap, whatever the sizes.
+    /// No two live pieces overlap, whatever their sizes.
     #[test]
     fn live_pieces_never_overlap() {
-        let mut ring = Ring::new(4096);
+        let mut buffer = RingBuffer::new(4096);
         let mut live: VecDeque<Range<usize>> = VecDeque::new();
         let mut random = 1_u32;
         for step in 0..20_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let bytes = (random >> 16) as usize % 1500 + 1;
-            while ring.place(bytes).is_none() {
-                assert!(ring.retire().is_some(), "step {step}: an empty ring has room");
+            while buffer.place(bytes).is_none() {
+                assert!(buffer.retire().is_some(), "step {step}: an empty buffer has room");
                 live.pop_front();
             }
-            let at = ring.place(bytes).unwrap();
+            let at = buffer.place(bytes).unwrap();
             let piece = at..at + bytes;
             assert!(piece.end <= 4096);
             for other in &live {
                 assert!(piece.end <= other.start || other.end <= piece.start, "step {step}");
             }
-            ring.take(at, bytes, ());
+            buffer.take(at, bytes, ());
             live.push_back(piece);
         }
     }

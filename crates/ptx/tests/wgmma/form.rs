@@ -1,5 +1,5 @@
-//! How products of the matrix engine are run: Staged text on its own interpreter, and as PTX on that of
-//! PTX; and what an assembler makes of it.
+//! How WGMMA tests run: Staged text on its own interpreter, and as PTX on that of PTX; and what the
+//! assembler makes of it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tessera_staged::StagedFunc;
 use tessera_target::frame::Frame;
 use tessera_target::{ArgValue, LaunchArgs};
 
-/// A function, the dims of its arrays and what is in them. The last one is written.
+/// A function, the dims and contents of its arrays. The last one is written.
 pub struct Case {
     pub text: String,
     pub arrays: Vec<HostArray>,
@@ -27,7 +27,7 @@ impl Case {
         tessera_staged::parse(&self.text).unwrap_or_else(|e| panic!("{e}\n{}", self.text))
     }
 
-    /// The same parameters in Tile IR, which frames are made from.
+    /// The same parameters in Tile IR, from which frames are made.
     fn frame(&self) -> (Frame, tessera_tile::TileFunc) {
         let head = self.text.split_once(") {").expect("a head").0;
         let dim = |(i, (name, _)): (usize, &(&str, i64))| {
@@ -65,7 +65,7 @@ impl Case {
         mine.pop().unwrap()
     }
 
-    /// What the code writes, however late or early engines work.
+    /// What the code writes, however late or early asynchronous operations complete.
     pub fn got(&self, code: &Code, copies: Copies) -> HostArray {
         let mut mine = self.arrays.clone();
         let args = self.args(&mut mine);
@@ -88,7 +88,7 @@ impl Case {
         mine.pop().unwrap()
     }
 
-    /// Both agree bit by bit, and the engine was used so many times.
+    /// Both agree bit by bit, and the code has `calls` WGMMAs.
     pub fn check(&self, calls: usize) -> Code {
         let code = self.code();
         assert_eq!(calls, wgmma_calls(&code), "{}\n{}", self.text, code.module.text());
@@ -133,7 +133,7 @@ pub fn tools() -> Option<Tools> {
     }
 }
 
-/// An assembler takes it without a warning, keeps all in registers, and gives the machine code.
+/// The assembler accepts it without a warning or spills; returns the machine code.
 pub fn assembled(tools: &Tools, code: &Code) -> String {
     let got = tools.assemble(&code.module).unwrap();
     let text = code.module.text();
@@ -156,7 +156,7 @@ pub fn array(dims: [i64; 2], dtype: DType, seed: usize) -> HostArray {
     HostArray::new(&dims, dtype, &integers((dims[0] * dims[1]) as usize, seed, least))
 }
 
-/// The widest form that engines know for memory of this shape and order.
+/// The widest swizzled layout that WGMMA reads, for memory of this shape and order.
 pub fn widest(shape: [u32; 2], order: [usize; 2], bytes: u32) -> Shared {
     let row = shape[order[0]] * bytes;
     if row == 16 {

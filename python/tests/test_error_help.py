@@ -1,4 +1,4 @@
-"""Errors say what to write: those of the package by their calls, names of other libraries and calls by what is raised."""
+"""Errors have help: those that the package raises, unknown names, and wrong calls."""
 
 import ast
 from pathlib import Path
@@ -37,7 +37,7 @@ def silent_calls(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_errors_of_the_package_name_a_repair(path) -> None:
+def test_errors_of_the_package_have_help(path) -> None:
     excused = [start for (name, start), _ in WITHOUT.items() if name == path.name]
     silent = [m for m in silent_calls(path) if not any(m.startswith(start) or start == "(any)" for start in excused)]
     assert not silent, f"{path.name}: give these errors a help: {silent}"
@@ -51,7 +51,7 @@ def test_a_call_without_help_is_found(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "repair"),
+    ("name", "help"),
     [
         ("constexpr", "`int`"),
         ("static_range", "range(n)"),
@@ -59,14 +59,14 @@ def test_a_call_without_help_is_found(tmp_path) -> None:
         ("Tensr", "did you mean `Tensor`"),
     ],
 )
-def test_unknown_names_of_the_package_say_what_to_write(name, repair) -> None:
-    with pytest.raises(AttributeError, match=repair.replace("(", r"\(").replace(")", r"\)")):
+def test_unknown_names_of_the_package_say_what_to_write(name, help) -> None:
+    with pytest.raises(AttributeError, match=help.replace("(", r"\(").replace(")", r"\)")):
         getattr(ts, name)
 
 
 def test_unknown_names_of_the_language_say_what_to_write() -> None:
-    for name, repair in {"popcount": "shifts", "program_idd": "program_id", "trans": "transpose", "cdiv": "ts.cdiv"}.items():
-        with pytest.raises(AttributeError, match=repair):
+    for name, help in {"popcount": "shifts", "program_idd": "program_id", "trans": "transpose", "cdiv": "ts.cdiv"}.items():
+        with pytest.raises(AttributeError, match=help):
             getattr(ts.tile, name)
     assert not hasattr(ts.tile, "popcount")
 
@@ -177,7 +177,7 @@ def test_dtypes_that_do_not_parse_say_what_would(text) -> None:
     with pytest.raises(ts.TesseraError) as caught:
         ts.dtype(text)
     error = caught.value
-    assert Path(error.file).name == Path(__file__).name, "the error is at the line that asks"
+    assert Path(error.file).name == Path(__file__).name, "the error is at the line of the call"
     quoted = error.help.split('"')[1::2]
     assert quoted or text == "i32 @packed", error.help
     for example in quoted:

@@ -1,5 +1,5 @@
-//! The form that a large product has: one role loads, one multiplies on the matrix engine, tile after
-//! tile, and what it computed goes out through shared memory.
+//! A warp-specialized GEMM: one role loads, one issues WGMMAs, tile after tile, and results are
+//! stored through shared memory.
 
 use crate::harness::{Arg, check, disassemble};
 use tessera_interp::HostArray;
@@ -7,16 +7,16 @@ use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;
 use tessera_ptx::{Code, Inst, Opnd};
 
-struct Product {
+struct Gemm {
     tile: [u32; 3],
     warps: u32,
     stages: u32,
-    /// One group of products stays under way while the next stage is waited for.
+    /// One group of WGMMAs stays in flight while the next stage is waited for.
     ahead: bool,
     raster: &'static str,
 }
 
-impl Product {
+impl Gemm {
     fn text(&self) -> String {
         let [bm, bn, bk] = self.tile;
         let layout = Layout::mma_acc(&[bm, bn], [self.warps, 1]);
@@ -123,7 +123,7 @@ impl Product {
         )
     }
 
-    /// Small whole numbers, so that no order of additions makes a difference.
+    /// Small integers, so that the order of additions does not matter.
     fn check(&self, [m, n, k]: [i64; 3], blocks: &[i64]) -> Code {
         let of = |rows: i64, cols: i64, seed: i64| {
             let values: Vec<f64> =
@@ -136,16 +136,16 @@ impl Product {
 }
 
 #[test]
-fn a_large_product() {
+fn a_large_gemm() {
     for ahead in [false, true] {
-        let large = Product { tile: [128, 256, 64], warps: 8, stages: 3, ahead, raster: "m16" };
+        let large = Gemm { tile: [128, 256, 64], warps: 8, stages: 3, ahead, raster: "m16" };
         let code = large.check([200, 264, 136], &[1]);
         let sass = disassemble(&code);
         // Four steps along k, of m64n256k16.
         assert_eq!(sass.matches("HGMMA.64x256x16").count(), 4, "{sass}");
         let stores = code.kernel().instructions().filter(|i| matches!(i, Inst::TmaStore { .. }));
         assert_eq!(stores.count(), 4);
-        // Each of the two warpgroups writes, synchronises and stores without the other.
+        // Each of the two warpgroups writes, synchronises and stores independently.
         let synchronises =
             |i: &&Inst| matches!(i, Inst::BarSync { id: Opnd::Reg(_), count: Some(128) });
         assert_eq!(code.kernel().instructions().filter(synchronises).count(), 2);
@@ -157,8 +157,8 @@ fn a_large_product() {
 fn tiles_wrap_around_the_pipeline() {
     for ahead in [false, true] {
         for (tile, warps) in [([64, 64, 64], 4), ([128, 64, 64], 8)] {
-            let product = Product { tile, warps, stages: 3, ahead, raster: "n2" };
-            product.check([200, 136, 328], &[1, 3, 20]);
+            let gemm = Gemm { tile, warps, stages: 3, ahead, raster: "n2" };
+            gemm.check([200, 136, 328], &[1, 3, 20]);
         }
     }
 }

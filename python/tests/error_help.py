@@ -1,6 +1,6 @@
-"""Every error says what to write (``help``), or stands here with the reason why none can be said.
+"""Every error has a ``help`` that says what to write, or an entry here with the reason why it has none.
 
-``conftest.py`` holds every error that any test meets against this table; ``test_repairs.py`` holds the calls in the package.
+``conftest.py`` checks every error that a test raises against this table; ``test_error_help.py`` checks the calls in the package.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import tessera as ts
 from tessera.kernel import check_report
 
-#: A code, what the message matches, and why there is no repair.
+#: A code, a pattern of the message, and why there is no help.
 REASONS = [
     ("E_ASSERT", r"", "the message is the kernel's own, and says what its author wanted"),
     ("E_ARGUMENT", r"^expected .*( in --\w+|warps|registers in all threads)", "an option of a command: the message lists what it takes"),
@@ -20,14 +20,14 @@ REASONS = [
 
 
 def is_missing(d: ts.Diagnostic) -> bool:
-    """Whether an error names no repair though one could be named."""
+    """Whether an error has no help though it could have one."""
     if not d.code.startswith("E_") or d.help:
         return False
     return not any(d.code == code and re.search(pattern, d.message) for code, pattern, _ in REASONS)
 
 
 def record(patch) -> list[ts.Diagnostic]:
-    """A list that every error and finding is put into from now on."""
+    """Returns a list to which every error and finding is appended from now on."""
     found: list[ts.Diagnostic] = []
     raised, reported = ts.TesseraError.__init__, check_report.CheckReport.__init__
 

@@ -1,11 +1,11 @@
-//! Products in loops and after each other.
+//! WGMMAs in loops and in sequence.
 
 use super::form::{Case, array, frag, loads, smem, widest};
 use tessera_layout::Layout;
 use tessera_numerics::{DType, Profile};
 
-/// `k` is cut into iterations, each copied ahead of its product. With `kept` one product is still under way
-/// while the next iteration begins.
+/// `k` is split into iterations, each loaded ahead of its MMA. With `kept` one MMA is still in
+/// flight when the next iteration begins.
 pub fn pipeline(dtype: DType, tile: (u32, u32, u32), iterations: i64, kept: bool) -> Case {
     let (m, n, bk) = tile;
     let warps = m / 16;
@@ -13,17 +13,17 @@ pub fn pipeline(dtype: DType, tile: (u32, u32, u32), iterations: i64, kept: bool
     let bytes = dtype.bytes() as u32;
     let sum = frag([m, n], acc, &Layout::mma_acc(&[m, n], [warps, 1]));
     let sa = smem([m, bk], dtype, &widest([m, bk], [1, 0], bytes));
-    // Bytes must lie along k.
-    let iteration = bytes == 1;
-    let (shape, dims) = if iteration { ([n, bk], "n, k") } else { ([bk, n], "k, n") };
+    // Bytes must be K-major.
+    let transposed = bytes == 1;
+    let (shape, dims) = if transposed { ([n, bk], "n, k") } else { ([bk, n], "k, n") };
     let sb = smem(shape, dtype, &widest(shape, [1, 0], bytes));
     let field = |smem: &str| smem["smem<".len()..smem.len() - 1].replace(", #", " #");
     let fields = format!("a: {}, b: {}", field(&sa), field(&sb));
-    let (at, extent) = match iteration {
+    let (at, extent) = match transposed {
         true => ("%i0, %at".to_string(), format!("[{n}, {bk}]")),
         false => ("%at, %i0".to_string(), format!("[{bk}, {n}]")),
     };
-    let (view, right) = match iteration {
+    let (view, right) = match transposed {
         true => {
             let st = smem([bk, n], dtype, &widest([bk, n], [0, 1], bytes));
             let line = format!(
@@ -104,7 +104,7 @@ pub fn pipeline(dtype: DType, tile: (u32, u32, u32), iterations: i64, kept: bool
         fill("%n", "%w"),
     );
     let (m, n, k) = (i64::from(m), i64::from(n), iterations.max(1) * i64::from(bk));
-    let b = if iteration { [n, k] } else { [k, n] };
+    let b = if transposed { [n, k] } else { [k, n] };
     Case {
         text,
         arrays: vec![array([m, k], dtype, 1), array(b, dtype, 5), array([m, n], acc, 9)],
@@ -113,7 +113,7 @@ pub fn pipeline(dtype: DType, tile: (u32, u32, u32), iterations: i64, kept: bool
     }
 }
 
-/// A product whose sums, cast, are the left operand of the next: `c = cast(a · b) · d`.
+/// An MMA whose accumulator, cast, is the left operand of the next: `c = cast(a · b) · d`.
 pub fn chained(dtype: DType, m: u32, n: u32, p: u32, k: u32) -> Case {
     let warps = m / 16;
     let bytes = dtype.bytes() as u32;
@@ -166,7 +166,7 @@ pub fn chained(dtype: DType, m: u32, n: u32, p: u32, k: u32) -> Case {
     }
 }
 
-/// Two accumulators that change places in every iteration, one of which gets a second product in some iterations:
+/// Two accumulators that swap in every iteration; one of them gets a second MMA in some iterations:
 /// `c = x + y` of both.
 pub fn swapped(iterations: i64) -> Case {
     let (m, n, k, dtype) = (64, 16, 16, DType::BF16);

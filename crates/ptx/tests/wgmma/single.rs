@@ -1,4 +1,4 @@
-//! One product of whole tiles, which threads put into shared memory first.
+//! One MMA of whole tiles, which threads write to shared memory first.
 
 use super::form::{Case, array, frag, loads, smem, widest};
 use tessera_layout::{Layout, Shared};
@@ -17,18 +17,18 @@ pub struct Single {
     pub b: DType,
     pub acc: DType,
     pub shape: (u32, u32, u32),
-    /// Whether m or n lies side by side in shared memory, not k.
-    pub turned: (bool, bool),
+    /// Whether an operand is MN-major in shared memory, not K-major.
+    pub transposed: (bool, bool),
     pub from: From,
     pub warps: u32,
     pub layout: Option<Layout>,
-    /// Results are cast and go out through shared memory, of which rows or columns lie side by side.
+    /// Results are cast and stored through shared memory, row-major or column-major.
     pub out: Option<(DType, bool)>,
     pub class: Option<&'static str>,
     pub profile: Profile,
-    /// Rows of shared memory one after another.
+    /// Unswizzled rows of shared memory.
     pub plain: bool,
-    /// Instructions of the engine, where they are not those of `expected`.
+    /// The number of WGMMA instructions, where it is not that of `expected`.
     pub calls: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Single {
             b: DType::BF16,
             acc: DType::F32,
             shape: (m, n, k),
-            turned: (false, false),
+            transposed: (false, false),
             from: From::Shared,
             warps: 4,
             layout: None,
@@ -61,7 +61,7 @@ impl Single {
         self.layout.clone().unwrap_or_else(|| Layout::mma_acc(&[m, n], [self.warps, 1]))
     }
 
-    /// Instructions of the engine where warpgroups divide rows.
+    /// The number of WGMMA instructions where warpgroups split M.
     pub fn expected(&self) -> usize {
         let (m, n, k) = self.shape;
         let integers = self.acc == DType::I32;
@@ -77,17 +77,17 @@ impl Single {
     }
 
     pub fn case(&self) -> Case {
-        let Self { a, b, acc, shape: (m, n, k), turned, warps, .. } = *self;
+        let Self { a, b, acc, shape: (m, n, k), transposed, warps, .. } = *self;
         let layout = self.acc_layout();
         let sum = frag([m, n], acc, &layout);
-        let order = |turned: bool| if turned { [0, 1] } else { [1, 0] };
-        // Bytes lie along k, which is the first dim of `b`.
+        let order = |transposed: bool| if transposed { [0, 1] } else { [1, 0] };
+        // Bytes are K-major, and k is the first dim of `b`.
         let form = |shape: [u32; 2], order: [usize; 2], dtype: DType| match self.plain {
             true => Shared::ordered(&shape, &order, dtype.bytes() as u32),
             false => widest(shape, order, dtype.bytes() as u32),
         };
-        let sa = smem([m, k], a, &form([m, k], order(turned.0), a));
-        let sb = smem([k, n], b, &form([k, n], order(!turned.1), b));
+        let sa = smem([m, k], a, &form([m, k], order(transposed.0), a));
+        let sb = smem([k, n], b, &form([k, n], order(!transposed.1), b));
         let la = match self.from {
             From::Shared => loads([m, k], a, warps),
             From::Registers => Layout::mma_a(&layout, k, a.bits()),
@@ -105,8 +105,8 @@ impl Single {
                 String::new(),
                 format!("  staged.store %c, %r at(%i, %i) {{extent = [{m}, {n}]}}\n"),
             ),
-            Some((dtype, turned)) => {
-                let so = smem([m, n], dtype, &form([m, n], order(turned), dtype));
+            Some((dtype, transposed)) => {
+                let so = smem([m, n], dtype, &form([m, n], order(transposed), dtype));
                 let narrow = frag([m, n], dtype, &layout);
                 let rows = frag([m, n], dtype, &loads([m, n], dtype, warps));
                 (

@@ -1,4 +1,4 @@
-//! Products on the matrix engine: every dtype, shape and way to lie in shared memory.
+//! WGMMA: every dtype, shape and shared memory layout.
 
 mod form;
 mod loops;
@@ -11,7 +11,7 @@ use tessera_numerics::{DType, Profile};
 use tessera_ptx::{Alu, Inst, Ty};
 use tessera_tile::ops::mma::LEGAL;
 
-/// Rows that the engine has: all that the language has, but for whole f32 and f64.
+/// The dtypes of WGMMA: all that the language has, but for full f32 and f64.
 fn rows() -> Vec<(DType, DType, DType)> {
     let narrow = |row: &&(DType, DType, DType)| !matches!(row.0, DType::F32 | DType::F64);
     LEGAL.iter().filter(narrow).copied().collect()
@@ -29,12 +29,12 @@ fn every_dtype() {
 
 #[test]
 fn every_order_and_span() {
-    // Of each operand k or the other axis side by side; rows of 32, 64, 128 and several times 128 bytes.
-    for turned in [(false, false), (true, false), (false, true), (true, true)] {
+    // K-major and MN-major operands; rows of 32, 64, 128 and several times 128 bytes.
+    for transposed in [(false, false), (true, false), (false, true), (true, true)] {
         for (n, k) in [(16, 16), (32, 32), (64, 64), (128, 16), (48, 128), (72, 48)] {
-            Single { turned, ..Single::new(64, n, k) }.check();
+            Single { transposed, ..Single::new(64, n, k) }.check();
         }
-        Single { turned, a: DType::F16, b: DType::F16, ..Single::new(128, 40, 32) }.check();
+        Single { transposed, a: DType::F16, b: DType::F16, ..Single::new(128, 40, 32) }.check();
     }
     for k in [32, 64, 128, 256] {
         for dtype in [DType::Fp8E4M3, DType::I8] {
@@ -47,7 +47,7 @@ fn every_order_and_span() {
 fn any_number_of_columns() {
     for n in (8..=264).step_by(24) {
         Single::new(64, n, 16).check();
-        Single { turned: (false, true), ..Single::new(64, n, 16) }.check();
+        Single { transposed: (false, true), ..Single::new(64, n, 16) }.check();
     }
     // Integers have not every number of columns.
     for n in [8, 24, 40, 56, 104, 320] {
@@ -58,7 +58,8 @@ fn any_number_of_columns() {
 #[test]
 fn warpgroups_divide_rows_or_columns() {
     let by_rows = |m: u32, warps: u32| (m, warps, Layout::mma_acc(&[m, 64], [warps, 1]), None);
-    // Blocks of columns are one instruction a step, columns in turns one for each eight of them.
+    // Blocks of columns take one instruction per k step, interleaved columns one for each eight of
+    // them.
     let blocks = (64, 8, Layout::mma_acc_blocks(&[64, 64], [4, 2]), Some(2));
     let in_turns = (64, 8, Layout::mma_acc(&[64, 64], [4, 2]), Some(2 * 4));
     let copies = (64, 8, Layout::mma_acc(&[64, 64], [8, 1]), Some(2));
@@ -72,9 +73,9 @@ fn warpgroups_divide_rows_or_columns() {
         copies,
     ];
     for (m, warps, layout, calls) in all {
-        for turned in [(false, false), (true, true)] {
+        for transposed in [(false, false), (true, true)] {
             for from in [From::Shared, From::Registers] {
-                let case = Single { turned, from, warps, calls, ..Single::new(m, 64, 32) };
+                let case = Single { transposed, from, warps, calls, ..Single::new(m, 64, 32) };
                 Single { layout: Some(layout.clone()), ..case }.check();
             }
         }
@@ -84,10 +85,11 @@ fn warpgroups_divide_rows_or_columns() {
 #[test]
 fn results_of_16_bits_go_out_by_matrix_stores() {
     for dtype in [DType::BF16, DType::F16] {
-        for turned in [false, true] {
-            let case = Single { out: Some((dtype, turned)), ..Single::new(128, 96, 32) };
+        for transposed in [false, true] {
+            let case = Single { out: Some((dtype, transposed)), ..Single::new(128, 96, 32) };
             let code = Single { warps: 8, ..case }.check();
-            let stores = |i: &Inst| matches!(i, Inst::Stmatrix { trans, .. } if *trans == turned);
+            let stores =
+                |i: &Inst| matches!(i, Inst::Stmatrix { trans, .. } if *trans == transposed);
             let singly = |i: &Inst| matches!(i, Inst::Cvt { b: None, to: Ty::BF16 | Ty::F16, .. });
             let all: Vec<&Inst> = code.kernel().instructions().collect();
             assert_eq!(all.iter().copied().filter(|i| stores(i)).count(), 96 / 16);
@@ -99,17 +101,17 @@ fn results_of_16_bits_go_out_by_matrix_stores() {
 }
 
 #[test]
-fn sums_become_operands_without_leaving_their_threads() {
+fn accumulators_become_operands_without_leaving_their_threads() {
     for dtype in [DType::BF16, DType::F16] {
         let code = loops::chained(dtype, 128, 64, 48, 64).check(4 + 4);
         let moves = |i: &&Inst| matches!(i, Inst::Shfl { .. } | Inst::Stmatrix { .. });
-        // One shuffle says which warpgroup it is.
+        // One shuffle makes the warpgroup index uniform.
         assert!(code.kernel().instructions().filter(moves).count() <= 1);
     }
 }
 
 #[test]
-fn loops_carry_their_sums_in_place() {
+fn loops_carry_their_accumulators_in_place() {
     for kept in [false, true] {
         for iterations in [0, 1, 2, 5] {
             // What is kept is released after the loop, so there is something to release.
@@ -149,7 +151,7 @@ fn sums_of_8_bit_floats_are_promoted_unless_fast() {
 }
 
 #[test]
-fn ordered_sums_are_left_to_threads() {
+fn strict_mmas_are_left_to_threads() {
     let seq = Single { class: Some("seq"), calls: Some(0), ..Single::new(64, 16, 16) };
     seq.check();
     let strict = Single { profile: Profile::Strict, calls: Some(0), ..Single::new(64, 16, 16) };
@@ -161,7 +163,7 @@ fn memory_of_other_forms_is_left_to_threads() {
     Single { plain: true, calls: Some(0), ..Single::new(64, 16, 16) }.check();
 }
 
-/// How many instructions of the machine's engine there are.
+/// How many WGMMA instructions the machine code has.
 fn machine_calls(sass: &str) -> usize {
     sass.lines().filter(|l| ["HGMMA.", "QGMMA.", "IGMMA."].iter().any(|i| l.contains(i))).count()
 }
