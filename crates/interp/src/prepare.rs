@@ -173,8 +173,8 @@ impl Preparer<'_> {
                 Action::Dim(self.dim(&name))
             }
             TileOp::Origin => {
-                let why = "an implicit tile origin was left in the program: `tile-normalise` iterations \
-                           it into a grid coordinate or a loop";
+                let why = "an implicit tile origin was left in the program: `tile-normalise` replaces \
+                           it by a grid coordinate or a loop";
                 return Err(fault(Code::E_UNSUPPORTED, why, &op.loc));
             }
             TileOp::Const => self.constant(op)?,
