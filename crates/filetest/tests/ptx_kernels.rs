@@ -2,12 +2,8 @@
 //! results are those of the interpreter of Tile IR, bit for bit, on every kind of chip and for every way an
 //! array can lie in memory.
 
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-#[allow(dead_code)] // Nothing is damaged here.
-mod random;
-
-use random::Random;
+use crate::common;
+use crate::random::Random;
 use tessera_interp::HostArray;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile, Scalar};

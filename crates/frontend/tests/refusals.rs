@@ -1,7 +1,6 @@
 //! Programs that are refused: the code, the place, and what the message tells to write.
 
-mod common;
-use common::*;
+use crate::common::*;
 use tessera_frontend::Capture;
 
 const EXAMPLE_4: &str = "\

@@ -1,7 +1,7 @@
 //! The form that a large product has: one role loads, one multiplies on the matrix engine, tile after
 //! tile, and what it computed goes out through shared memory.
 
-use crate::harness::{Arg, check, disassemble};
+use super::harness::{Arg, check, disassemble};
 use tessera_interp::HostArray;
 use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;

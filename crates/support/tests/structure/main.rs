@@ -10,3 +10,4 @@ mod mentions;
 mod profiles;
 mod repository;
 mod sizes;
+mod tests;

@@ -1,11 +1,7 @@
 //! Kernels that memory limits: tiles that are transposed on their way, loops that load a turn ahead,
 //! copies that the end of an array cuts. Numbers are small and whole: every result is exact.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code, reason = "the other tests use the rest")]
-mod form;
-
-use form::{Array, Form, Runs, plain};
+use crate::gemm::form::{Array, Form, Runs, plain};
 use tessera_interp::HostArray;
 use tessera_numerics::DType;
 

@@ -2,16 +2,8 @@
 //! compute is what the oracle computes, with races looked for and whatever the order of things; and
 //! assemblers take it without complaint.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code)]
-mod form;
-
-#[path = "../engine/form.rs"]
-#[allow(dead_code)]
-mod judge;
-
-use form::{Form, Lies, Runs, integers, plain};
-use judge::{assembled, tools};
+use crate::engine::form::{assembled, tools};
+use crate::gemm::form::{Form, Lies, Runs, integers, plain};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;

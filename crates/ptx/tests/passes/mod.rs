@@ -1,16 +1,8 @@
 //! Kernels of Tile IR through the passes that stage them for the matrix engine, to PTX: what the
 //! machine computes is what the oracle computes.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code)]
-mod form;
-
-#[path = "../engine/form.rs"]
-#[allow(dead_code)]
-mod judge;
-
-use form::{Form, Lies, Runs, integers, plain};
-use judge::{assembled, tools};
+use crate::engine::form::{assembled, engine_calls, tools};
+use crate::gemm::form::{Form, Lies, Runs, integers, plain};
 use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
@@ -358,7 +350,7 @@ fn attention_in_rounds_of_two_turns() {
         let func = form::tile_func(&case(text));
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let caps = PtxCaps::of(90, true).unwrap();
-        judge::engine_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
+        engine_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
     };
     assert!(turns(&text) > turns(&off), "no loop has two turns a round");
 }

@@ -1,7 +1,7 @@
 //! Products of matrices: every dtype, size and way to lie in memory.
 
 mod code;
-mod form;
+pub mod form;
 mod programs;
 
 use form::{Case, Form, Lies};

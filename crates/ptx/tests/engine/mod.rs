@@ -1,6 +1,6 @@
 //! Products on the matrix engine: every dtype, shape and way to lie in shared memory.
 
-mod form;
+pub mod form;
 mod loops;
 mod single;
 
