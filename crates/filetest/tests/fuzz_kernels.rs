@@ -5,7 +5,7 @@
 use crate::budget::Budget;
 use crate::common;
 use crate::generator::{Shape, kernel, params, shape};
-use crate::random::Random;
+use crate::random::{self, Random};
 use std::collections::BTreeMap;
 use tessera_cpu::{Cpu, Isa};
 use tessera_diag::Code;

@@ -3,7 +3,7 @@
 //! assemblers take it without complaint.
 
 use crate::engine::form::{assembled, tools};
-use crate::gemm::form::{Form, Lies, Runs, integers, plain};
+use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;

@@ -2,7 +2,7 @@
 //! machine computes is what the oracle computes.
 
 use crate::engine::form::{assembled, engine_calls, tools};
-use crate::gemm::form::{Form, Lies, Runs, integers, plain};
+use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
 use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
