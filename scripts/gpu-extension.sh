@@ -6,18 +6,11 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 readonly LARGEST_MB=20
-readonly FIND_LIBRARY='
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "tessera_python":
-        print(message["filenames"][0])
-'
 
 # One unit for all code: the launch path crosses crates.
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 built=$(cargo build --release --package tessera-python --no-default-features --features cuda "${CARGO_FLAGS[@]}" \
-    --message-format json-render-diagnostics | "$VENV_PYTHON" -c "$FIND_LIBRARY")
+    --message-format json-render-diagnostics | "$VENV_PYTHON" scripts/built_library.py)
 
 package=build/gpu/tessera
 rm -rf build/gpu

@@ -3,6 +3,9 @@
 import error_help
 import pytest
 
+# Hooks: the longest files first where there are several processes.
+from durations import pytest_collection_modifyitems, pytest_configure  # noqa: F401
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory):

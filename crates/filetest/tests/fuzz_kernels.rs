@@ -2,15 +2,10 @@
 //! interpreter, the CPU backend and the PTX compiler; and damaged Python source through the front end. Nothing
 //! may panic or hang; what the passes made of a kernel must compute what the kernel says, bit for bit.
 
-mod budget;
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-mod generator;
-mod random;
-
-use budget::Budget;
-use generator::{Shape, kernel, params, shape};
-use random::Random;
+use crate::budget::Budget;
+use crate::common;
+use crate::generator::{Shape, kernel, params, shape};
+use crate::random::{self, Random};
 use std::collections::BTreeMap;
 use tessera_cpu::{Cpu, Isa};
 use tessera_diag::Code;

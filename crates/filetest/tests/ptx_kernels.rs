@@ -2,12 +2,8 @@
 //! interpreter: the results are those of the interpreter of Tile IR, bit for bit, on every
 //! architecture and for every layout of arrays.
 
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-#[allow(dead_code)] // Nothing is damaged here.
-mod random;
-
-use random::Random;
+use crate::common;
+use crate::random::Random;
 use tessera_interp::HostArray;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile, Scalar};

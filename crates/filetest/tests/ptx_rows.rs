@@ -3,9 +3,7 @@
 //! whole ones, and all sums of them exact: the order in which they are added makes no difference,
 //! and the results are those of the interpreter of Tile IR, bit for bit.
 
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-
+use crate::common;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::PtxCaps;

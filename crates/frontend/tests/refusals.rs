@@ -1,7 +1,6 @@
 //! Programs that are refused: the code, the place, and the help of the message.
 
-mod common;
-use common::*;
+use crate::common::*;
 use tessera_frontend::Capture;
 
 const EXAMPLE_4: &str = "\

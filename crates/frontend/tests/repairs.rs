@@ -1,7 +1,6 @@
 //! Names and arguments that other libraries have and this language does not: the help of the error.
 
-mod common;
-use common::*;
+use crate::common::*;
 use tessera_frontend::Capture;
 
 /// The errors of a kernel over `x: n f32; y: n f32; A: M,K bf16`, in which `np` is a module of Python.

@@ -1,6 +1,6 @@
 //! What large matmuls assemble to: registers and instructions.
 
-use crate::form::{Form, tile_func};
+use super::form::{Form, tile_func};
 use std::env;
 use std::path::{Path, PathBuf};
 use tessera_numerics::{DType, Profile};

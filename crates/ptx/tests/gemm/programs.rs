@@ -1,6 +1,6 @@
 //! MMAs inside larger kernels.
 
-use crate::form::{Array, Form, Runs, integers, plain, tile_func};
+use super::form::{Array, Form, Runs, integers, plain, tile_func};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::{PtxCaps, compile, usual_classes};
 use tessera_target::frame::Frame;

@@ -1,8 +1,8 @@
 //! Warp-specialized kernels that move data through pipelines: every tile order, shared memory
 //! layout and dtype, and concurrent consumers.
 
-use crate::harness::{Arg, check, code, disassemble, parse};
-use crate::products::noise;
+use super::harness::{Arg, check, code, disassemble, parse};
+use super::products::noise;
 use std::fmt::Write;
 use tessera_interp::HostArray;
 use tessera_layout::{Layout, Shared};
@@ -411,7 +411,7 @@ fn a_role_that_finds_fault_keeps_nobody_waiting() {
         let func = parse(&concurrent_consumers(bad));
         for blocks in [1, 2] {
             let mut args = beside(200);
-            let error = crate::harness::launch_code(&func, &mut args, blocks).unwrap_err();
+            let error = super::harness::launch_code(&func, &mut args, blocks).unwrap_err();
             assert!(error.to_string().contains("this tile is bad"), "{error}");
         }
     }

@@ -1,6 +1,6 @@
 //! The functions of `filetests/staged`, by fused multiply-adds.
 
-use crate::harness::{Arg, check};
+use super::harness::{Arg, check};
 use tessera_interp::HostArray;
 use tessera_numerics::DType;
 

@@ -1,7 +1,7 @@
 //! A warp-specialized GEMM: one role loads, one issues WGMMAs, tile after tile, and results are
 //! stored through shared memory.
 
-use crate::harness::{Arg, check, disassemble};
+use super::harness::{Arg, check, disassemble};
 use tessera_interp::HostArray;
 use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;

@@ -1,7 +1,7 @@
 //! Matmuls: every dtype, size and layout in memory.
 
 mod code;
-mod form;
+pub mod form;
 mod programs;
 
 use form::{Case, Form, Lies};

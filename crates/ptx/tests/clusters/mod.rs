@@ -2,16 +2,8 @@
 //! multicast). Results are those of the oracle, with race detection and in every schedule; and the
 //! assembler accepts the code without warnings.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code)]
-mod form;
-
-#[path = "../wgmma/form.rs"]
-#[allow(dead_code)]
-mod judge;
-
-use form::{Form, Lies, Runs, integers, plain};
-use judge::{assembled, tools};
+use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
+use crate::wgmma::form::{assembled, tools};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;

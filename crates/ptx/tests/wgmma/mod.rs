@@ -1,6 +1,6 @@
 //! WGMMA: every dtype, shape and shared memory layout.
 
-mod form;
+pub mod form;
 mod loops;
 mod single;
 

@@ -1,16 +1,8 @@
 //! Kernels of Tile IR through the passes that stage them for WGMMA and TMA, to PTX: results are
 //! those of the oracle.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code)]
-mod form;
-
-#[path = "../wgmma/form.rs"]
-#[allow(dead_code)]
-mod judge;
-
-use form::{Form, Lies, Runs, integers, plain};
-use judge::{assembled, tools};
+use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
+use crate::wgmma::form::{assembled, tools, wgmma_calls};
 use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
@@ -362,7 +354,7 @@ fn attention_unrolled_by_two() {
         let func = form::tile_func(&case(text));
         let classes = usual_classes(&Frame::new(&func).unwrap());
         let caps = PtxCaps::of(90, true).unwrap();
-        judge::wgmma_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
+        wgmma_calls(&compile(&func, caps, Profile::Default, &classes).unwrap())
     };
     assert!(iterations(&text) > iterations(&off), "no loop is unrolled by two");
 }

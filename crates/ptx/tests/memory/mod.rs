@@ -1,11 +1,7 @@
 //! Memory-bound kernels: transposes, loops that load an iteration ahead, copies that the end of an
 //! array cuts. Values are small integers: every result is exact.
 
-#[path = "../gemm/form.rs"]
-#[allow(dead_code, reason = "the other tests use the rest")]
-mod form;
-
-use form::{Array, Form, Runs, plain};
+use crate::gemm::form::{Array, Form, Runs, plain};
 use tessera_interp::HostArray;
 use tessera_numerics::DType;
 
