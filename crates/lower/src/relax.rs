@@ -47,6 +47,11 @@ const RULES: [(Step, Rule); 10] = [
     (Step::WarpUniformBranch, rarely),
 ];
 
+/// Steps that one question may take.
+const DEPTH: u32 = 8;
+/// Numbers whose product with log2 e is off by less than 2^-10.
+const LARGE: f64 = 16384.0;
+
 /// How often each value is used.
 struct Uses(BTreeMap<Value, usize>);
 
@@ -244,6 +249,9 @@ fn power(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     // The operand minus a value for each row or column.
     let Some(sub) = ew(func, op.operands[0], ScalarFn::Sub) else { return false };
     let Some(shared) = spread(func, sub.operands[1]) else { return false };
+    if hidden_by_number(func, sub.operands[0], DEPTH) {
+        return false;
+    }
     let (x, factor) = match scaled(func, sub.operands[0]) {
         Some((x, c)) => (rw.get(x), Some(rw.get(c))),
         None => (rw.get(sub.operands[0]), None),
@@ -268,6 +276,26 @@ fn power(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     rw.new.values[value].name = func.values[op.result()].name.clone();
     rw.set(op.result(), value);
     true
+}
+
+/// Whether elements may be a large finite number by the choice of the kernel, as scores are where masks write -1e30 and not
+/// -inf. Such a number may be the `r` of its row, and then the rounding of `r·log2 e` is no small factor: `exp(r - r)`
+/// would be infinite.
+fn hidden_by_number(func: &TileFunc, v: Value, depth: u32) -> bool {
+    let (Some(depth), Some(op)) = (depth.checked_sub(1), func.def(v)) else { return false };
+    let large = |v: Value| {
+        let number = float(func, v).or_else(|| float(func, spread(func, v)?));
+        number.is_some_and(|c| c.is_finite() && c.abs() > LARGE)
+    };
+    match op.code {
+        TileOp::Select => {
+            op.operands[1..].iter().any(|&v| large(v) || hidden_by_number(func, v, depth))
+        }
+        TileOp::Ew(_) | TileOp::Cast => {
+            op.operands.iter().any(|&v| hidden_by_number(func, v, depth))
+        }
+        _ => false,
+    }
 }
 
 /// `(x·a)·b` and `(x·a)·b + c`, where both numbers are the same for all of a tile.
