@@ -319,9 +319,6 @@ def sin(x: Any) -> Any:
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
 
-def slope(*values: Any) -> Any:
-    """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
-
 def softmax_accumulate(acc: Any, alpha: Any, p: Any, v: Any) -> Any:
     """`alpha[:, None] * acc + p @ v`, with `p` rounded to the dtype of `v`."""
 
@@ -363,6 +360,9 @@ def transpose(x: Any) -> Any:
 
 def trunc(x: Any) -> Any:
     """Whole part of x."""
+
+def value_and_grad(*values: Any) -> Any:
+    """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
 
 def wait_async(stage: Any) -> Any:
     """Waits for the copies begun with `cp_async(…, stage=stage)`."""

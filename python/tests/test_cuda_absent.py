@@ -80,7 +80,7 @@ def test_the_backend_cannot_be_selected_to_run_but_to_compile(monkeypatch):
             ts.runtime.select_backend(name)
     monkeypatch.setenv("TESSERA_BACKEND", "ptx")
     assert scale.jit().explain().backend == "ptx"
-    with pytest.raises(ts.DeviceError, match="TESSERA_BACKEND asks for it"):
+    with pytest.raises(ts.DeviceError, match="TESSERA_BACKEND requests it"):
         scale(host(), host(), 1.0)
 
 
@@ -152,7 +152,7 @@ def test_a_kernel_can_be_bound_to_a_target():
         x[i : i + 64] = x[i : i + 64] + 1.0
 
     assert ".target sm_90a" in bound.inspect_ir("target") and "staged." in bound.inspect_ir("staged")
-    with pytest.raises(ts.DeviceError, match="`target=` asks for it"):
+    with pytest.raises(ts.DeviceError, match="`target=` requests it"):
         bound(host())
 
 
