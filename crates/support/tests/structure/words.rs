@@ -41,7 +41,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("meets", "synchronises, overlaps"),
     ("matrix unit", "tensor core"),
     ("matrix units", "tensor cores"),
-    ("tile slope", "tile.value_and_grad"),
+    ("tile | slope", "tile.value_and_grad"),
     ("product of matrices", "matmul"),
     ("products of matrices", "matmuls"),
     ("products of tiles", "MMAs"),
@@ -69,7 +69,7 @@ const USUAL: &[&str] = &[
     "ring buffer",
     "ring buffers",
     "auditwheel repair",
-    "move turn",
+    "move | turn",
 ];
 
 /// Files that hold former names: the glossary, tables of aliases, records that are signed and a kernel that
@@ -112,7 +112,7 @@ fn retired(line: &str) -> Vec<(&'static str, &'static str)> {
     RETIRED.iter().copied().filter(|(word, _)| line.contains(&format!(" {word} "))).collect()
 }
 
-/// The words of a line in lower case; identifiers are taken apart.
+/// The words of a line in lower case, with `|` for punctuation; identifiers are taken apart.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -120,6 +120,10 @@ fn words(line: &str) -> Vec<String> {
         let begins = c.is_uppercase() && (before.is_lowercase() || before.is_ascii_digit());
         if !c.is_alphanumeric() || begins {
             words.push(String::new());
+        }
+        // A phrase does not go across punctuation.
+        if !c.is_alphanumeric() && c != '_' && !c.is_whitespace() {
+            words.extend(["|".to_string(), String::new()]);
         }
         if c.is_alphanumeric() {
             words.last_mut().expect("there is one").extend(c.to_lowercase());
@@ -136,5 +140,6 @@ fn identifiers_and_phrases_are_found_and_usual_meanings_left() {
     assert_eq!(found("let first_turn = FirstTurn::new();"), ["turn"]);
     assert_eq!(found("/// Copies under way, side  by side."), ["under way", "side by side"]);
     assert!(found("they take tiles in turn, and return").is_empty());
-    assert!(found("the string in brings_engineers").is_empty());
+    assert!(found("the string in brings_engineers, inside, of it").is_empty());
+    assert_eq!(found("ts.tile.slope(f, x)"), ["tile | slope"]);
 }
