@@ -1,9 +1,9 @@
 # `make demo` and `make test` do all their own set-up; see scripts/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help build test test-jax fuzz mutants soak demo wheel bench bench-cpu bench-models audit fmt bless clean
+.PHONY: help build test test-jax fuzz mutants soak demo first-minutes wheel bench bench-cpu bench-models audit fmt bless clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: TESSERA_PYTHON=<interpreter to make .venv with>, TESSERA_MIN_FREE_MB=<disk limit>"
 
@@ -22,16 +22,19 @@ fuzz: ## All random testing: MINUTES=10 of it, from SEED= (the day)
 mutants: ## Mutation testing: COUNT=200 faults of each group from SEED=1; MODULES="random optim", CRATES="autodiff"
 	@scripts/mutants.sh
 
-soak: ## MINUTES=10 of everything at once, from SEED=; memory, descriptors and threads must stay flat
+soak: ## MINUTES=10 of all features concurrently, from SEED=; memory, descriptors and threads must stay flat
 	@scripts/soak.sh $(or $(MINUTES),10) $(SEED)
 
 demo: ## Set up, build, then run examples/demo.py
 	@scripts/demo.sh
 
-wheel: ## Build a release wheel into dist/ and import it in a fresh environment
+first-minutes: ## Time make demo and make test in a clean clone, write the table of README.md; FIRST="--only demo"
+	@python3 scripts/first_minutes.py $(FIRST)
+
+wheel: ## Build a release wheel into dist/, run it in fresh environments of all Pythons here
 	@scripts/wheel.sh
 
-bench: ## Set up, build, then run bench/run.py
+bench: ## Set up, build as released, then run bench/run.py
 	@scripts/bench.sh
 
 bench-cpu: ## Compare the CPU backend with MKL, NumPy and XLA; BENCH="--quick" passes options

@@ -7,7 +7,7 @@ import math
 
 import tessera as ts
 
-#: Rows, columns and depth of the tiles of a matrix product.
+#: Rows, columns and depth of the tiles of a matmul.
 GEMM_F32 = (128, 192, 64)
 GEMM_BF16 = (128, 192, 64)
 #: Queries and keys of a block of attention.

@@ -1,10 +1,10 @@
-"""Loops on one core beside XLA: `scan`, `while_loop` and `fori_loop` with bodies of one to ten small ops, a Kalman filter,
+"""Loops on one core, compared with XLA: `scan`, `while_loop` and `fori_loop` with bodies of one to ten small ops, a Kalman filter,
 Hamiltonian Monte Carlo, and gathers and scatters of many rows.
 
 usage: PYTHONPATH=python:. build/bench-venv/bin/python -m bench.loops_cpu [--rounds N] [--only WORD]
 
-Results are compared before anything is timed. The two take turns; a figure is the median of the rounds' ratios of our time over
-XLA's (less is better), with the least and the largest."""
+Results are compared before anything is timed. The two alternate. A figure is the median over the rounds of our time over XLA's
+(less is better), with the minimum and the maximum."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Whole functions on one core beside XLA: a block of a GPT forward and backward, a chain of elementwise ops around a norm, and how
-long a training step of 12 layers takes to trace and compile.
+"""Whole functions on one core, compared with XLA: a GPT block forward and backward, a chain of elementwise ops around a norm, and
+the time to trace and compile a training step of 12 layers.
 
 usage: scripts/bench-models.sh [--rounds N] [--only block|chain|wide-chain|compile] [--cpu-time] [--out FILE]
 
-Results are compared before anything is timed. The two take turns in random order; a figure is the median of the rounds' ratios
-(XLA's time over ours), with the interval that holds it with 95% confidence. Each compilation is in a process of its own, with
-empty caches."""
+Results are compared before anything is timed. Both run in every round, in random order. A figure is the median of the ratios
+(XLA's time over ours) over the rounds, with its 95% confidence interval. Each compilation runs in a new process with empty
+caches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 
 from bench.cpu.timing import Paired, calls_for, interval, quiet  # noqa: E402
 
-#: What each is asked for, in XLA's time over ours; compiling in seconds.
+#: The required ratio of XLA's time over ours; for compilation, seconds.
 BARS = {"block": 1.2, "chain": 2.0, "wide-chain": 2.0, "compile": 5.0}
 BATCH, LENGTH, SIZE, HEADS = 4, 256, 256, 4
 LAYERS, VOCABULARY = 12, 512
@@ -91,7 +91,7 @@ def block():
 
 
 def chain(columns=SIZE):
-    """On the activations of the block; wide, on those inside of its MLP."""
+    """On the activations of the block, or for `wide` on those inside its MLP."""
     import jax
 
     import tessera as ts
@@ -137,7 +137,7 @@ def timed(pair, rounds, clock):
     return Paired(*samples)
 
 
-# --- compiling: each in a process of its own ---
+# --- compilation, each in a new process ---
 
 
 def compile_ours():
@@ -190,7 +190,7 @@ def compile_theirs():
 
     params, tokens, targets = step_arguments()
     zeros = jax.tree_util.tree_map(np.zeros_like, params)
-    # The first use of the library is not the compilation's.
+    # The first use of the library is not part of the compilation.
     jax.jit(lambda x: x + 1)(np.float32(1)).block_until_ready()
     start = time.perf_counter()
     args = (params, zeros, zeros, np.float32(0), tokens, targets)
@@ -211,8 +211,8 @@ def step_arguments():
 
 
 def compiling(rounds):
-    """Seconds of each in processes of their own, in random order."""
-    order, taken, told = random.Random(1), {"ours": [], "theirs": []}, {}
+    """Seconds of each compilation in a new process, in random order."""
+    order, taken, losses = random.Random(1), {"ours": [], "theirs": []}, {}
     for _ in range(rounds):
         for who in order.sample(["ours", "theirs"], 2):
             start = environment.child("bench.models_cpu", "--compile", who, threads=1, TESSERA_CACHE="0")
@@ -221,9 +221,9 @@ def compiling(rounds):
                 raise RuntimeError(done.stdout + done.stderr)
             spent, loss, stats = json.loads(done.stdout.splitlines()[-1])
             taken[who].append(spent)
-            told[who] = loss, stats
-    assert math.isclose(told["ours"][0], told["theirs"][0], rel_tol=1e-4), told
-    return taken, told["ours"][1]
+            losses[who] = loss, stats
+    assert math.isclose(losses["ours"][0], losses["theirs"][0], rel_tol=1e-4), losses
+    return taken, losses["ours"][1]
 
 
 def main():
@@ -233,31 +233,31 @@ def main():
     parser.add_argument("--cpu-time", action="store_true", help="count the time on the processor: for a machine with other work")
     parser.add_argument("--out")
     parser.add_argument("--compile", choices=["ours", "theirs"], help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.compile:
-        print(json.dumps(compile_ours() if asked.compile == "ours" else compile_theirs()))
+    options = parser.parse_args()
+    if options.compile:
+        print(json.dumps(compile_ours() if options.compile == "ours" else compile_theirs()))
         return
-    kept = {"machine": environment.describe(), "clock": "processor" if asked.cpu_time else "wall", "rows": {}}
+    kept = {"machine": environment.describe(), "clock": "processor" if options.cpu_time else "wall", "rows": {}}
     for name, make in (("block", block), ("chain", chain), ("wide-chain", lambda: chain(4 * SIZE))):
-        if asked.only in (None, name):
-            found = timed(make(), asked.rounds, time.process_time if asked.cpu_time else time.perf_counter)
+        if options.only in (None, name):
+            found = timed(make(), options.rounds, time.process_time if options.cpu_time else time.perf_counter)
             ratios = found.ratios()
             low, high = interval(ratios)
             middle = statistics.median(ratios)
             mine, other = (statistics.median(s) * 1e3 for s in (found.ours, found.theirs))
-            verdict = "meets" if middle >= BARS[name] else "MISSES"
+            verdict = "reaches" if middle >= BARS[name] else "MISSES"
             print(f"{name:10} {middle:5.2f} times XLA ({low:.2f} to {high:.2f}), {mine:.2f} ms beside {other:.2f} ms: "
                   f"{verdict} {BARS[name]}", flush=True)  # fmt: skip
             kept["rows"][name] = {"ours": found.ours, "theirs": found.theirs, "ratio": middle, "interval": [low, high]}
-    if asked.only in (None, "compile"):
-        taken, stats = compiling(max(3, asked.rounds // 8))
+    if options.only in (None, "compile"):
+        taken, stats = compiling(max(3, options.rounds // 8))
         mine, other = (statistics.median(taken[w]) for w in ("ours", "theirs"))
-        verdict = "meets" if mine < BARS["compile"] else "MISSES"
+        verdict = "below" if mine < BARS["compile"] else "MISSES"
         print(f"compile    {mine:.2f} s ({min(taken['ours']):.2f} to {max(taken['ours']):.2f}), JAX {other:.2f} s "
               f"({min(taken['theirs']):.2f} to {max(taken['theirs']):.2f}): {verdict} {BARS['compile']} s; {stats}")  # fmt: skip
         kept["rows"]["compile"] = {**taken, "stats": stats}
-    if asked.out:
-        with open(asked.out, "w", encoding="utf-8") as file:
+    if options.out:
+        with open(options.out, "w", encoding="utf-8") as file:
             json.dump(kept, file, indent=1)
             file.write("\n")
 

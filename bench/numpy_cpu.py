@@ -1,11 +1,10 @@
-"""Scans, histograms and small calls on one thread beside NumPy.
+"""Scans, histograms and small calls on one thread, compared with NumPy.
 
 usage: PYTHONPATH=python python -m bench.numpy_cpu [--rounds N] [--only PATTERN] [--cpu-time]
 
-Results are compared before anything is timed. The two take turns; a figure is the median of the rounds' ratios (NumPy's time over
-ours), with the interval that holds it with 95% confidence; beside it the ratio of the least times, which a machine that others use
-disturbs less. Histograms are beside `np.bincount` of int64, which it counts without a
-copy, whatever ours counts."""
+Results are compared before anything is timed. The two alternate. A figure is the median of the ratios (NumPy's time over ours) over
+the rounds, with its 95% confidence interval. The ratio of the minimum times is printed too; other load on the machine disturbs it
+less. Histograms are compared with `np.bincount` of int64, which needs no copy, whatever dtype ours counts."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from bench import kernels_cpu as kernels  # noqa: E402
 from bench.cpu import timing  # noqa: E402
 
 VALUES = 2_000_000
-#: What is asked for, by what the name begins with.
+#: The required ratio, by the prefix of the name.
 BARS = {"cumsum": 2.0, "histogram, atomics": 1.0, "histogram, region": 2.0}
 
 
@@ -78,23 +77,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--only", default="", help="a regular expression found in the name")
     parser.add_argument("--cpu-time", action="store_true", help="count the time on the processor: for a machine with other work")
-    asked = parser.parse_args()
-    if asked.cpu_time:
+    options = parser.parse_args()
+    if options.cpu_time:
         timing.time.perf_counter = time.thread_time
     ts.runtime.set_threads(1)
     missed = 0
     for group in (cumsums, histograms, calls):
         for name, check, ours, theirs in group():
-            if not re.search(asked.only, name):
+            if not re.search(options.only, name):
                 continue
             check()
-            found = timing.paired(ours, theirs, asked.rounds)
+            found = timing.paired(ours, theirs, options.rounds)
             ratios = found.ratios()
             (low, high), middle = timing.interval(ratios), statistics.median(ratios)
             mine, other = (1e6 * statistics.median(s) for s in (found.ours, found.theirs))
             least = min(found.theirs) / min(found.ours)
             bar = next((bar for start, bar in BARS.items() if name.startswith(start)), None)
-            verdict = "" if bar is None else f"  {'meets' if middle >= bar else 'MISSES'} {bar:g}"
+            verdict = "" if bar is None else f"  {'reaches' if middle >= bar else 'MISSES'} {bar:g}"
             missed += "MISSES" in verdict
             print(f"{name:50} {middle:6.2f} [{low:.2f}, {high:.2f}], least times {least:5.2f}  {mine:10.1f} us beside {other:10.1f} us{verdict}", flush=True)
     return missed > 0

@@ -1,14 +1,13 @@
-"""Thirty programs ported from JAX, on one core beside `jax.jit`.
+"""Thirty programs ported from JAX, on one core, compared with `jax.jit`.
 
 usage: PYTHONPATH=python:. build/bench-venv/bin/python -m bench.ported_cpu [--rounds N] [--only WORD] [--first [N]] [--cold]
        [--vanishing] [--cpu-time] [--out FILE]
 
-Without more: the time of a call. Results are compared before anything is timed; the two take turns, and a figure is the median of
-the rounds' ratios of our time over XLA's (less is better), with the least and the largest. `--first`: the time of the first call
-(tracing, compiling, running) in N processes each (5 unless told otherwise), of which the least counts; importing the library and
-one call of `x + 1` come before, unless `--cold`. Our cache on disk is off. `--vanishing`: a net of 100 layers whose activations
-become subnormal, beside the same net with activations that do not. `--cpu-time` counts the time on the processor: for a machine
-with other work."""
+By default it times a call. Results are compared before anything is timed, and the two alternate. A figure is the median over the
+rounds of our time over XLA's (less is better), with the minimum and the maximum. `--first` times the first call (tracing,
+compiling, running) in N new processes each (5 by default) and takes the minimum. Importing the library and one call of `x + 1` come
+before, unless `--cold`. Our disk cache is off. `--vanishing` compares a net of 100 layers whose activations become subnormal with
+the same net and normal activations. `--cpu-time` counts processor time, for a machine with other load."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from bench.cpu.timing import paired  # noqa: E402
 from bench.ported import PROGRAMS, Program  # noqa: E402
 
 Clock = Callable[[], float]
-#: What is asked of the median of the calls, and of the median and the largest of the first calls.
+#: The required median of the calls, and the required median and maximum of the first calls.
 STEADY, FIRST, FIRST_WORST, VANISHING = 0.55, 0.7, 1.2, 1.2
 
 
@@ -111,7 +110,7 @@ def report_steady(found: dict) -> None:
         ours, theirs = (statistics.median(row[who]) * 1e3 for who in ("ours", "theirs"))
         print(f"{name:36s} {spread(row['ratios']):24s} {ours:9.3f} ms {theirs:9.3f} ms   off {row['off']:.0e}")
     ratios = [statistics.median(row["ratios"]) for row in found.values()]
-    print(f"median {statistics.median(ratios):.3f} (asked: {STEADY}), worst {max(ratios):.2f} of {len(ratios)}")
+    print(f"median {statistics.median(ratios):.3f} (required: {STEADY}), worst {max(ratios):.2f} of {len(ratios)}")
 
 
 def report_first(found: dict) -> None:
@@ -120,7 +119,7 @@ def report_first(found: dict) -> None:
         print(f"{name:36s} {row['ratio']:.2f} {ours:9.1f} ms {theirs:9.1f} ms   "
               f"(largest {max(row['ours']) * 1e3:.1f}, {max(row['theirs']) * 1e3:.1f})")  # fmt: skip
     ratios = [row["ratio"] for row in found.values()]
-    print(f"median {statistics.median(ratios):.3f} (asked: {FIRST}), worst {max(ratios):.2f} (asked: {FIRST_WORST}) of {len(ratios)}")
+    print(f"median {statistics.median(ratios):.3f} (required: {FIRST}), worst {max(ratios):.2f} (required: {FIRST_WORST}) of {len(ratios)}")
 
 
 def main() -> int:
@@ -141,7 +140,7 @@ def main() -> int:
     kept = {"machine": environment.describe(), "clock": "processor" if given.cpu_time else "wall", "rows": {}}
     if given.vanishing:
         kept["rows"] = found = vanishing(given.rounds, clock)
-        print(f"subnormal over normal activations: {spread(found['ratios'])} (asked: {VANISHING}); "
+        print(f"subnormal over normal activations: {spread(found['ratios'])} (required: {VANISHING}); "
               f"{statistics.median(found['normal']) * 1e3:.2f} ms normal")  # fmt: skip
     else:
         flags = ["--cold"] * given.cold + ["--cpu-time"] * given.cpu_time

@@ -219,7 +219,7 @@ def spawned(options, path, **more):
 
 
 def warm(options, folder, until):
-    """Compiles everything side by side, for the caches on disk; what fails there is told where it is timed."""
+    """Compiles everything in parallel, for the caches on disk; a failure is reported where it is timed."""
     if options.minutes and not options.count and not options.untuned_vs_tuned:
         return  # nobody knows how many
     made = [spawned(options, f"{folder}/warm{i}", share=f"{i}/{options.jobs}", minutes=until) for i in range(options.jobs)]

@@ -1,4 +1,4 @@
-"""Four kernels in f32 and the same with NumPy, timed one after the other in one process.
+"""Four f32 kernels and the same in NumPy, timed in one process.
 
     python examples/against_numpy.py
 """
@@ -97,7 +97,7 @@ def alternate(ours, theirs, rounds):
 
 
 def compare(rounds=9):
-    """Each problem: name, size, the largest difference of the two results, the median times, and the median ratio."""
+    """For each problem: name, size, the largest difference of the two results, the median times, and the median ratio."""
     for name, size, ours, theirs, args in problems(np.random.default_rng(0)):
         out, expected = ours(*args), theirs(*args)  # the first call compiles
         difference = float(np.abs(out - expected).max() / np.abs(expected).max())
@@ -113,7 +113,7 @@ def show():
         print(columns.format(name, size, f"{difference:.0e}", f"{mine:.2f} ms", f"{other:.2f} ms", f"{ratio:.1f}"))
     print("difference: the largest between the two, relative to the largest value. Times are medians of nine calls of each,")
     print("in turn; both make a new array for the result. ratio: NumPy's time over ours, the median of the rounds.")
-    print(f"Tessera runs all of a kernel on {ts.runtime.threads()} threads; NumPy only its products of matrices, and it writes")
+    print(f"Tessera runs all of a kernel on {ts.runtime.threads()} threads; NumPy only its matmuls, and it writes")
     print("every step of the others to memory. make bench-cpu compares with MKL and XLA, with care.")
 
 

@@ -1,6 +1,6 @@
-"""A kernel of one's own inside of a model: a gated activation, `silu(a) * b`, written in the tile language, trained under
-`ts.jit` and compared with the same model made of library functions. Its gradient is derived from the kernel; where a better
-one is known, `ts.custom_vjp` takes it, as here a backward kernel that is written by hand.
+"""A custom kernel inside a model: a gated activation, `silu(a) * b`, written in the tile language and trained under `ts.jit`.
+The result is compared with the same model of library functions. The compiler derives the kernel's gradient. To use a better
+one, `ts.custom_vjp` takes a backward function, here a kernel written by hand.
 
     python examples/custom_kernel_in_model.py
 """

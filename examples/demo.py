@@ -1,5 +1,5 @@
-"""A short tour: three kernels, a comparison with NumPy, what a kernel is compiled to, a model that is trained, and what a
-mistake looks like.
+"""A short tour: three kernels, a comparison with NumPy, the IR of a kernel, a model that is trained, and the error for a
+mistake.
 
     make demo
 """
@@ -26,7 +26,7 @@ def heading(text):
 
 
 def timed(kernel, *args, **options):
-    """Runs a kernel twice: the first call compiles. Gives the result and the time of the second call."""
+    """Runs a kernel twice: the first call compiles. Returns the result and the time of the second call."""
     kernel(*args, **options)
     start = time.perf_counter()
     result = kernel(*args, **options)
@@ -44,7 +44,7 @@ def run_saxpy(rng):
 def run_gemm(rng):
     m, n, k = 1000, 700, 900
     A, B = ts.array(rng.standard_normal((m, k)), "bf16"), ts.array(rng.standard_normal((k, n)), "bf16")
-    C = ts.zeros((m, n), "f32")  # the two calls add the product twice
+    C = ts.zeros((m, n), "f32")  # each of the two calls adds A @ B
     result, seconds = timed(gemm, A, B, C)
     return f"{m}x{n}x{k}", result, 2 * gemm_reference(A, B, np.zeros((m, n))), seconds
 
@@ -57,7 +57,7 @@ def run_attention(rng):
 
 
 def show_runs():
-    heading("Three kernels, none of whose sizes is a multiple of its tile")
+    heading("Three kernels at sizes that are not multiples of their tiles")
     columns = "{:<10} {:<24} {:<14} {:<8} {:>10} {:>10}"
     print(columns.format("kernel", "size", "dtypes", "ran on", "error", "time"))
     rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def show_runs():
 
 
 def show_comparison():
-    heading("Beside NumPy, in f32, one after the other in this process")
+    heading("Compared with NumPy, in f32, in this process")
     against_numpy.show()
 
 
@@ -91,14 +91,14 @@ def show_levels():
         ("tile", "the kernel as it was written; the body of its loop", "tile.copy_async", 13),
         ("target", "what the CPU gets: LLVM IR in vectors as wide as the processor's; one of its loads", "= load <", 4),
     )
-    heading("The gemm on its way down (excerpts of gemm.inspect_ir(level))")
+    heading("The gemm at each level of IR (excerpts of gemm.inspect_ir(level))")
     for level, what, wanted, lines in levels:
         print(f"  {level}: {what}")
         print(excerpt(gemm.inspect_ir(level), wanted, lines))
 
 
 def show_training():
-    heading("A model, differentiated, compiled into one program and trained: is a point inside of a ring?")
+    heading("A model, differentiated, compiled into one program and trained: is a point inside an annulus?")
     nn = ts.nn
     model = nn.Sequential(nn.Linear(2, 64), nn.gelu, nn.Linear(64, 64), nn.gelu, nn.Linear(64, 2))
     optimiser = ts.optim.AdamW(lr=1e-2)
@@ -152,7 +152,7 @@ def show_next():
         ("docs/language.md", "the language, rule by rule, with examples that run"),
         ("TESSERA_DEBUG_IR=tile,target", "set it to print the IR of what is compiled"),
         ("make test", "everything that is checked"),
-        ("make bench-cpu", "times beside MKL, NumPy and XLA, on one core"),
+        ("make bench-cpu", "times compared with MKL, NumPy and XLA, on one core"),
     ):
         print(f"  {command:<34} {what}")
     print("  Scripts run with the Python in .venv: .venv/bin/python examples/softmax_rows.py")

@@ -17,7 +17,7 @@ def gemm(A: ts.Tensor["M", "K", ts.bf16], B: ts.Tensor["K", "N", ts.bf16], C: ts
     b = ts.tile.alloc_shared((t.BK, t.BN), ts.bf16, swizzle="xor")
     acc = ts.tile.zeros((t.BM, t.BN), ts.f32)
     for k0 in ts.tile.range(0, K, t.BK):
-        # Slices that leave the arrays read zeros, which add nothing to the product.
+        # Slices beyond the arrays read zeros, which add nothing to the accumulator.
         ts.tile.cp_async(a, A[m0:m0 + t.BM, k0:k0 + t.BK])
         ts.tile.cp_async(b, B[k0:k0 + t.BK, n0:n0 + t.BN])
         ts.tile.barrier()

@@ -1,4 +1,4 @@
-"""Tells shapes in small pictures apart: the pictures are generated, the model is a convolution and an MLP.
+"""Classifies shapes in small generated images with a convolution and an MLP.
 
     python examples/vision_mlp.py
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the array API's own test suite against tessera.xp, with a fixed seed and few examples, and holds the passes against
+# Runs the array API's own test suite against tessera.xp, with a fixed seed and few examples, and compares the passes with
 # python/tests/array_api/passes.txt, which may only grow (TESSERA_BLESS=1 writes it). Nothing may fail but complex numbers, `linalg`
 # and `fft`.
 # usage: scripts/array-api.sh CHECKOUT   a checkout of array-api-tests with its submodule; the suite is on no package index

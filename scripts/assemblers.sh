@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs NVIDIA's assemblers into .venv: the tests show them every kernel. No GPU is needed.
+# Installs NVIDIA's assemblers into .venv: the tests assemble every kernel. No GPU is needed.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

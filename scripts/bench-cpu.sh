@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# `make bench-cpu`: set-up, build, the peers, then the comparison.
+# `make bench-cpu`: set-up, the peers, a release build, then the comparison.
 # usage: bench-cpu.sh [OPTIONS OF python -m bench.cpu]
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh
 source scripts/setup.sh
 
-STEPS=$((SETUP_STEPS + 2))
+PLAN=("${SETUP[@]}" "Packages to compare with" "Release build")
 set_up build
 quietly "Packages to compare with" bench/packages.sh
-openly "Build" scripts/build-extension.sh
+quietly "Release build" scripts/bench-package.sh
 
-PYTHONPATH=$ROOT/python exec build/bench-venv/bin/python -m bench.cpu "$@"
+PYTHONPATH=$ROOT/build/bench-package exec build/bench-venv/bin/python -m bench.cpu "$@"

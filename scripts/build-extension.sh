@@ -4,16 +4,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Cargo itself says which file it made, whatever the target directory.
-readonly FIND_LIBRARY='
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "tessera_python":
-        print(message["filenames"][0])
-'
-
 built=$(cargo build --package tessera-python "${CARGO_FLAGS[@]}" --message-format json-render-diagnostics |
-    "$VENV_PYTHON" -c "$FIND_LIBRARY")
+    "$VENV_PYTHON" scripts/built_library.py)
 installed=python/tessera/_core.abi3.so
 
 cmp -s "$built" "$installed" && exit

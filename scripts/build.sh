@@ -5,6 +5,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh
 source scripts/setup.sh
 
-STEPS=$((SETUP_STEPS + 1))
+PLAN=("${SETUP[@]}" "Build")
 set_up build
-openly "Build" scripts/build-extension.sh
+quietly "Build" scripts/build-extension.sh

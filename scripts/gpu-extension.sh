@@ -1,23 +1,16 @@
 #!/usr/bin/env bash
 # Builds the extension module without the CPU backend, and so without LLVM, into build/gpu/tessera: a copy of the Python
 # package with a small library. For machines with a GPU, where nothing else of this checkout is installed:
-# PYTHONPATH=build/gpu python3 gpu/smoke.py
+# PYTHONPATH=build/gpu python3 -m conformance.gpu.smoke
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 readonly LARGEST_MB=20
-readonly FIND_LIBRARY='
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "tessera_python":
-        print(message["filenames"][0])
-'
 
 # One unit for all code: the launch path crosses crates.
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 built=$(cargo build --release --package tessera-python --no-default-features --features cuda "${CARGO_FLAGS[@]}" \
-    --message-format json-render-diagnostics | "$VENV_PYTHON" -c "$FIND_LIBRARY")
+    --message-format json-render-diagnostics | "$VENV_PYTHON" scripts/built_library.py)
 
 package=build/gpu/tessera
 rm -rf build/gpu

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Asks JAX again for the numbers that tests hold ours against: python/tests/jax_values.npz, jax_kinks.json, jax_gpt.npz and
+# Computes again, with JAX, the numbers that tests compare ours with: python/tests/jax_values.npz, jax_kinks.json, jax_gpt.npz and
 # jax_plans.npz.
 # The pinned JAX of requirements-jax.txt is installed into build/jax-venv for it.
 

@@ -24,7 +24,7 @@ trap 'git -C "$work" checkout --quiet --force -- .' EXIT
 ln -sfn "$VENV" "$work/.venv"
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 
-# What a build with a fault has compiled is kept apart, and seen by no other build.
+# A build with a fault has its own cache, which no other build uses.
 export TESSERA_CACHE_DIR=$work/build/cache
 
 fuzz() {
@@ -38,7 +38,7 @@ judge() {
     esac
 }
 
-# Without a fault nothing may be found, and what HEAD has is what is drawn.
+# Without a fault nothing may be found. Programs use only features that HEAD has.
 "$work/scripts/build-extension.sh" >"$LOGS/judge.log" 2>&1 || die "the build of HEAD failed: see $LOGS/judge.log"
 features=$LOGS/judge-features.txt
 fuzz oracle.fuzz --probe "$features"
@@ -58,7 +58,7 @@ for patch in "${patches[@]}"; do
     fault=$(field fault "$patch")
     backend=$(field backend "$patch")
     name=$(basename "$patch" .patch)
-    # One that cannot be judged does not keep the others from it.
+    # A patch that cannot be judged does not stop the others.
     if ! git -C "$work" apply "$patch"; then
         took="does not apply to HEAD"
     elif ! "$work/scripts/build-extension.sh" >"$LOGS/judge-build-$name.log" 2>&1; then
@@ -75,9 +75,9 @@ for patch in "${patches[@]}"; do
     fi
     rm -rf "$TESSERA_CACHE_DIR"
     [[ $patch == */plans/faults/* ]] && package=plans || package=oracle
-    told=$(judge "$package" "$MINUTES" "${backend:-interp}") || true
-    printf '%s\n' "$told" >"$LOGS/judge-$name.txt"
-    took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$told" | head -1)
+    output=$(judge "$package" "$MINUTES" "${backend:-interp}") || true
+    printf '%s\n' "$output" >"$LOGS/judge-$name.txt"
+    took=$(sed -n 's/^# seed .*found after \([0-9.]*\) s$/\1/p' <<<"$output" | head -1)
     if [[ -z $took ]]; then
         took="not in $MINUTES minutes"
         missed=1

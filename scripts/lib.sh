@@ -31,7 +31,7 @@ die() {
     exit 1
 }
 
-# pinned NAME REQUIREMENTS WHY [ALSO...]: the packages of a requirements file in an environment of their own, build/NAME. It is made anew
+# pinned NAME REQUIREMENTS WHY [ALSO...]: the packages of a requirements file in their own environment, build/NAME. It is made again
 # when the file, one of ALSO or the interpreter changed. WHY ends the sentence that says what may be the matter.
 pinned() {
     local environment=$ROOT/build/$1 requirements=$2 why=$3 python wanted

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make mutants`: puts faults into modules one at a time and asks whether the tests notice. docs/testing.md tells how and has the scores.
+# `make mutants`: puts faults into modules one at a time and checks that the tests notice. docs/testing.md explains it and has the scores.
 # MODULES (groups of Python modules) and CRATES: names, or "none"; all where nothing is said. COUNT faults of each, drawn from SEED.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

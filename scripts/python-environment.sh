@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv, or makes it anew when it is half-made, broken or of another Python.
+# Makes .venv, or makes it again if it is incomplete, broken or of another Python.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

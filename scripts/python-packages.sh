@@ -13,7 +13,7 @@ stamp=$VENV/.tessera-packages
 # The checkout's place is part of the key: .venv points back to it.
 wanted="$(sha256sum <requirements-dev.txt) $ROOT"
 
-importable() { "$VENV_PYTHON" -c 'import ml_dtypes, numpy, pytest, safetensors'; }
+importable() { "$VENV_PYTHON" -c 'import ml_dtypes, numpy, pytest, safetensors, xdist'; }
 install() {
     "$VENV_PYTHON" -m pip install --disable-pip-version-check --no-input --retries 2 \
         --timeout "${PIP_DEFAULT_TIMEOUT:-30}" --requirement requirements-dev.txt "$@"

@@ -1,13 +1,14 @@
 # Brings a machine from bare to ready, skipping what is done. Sourced by the scripts that need it,
 # after lib.sh and progress.sh.
 # shellcheck shell=bash
-# shellcheck disable=SC2034  # The sourcing scripts use the variable.
+# shellcheck disable=SC2034  # The sourcing scripts use the variables.
 
-readonly SETUP_STEPS=5
+# The titles of the steps, for the plan of the sourcing script.
+readonly SETUP=("Disk, Rust and Python" "System packages" "Python environment" "Python packages" "Rust packages")
+TEST_SETUP=("${SETUP[@]}")
 # There are assemblers for Linux alone.
-TEST_SETUP_STEPS=$SETUP_STEPS
-[[ $(uname -s) == Linux ]] && TEST_SETUP_STEPS=$((SETUP_STEPS + 1))
-readonly TEST_SETUP_STEPS
+[[ $(uname -s) == Linux ]] && TEST_SETUP+=("NVIDIA's assemblers")
+readonly TEST_SETUP
 
 # set_up build|tests: tests also take the formatter, the linter and NVIDIA's assemblers.
 set_up() {
@@ -21,7 +22,7 @@ set_up() {
     quietly "Python environment" scripts/python-environment.sh
     quietly "Python packages" scripts/python-packages.sh
     quietly "Rust packages" scripts/rust-packages.sh
-    if [[ $1 == tests ]] && ((TEST_SETUP_STEPS > SETUP_STEPS)); then
+    if [[ $1 == tests ]] && ((${#TEST_SETUP[@]} > ${#SETUP[@]})); then
         quietly "NVIDIA's assemblers" scripts/assemblers.sh
         # Tests that need them must not pass without.
         export TESSERA_NEED_TOOLS=1

@@ -20,7 +20,7 @@ can_link || missing+=(gcc libc6-dev)
 "$python" -c 'import ensurepip, venv' ||
     missing+=("$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')")
 
-# The CPU backend is built on LLVM 19; the prefix can be set where it lies elsewhere.
+# The CPU backend is built on LLVM 19; the prefix can be set where it is elsewhere.
 llvm=${LLVM_SYS_191_PREFIX:-/usr/lib/llvm-19}
 if ! [[ -x $llvm/bin/llvm-config ]]; then
     missing+=(llvm-19-dev libzstd-dev zlib1g-dev)

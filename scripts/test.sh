@@ -5,14 +5,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh
 source scripts/setup.sh
 
-STEPS=$((TEST_SETUP_STEPS + 5))
-start=$(now_us)
+PLAN=("${TEST_SETUP[@]}" "Formatting" "Clippy" "Build" "Rust tests" "Python tests")
 set_up tests
 openly "Formatting" cargo fmt --all --check
 openly "Clippy" cargo clippy --workspace --all-targets "${CARGO_FLAGS[@]}" -- -D warnings
+quietly "Build" scripts/build-extension.sh
 openly "Rust tests" cargo test --workspace "${CARGO_FLAGS[@]}"
-openly "Extension module" scripts/build-extension.sh
-openly "Python tests" "$VENV_PYTHON" -m pytest
+openly "Python tests" scripts/python-tests.sh
 
 printf -v summary '%s, ' "${SUMMARY[@]}"
-printf 'All tests passed in %s: %s\n' "$(since "$start")" "${summary%, }"
+printf 'All tests passed in %s: %s\n' "$(since "$START")" "${summary%, }"

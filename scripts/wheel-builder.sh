@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the maturin that pyproject.toml asks for, and what puts LLVM's own libraries into a wheel.
+# Installs the maturin version of pyproject.toml, and the tools that bundle LLVM's libraries into a wheel.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

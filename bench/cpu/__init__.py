@@ -1,1 +1,1 @@
-"""`make bench-cpu`: the CPU backend beside MKL, NumPy and XLA. `python -m bench.cpu --help` tells the options."""
+"""`make bench-cpu`: the CPU backend compared with MKL, NumPy and XLA. `python -m bench.cpu --help` lists the options."""

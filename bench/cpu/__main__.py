@@ -1,4 +1,4 @@
-"""The CPU backend beside its peers.
+"""The CPU backend compared with MKL, NumPy and XLA.
 
     make bench-cpu
     make bench-cpu BENCH="--only softmax --rounds 60"
@@ -44,7 +44,7 @@ def main():
     report = Report(options.out.resolve(), machine, {**vars(options), "out": options.out.name})
     curves = {}
 
-    # Each part: what it can do under which name, and how it does what is wanted of that.
+    # Each part: its works by name, and a function that runs the requested ones.
     compared = {case.name: case for case in cases.compared(sizes)}
     scaled = {f"scaling {case.name}": case.name for case in cases.scaled(sizes)} if options.threads > 1 else {}
     parts = [

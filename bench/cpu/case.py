@@ -1,4 +1,4 @@
-"""What is compared: a problem, those who solve it, and the check of what they found."""
+"""What is compared: a problem, the contenders that solve it, and the check of their results."""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -23,7 +23,7 @@ class Must:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to solve a problem, on arrays of its own."""
+    """A solution of a problem, with its own arrays."""
 
     run: Callable[[], Any]
     result: Callable[[], Any]
@@ -33,9 +33,9 @@ class Contender:
     memory: int = 0
     #: Puts arrays that are updated in place back to their start.
     reset: Callable[[], Any] = lambda: None
-    #: Whether the result is the problem's: a copy moves the same bytes and solves nothing.
+    #: Whether it solves the problem: a copy only moves the same number of bytes.
     solves: bool = True
-    #: How it does it, where that was chosen; and how fast the other ways were.
+    #: The formulation that was chosen, if there are several, and the speeds of the others.
     form: str = ""
     tried: dict = field(default_factory=dict)
 
@@ -53,8 +53,8 @@ class Problem:
     #: The kernel, for `.explain()`.
     kernel: Any
     peers: list
-    #: How many parts the result has along its first axis, and for a slice of them the right values in
-    #: float64 and how far from them a result may be.
+    #: The extent of the result's first axis, and a function from a slice of it to the exact values in
+    #: float64 and their error bound.
     parts: int
     expected: Callable[[slice], tuple]
 
@@ -63,7 +63,7 @@ class Problem:
 class Case:
     name: str
     unit: str
-    #: Makes the arrays; they go with the problem.
+    #: Makes the arrays, which are freed with the problem.
     build: Callable[[], Problem]
 
 

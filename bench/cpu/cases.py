@@ -1,4 +1,4 @@
-"""The problems of the comparison, and who is to solve them."""
+"""The problems of the comparison, and the libraries that solve them."""
 
 import math
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ FULL = Sizes(
     growth_saxpy=tuple(2**e for e in range(10, 29)),
     growth_gemm=(64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096),
 )
-#: For trying the benchmark itself: its figures mean nothing.
+#: For a trial of the benchmark itself: its figures mean nothing.
 QUICK = Sizes(
     gemm=((64, 64, 64), (50, 50, 50), (256, 256, 16)),
     elements=2**14,
@@ -97,7 +97,7 @@ def gemm(m, n, k, dtype):
 
         def expected(part):
             left, right = a[part].astype(np.float64), b.astype(np.float64)
-            # What f32 accumulation in any order may lose.
+            # The error bound of f32 accumulation in any order.
             return left @ right, (k + 2) * ROUNDING * (np.abs(left) @ np.abs(right)) + 1e-30
 
         peers = [Peer("MKL", lambda: peer_mkl.gemm(a, b, work), mkl_must)]
@@ -144,7 +144,7 @@ def gelu(n, kernel, style):
             left = x[part].astype(np.float64)
             t = left + w[part].astype(np.float64)
             inner = math.sqrt(2 / math.pi) * (t + 0.044715 * t**3)
-            # Where the tanh is near -1 its sum with 1 loses bits: an error of its own size, not of the result's.
+            # Near tanh = -1 the sum with 1 cancels: the error is absolute, not relative to the result.
             return 0.5 * t * (1 + np.tanh(inner)) * left, 1e-6 * (1 + np.abs(t * left))
 
         peers = [
@@ -158,7 +158,7 @@ def gelu(n, kernel, style):
 
 
 def rows_case(name, m, n, kernel, weights, exact, in_numpy, forms):
-    """A function of each row of an m x n array, with so many weights."""
+    """A function of each row of an m x n array, with that many weight vectors."""
     work = 8.0 * m * n
 
     def build():

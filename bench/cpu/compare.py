@@ -1,4 +1,4 @@
-"""One core: Tessera and each peer in turns, in this process."""
+"""One core: Tessera and each peer alternate in this process."""
 
 from statistics import median
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-#: A pinned process tells its children here which cores are theirs; `0,1` for example.
+#: The cores that a pinned process passes to its children, such as `0,1`.
 CORES_VARIABLE = "TESSERA_BENCH_CORES"
 if CORES_VARIABLE in os.environ:
     os.sched_setaffinity(0, map(int, os.environ.pop(CORES_VARIABLE).split(",")))

@@ -1,4 +1,4 @@
-"""Figures that need a process of their own: the time of a first compilation, and the memory of a launch.
+"""Figures that need a new process: the time of a first compilation, and the memory of a launch.
 
 This module is also the program of those processes: `python -m bench.cpu.fresh compile|memory WORK full|quick`
 prints what it measured as JSON.
@@ -28,7 +28,7 @@ MIB = 2**20
 
 
 def ask(command, work, size):
-    # The cache on disk would answer in place of the compiler.
+    # Without the disk cache, which would replace the compilation.
     setting = environment.child(__spec__.name, command, work, size, threads=1, TESSERA_CACHE="0")
     done = subprocess.run(**setting, capture_output=True, text=True)
     if done.returncode:
@@ -69,7 +69,7 @@ def run_memory(report, works, size):
 
 
 def case_of(work, gemm, attention):
-    """The case of this name, with these sizes if it is a product (m, n, k) or attention (heads, length, depth)."""
+    """The case of this name, with these sizes if it is a matmul (m, n, k) or attention (heads, length, depth)."""
     if work == "saxpy":
         return cases.saxpy(1024)
     if work.endswith("gemm"):
@@ -103,7 +103,7 @@ def status_bytes(name):
 
 def peak_beyond(run):
     """By how much the memory of the process grew at most while `run` ran."""
-    # What is free in the heap goes back to the system, so that it is counted when it is taken again.
+    # Free heap memory is returned to the system, so it counts when it is allocated again.
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
     before = status_bytes("VmRSS")
@@ -115,7 +115,7 @@ def measure_memory(work, sizes):
     n, (heads, length, depth) = sizes.large_gemm, sizes.attention
     case = case_of(work, (n, n, n), (heads, length, depth))
     problem = case.build()
-    # A launch of no groups compiles: the memory of the compiler is not the launch's.
+    # An empty launch compiles, so the compiler's memory does not count as the launch's.
     case_of(work, (0, n, n), (0, length, depth)).build().ours.run()
     first, again = peak_beyond(problem.ours.run), peak_beyond(problem.ours.run)
     check(problem.ours, problem)

@@ -1,4 +1,4 @@
-"""Time for each element as sizes grow, and whether odd sizes fall off a cliff beside their even neighbours."""
+"""Time per element as sizes grow, and whether odd sizes are much slower than their even neighbours."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from .timing import alternate, calls_for, quiet, seconds
 
 #: An odd size may take this much of its even neighbour's time for each element.
 MUST = Must(1.15, at_most=True)
-#: The even sizes whose neighbours that is promised of; elsewhere a cliff is only pointed out.
+#: The even sizes at which that is promised; elsewhere a slow odd size is only reported.
 PROMISED = (1024, 4096)
-#: Samples are short here: the least of many counts, not their middle.
+#: Samples are short here: the minimum of many counts, not the median.
 SAMPLE_SECONDS = 2e-4
 #: The largest size whose upper neighbour is timed too; beyond it they cost minutes.
 LARGEST_WITH_BOTH = {"saxpy": 2**28, "f32 gemm": 2048, "bf16 gemm": 2048}

@@ -1,4 +1,4 @@
-"""What a cached launch from Python costs."""
+"""The overhead of a cached launch from Python."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""MKL's matrix products, through ctypes."""
+"""MKL's GEMM, through ctypes."""
 
 import ctypes
 import functools
@@ -42,5 +42,5 @@ def gemm(a, b, work):
 
 
 def _layout(x):
-    """How BLAS is told of a matrix: whether it is transposed, and the elements between the starts of rows."""
+    """How BLAS describes a matrix: whether it is transposed, and the elements between the starts of rows."""
     return (NOT_TRANSPOSED, x.shape[1]) if x.flags.c_contiguous else (TRANSPOSED, x.shape[0])

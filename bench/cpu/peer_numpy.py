@@ -1,4 +1,4 @@
-"""The problems in NumPy, written with care: results and what lies between go to arrays that exist."""
+"""The problems in NumPy. Results and intermediate values go to arrays that exist already."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The problems in JAX, compiled by XLA. Of several ways to write one, the fastest counts."""
+"""The problems in JAX, compiled by XLA. Of several formulations of one, the fastest counts."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from bench.kernels_cpu import LAYERNORM_EPS, RMSNORM_EPS
 from .case import Contender
 from .timing import fastest
 
-# With one core, handing the work to another thread only costs time.
+# On one core, dispatch to another thread only costs time.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 

@@ -1,4 +1,4 @@
-"""The pictures: ratios with their intervals, and growth."""
+"""Plots: ratios with their intervals, and growth."""
 
 import matplotlib
 
@@ -10,7 +10,7 @@ COLOURS = {"MKL": "tab:blue", "XLA": "tab:red", "NumPy": "tab:green", "copy": "t
 
 
 def draw(report, curves):
-    """Draws what there is to draw; gives the files."""
+    """Draws the plots and returns their files."""
     paths = []
     rows = [row for row in report.rows if row.section in ("one thread", "scaling")]
     if rows:
@@ -48,7 +48,7 @@ def draw_growth(work, curve, path):
     axes.plot(*zip(*odd), "x", color="tab:red", markersize=5, label="odd neighbours")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlabel("elements" if work == "saxpy" else "n, of an n x n x n product")
+    axes.set_xlabel("elements" if work == "saxpy" else "n, of an n x n x n matmul")
     axes.set_ylabel(f"ns per {curve['unit']}, least of all runs")
     axes.set_title(f"{work}, one thread")
     axes.grid(which="both", linewidth=0.3)

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 
 from .case import Must
 
-#: Figures are promised of medians of at least so many rounds.
+#: A promised figure is the median of at least this many rounds.
 LEAST_ROUNDS = 40
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: of some work, against something, beside what it must be."""
+    """One figure of a workload, against a peer, and the value it must have."""
 
     section: str
     work: str
@@ -23,7 +23,7 @@ class Row:
     unit: str
     low: float | None = None
     high: float | None = None
-    #: What else the line tells, such as absolute speeds.
+    #: More that the line shows, such as absolute speeds.
     remark: str = ""
     must: Must | None = None
     #: Everything that was measured.
@@ -38,13 +38,13 @@ class Report:
         self.rows, self.failures = [], []
 
     def why_not_judged(self):
-        """Why no figure of this run is held against what is promised, or an empty text."""
+        """Why no figure of this run is compared with what is promised, or an empty text."""
         if self.options["quick"]:
             return "a quick run has tiny sizes, to try the benchmark itself"
         if self.machine["tessera"]["backend"] != "cpu":
             return f"kernels run on {self.machine['tessera']['backend']}, not on the cpu backend"
         if self.options["rounds"] < LEAST_ROUNDS:
-            return f"{self.options['rounds']} rounds are fewer than the {LEAST_ROUNDS} that are asked for"
+            return f"{self.options['rounds']} rounds are fewer than the {LEAST_ROUNDS} that are required"
         return ""
 
     def verdict(self, row):

@@ -21,7 +21,7 @@ MUST = Must(1.7)
 
 
 class Worker:
-    """The other end of a process that runs Tessera with so many threads."""
+    """The other end of a process that runs Tessera with `threads` threads."""
 
     def __init__(self, threads, size):
         # Both have all cores: only the number of threads differs.

@@ -1,4 +1,4 @@
-"""Paired timing: two contenders alternate, so that both see the same moods of the machine."""
+"""Paired timing: two contenders alternate, so that both see the same load of the machine."""
 
 import gc
 import math
@@ -87,7 +87,7 @@ def fastest(runs, rounds=5):
 def interval(samples, confidence=0.95):
     """The order statistics that hold the true median with this confidence, or all samples if they are few."""
     n, below, rank = len(samples), 0.0, 0
-    # A sample lies below the median with probability one half.
+    # A sample is below the median with probability one half.
     while (below := below + math.comb(n, rank) / 2**n) <= (1 - confidence) / 2:
         rank += 1
     rank = max(rank, 1)

@@ -66,7 +66,7 @@ class Cpu(Machine):
         formula = eval(text, meanings.jax_names())
         found["XLA"] = peer_xla.contender({"formula": formula}, list(arrays.values()), 1.0).run
         if f32 and "gelu(" not in program.meaning:  # NumPy has no error function
-            found["NumPy"] = eval(f"lambda turn=0: {program.meaning}", {**self.names, **arrays})
+            found["NumPy"] = eval(f"lambda iteration=0: {program.meaning}", {**self.names, **arrays})
         if program.meaning == "matmul(a, b)" and program.dtype in ("f32", "bf16"):
             mkl = peer_mkl.gemm(arrays["a"], arrays["b"], 1.0)  # it owns the result, whose address MKL has
             found["MKL"] = lambda: mkl.run()
@@ -74,7 +74,7 @@ class Cpu(Machine):
 
     def copy(self, program):
         source, target = (_aligned(np.ones(max(1, program.bytes // 2), np.uint8)) for _ in range(2))
-        return lambda turn=0: np.copyto(target, source)
+        return lambda iteration=0: np.copyto(target, source)
 
     # Times
 

@@ -94,23 +94,23 @@ class Gpu(Machine):
     def peers(self, program, arrays, out):
         self.stored = next(iter(arrays.values())).dtype
         names = {**self.native, **arrays, "out": self.torch.empty_like(out)}
-        found = {name: eval(f"lambda turn=0: {text}", names) for name, text in program.torch.items()}
+        found = {name: eval(f"lambda iteration=0: {text}", names) for name, text in program.torch.items()}
         direct = program.torch and program.flops and "conv2d" not in program.torch and "addmm" not in program.torch
         if not direct and not program.dtype.startswith("fp8"):
-            found["eager"] = eval(f"lambda turn=0: {program.meaning}", names)
+            found["eager"] = eval(f"lambda iteration=0: {program.meaning}", names)
             if self.compiled:
                 self.torch._dynamo.reset()
                 text = f"lambda {', '.join(arrays)}: {program.meaning}"
                 function = self.torch.compile(eval(text, dict(self.native)), dynamic=False)
                 given = list(arrays.values())
-                found["compile"] = lambda turn=0: function(*given)
+                found["compile"] = lambda iteration=0: function(*given)
         return found
 
     def copy(self, program):
         """Half of the program's bytes read, half written."""
         size = max(1, program.bytes // 2)
         source, target = (self.torch.ones(size, dtype=self.torch.uint8, device="cuda") for _ in range(2))
-        return lambda turn=0: target.copy_(source)
+        return lambda iteration=0: target.copy_(source)
 
     # Times
 
@@ -149,15 +149,15 @@ class Gpu(Machine):
         """Bytes a second of a large copy, and operations a second of a large matmul by dtype."""
         torch = self.torch
         source, target = (torch.ones(512 * MIB, dtype=torch.uint8, device="cuda") for _ in range(2))
-        seconds = median(self.timer.samples([lambda turn: target.copy_(source)], 8)[0])
+        seconds = median(self.timer.samples([lambda iteration: target.copy_(source)], 8)[0])
         found = {"bytes": 2 * source.numel() / seconds}
         for name, n in (("bf16", 8192), ("f16", 8192), ("f32", 4096), ("fp8_e4m3", 8192)):
             a, b = (torch.randn(n, n, device="cuda").to(self.device.dtype(name)) for _ in range(2))
             one = self.native["one"]
             if name.startswith("fp8"):
-                run = lambda turn: torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: B023, E731
+                run = lambda iteration: torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: B023, E731
             else:
-                run = lambda turn: a @ b  # noqa: B023, E731
+                run = lambda iteration: a @ b  # noqa: B023, E731
             with contextlib.suppress(Exception):
                 run(0)
                 found[name] = 2.0 * n**3 / median(self.timer.samples([run], 6)[0])

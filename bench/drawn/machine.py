@@ -11,7 +11,7 @@ from . import meanings
 
 #: One rounding of a result, relative.
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-23}
-#: Elements that are judged at once.
+#: Elements that are judged together.
 CHUNK = 2**26
 #: Rows of a matmul that are judged, at most.
 ROWS = 1024
@@ -28,10 +28,10 @@ def watched():
 
     def noted(self, *args, **kwargs):
         result = call(self, *args, **kwargs)
-        told = self.explain().fields
-        row = {"kernel": self.__name__, "config": str(told.get("config") or ""), "grid": _numbers(told.get("grid"))}
-        row["resources"] = {name: str(value) for name, value in dict(told.get("resources") or {}).items()}
-        row["tuned"] = str(told.get("tuned") or "")
+        explained = self.explain().fields
+        row = {"kernel": self.__name__, "config": str(explained.get("config") or ""), "grid": _numbers(explained.get("grid"))}
+        row["resources"] = {name: str(value) for name, value in dict(explained.get("resources") or {}).items()}
+        row["tuned"] = str(explained.get("tuned") or "")
         found.append(row)
         return result
 
@@ -60,7 +60,7 @@ class Machine:
         if program.source:
             found = meanings.load(program.text(**pinned), f"{program.name} {pinned or ''}")
         names = {**found, **arrays, "ts": ts, "out": out, "zeroed": self.zeroed}
-        run = eval(f"lambda turn=0: {program.call}", names)
+        run = eval(f"lambda iteration=0: {program.call}", names)
         run.kernel = found.get("drawn")
         return run
 
@@ -75,7 +75,7 @@ class Machine:
             self._judge(program, got, right, part)
 
     def _parts(self, program):
-        """Index lists along the leading axis; None is everything at once."""
+        """Index lists along the leading axis; None is everything in one step."""
         if not program.along:
             return [None]
         count = program.out.shape[0]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-#: Below so many microseconds of the peer, a difference counts and not a ratio.
+#: Below this many microseconds of the peer, a difference counts and not a ratio.
 SHORT_US = 20.0
 
 

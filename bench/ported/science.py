@@ -379,7 +379,7 @@ class Life:
 
 
 def _few_differ(mine, other):
-    """A rounding decides when a point beside the set escapes."""
+    """Rounding decides when a point near the set escapes."""
     assert np.mean(mine[0] != other[0]) < 5e-3, np.mean(mine[0] != other[0])
 
 

@@ -1,4 +1,4 @@
-"""Where the largest element of each row is (the first of equal ones), with the row read in pieces of 128.
+"""Argmax of each row (the first of equal elements); the row is read in blocks of 128.
 
     python examples/kernels/argmax_rows.py
 """
@@ -17,7 +17,7 @@ BM, BN = 8, 128
 def argmax_rows(x: ts.Tensor["M", "N", ts.f32], at: ts.Out["M", ts.int64], value: ts.Out["M", ts.f32]):
     m0 = ts.tile.program_id(0) * BM
     best = ts.tile.full((BM,), -math.inf, ts.f32)
-    where = ts.tile.zeros((BM,), ts.int64)  # as positions are
+    where = ts.tile.zeros((BM,), ts.int64)  # positions are int64
     for n in ts.tile.range(0, N, BN):
         t = ts.tile.bounds_mask(x[m0:m0 + BM, n:n + BN], cols=N - n)
         new = ts.tile.row_max(t)

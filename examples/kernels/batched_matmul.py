@@ -1,4 +1,4 @@
-"""A batch of matrix products in bf16 with f32 accumulation, and a function of the caller's on the result.
+"""A batch of bf16 matmuls with f32 accumulation; the caller's function is the epilogue.
 
     python examples/kernels/batched_matmul.py
 """

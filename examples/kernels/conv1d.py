@@ -1,4 +1,4 @@
-"""1-D convolution, as networks have it (no flip), with zeros beyond the ends.
+"""1-D convolution without a flip (cross-correlation), with zeros beyond the ends.
 
     python examples/kernels/conv1d.py
 """

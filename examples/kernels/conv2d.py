@@ -1,4 +1,4 @@
-"""2-D convolution of an image with several channels: one matrix product for each tap of the filter.
+"""2-D convolution of an image with several channels: one MMA for each tap of the filter.
 
     python examples/kernels/conv2d.py
 """

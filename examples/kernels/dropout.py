@@ -1,4 +1,4 @@
-"""Dropout from a seed: which elements fall out depends on the seed and their place only, not on the tiles.
+"""Dropout from a seed: whether an element is dropped depends only on the seed and its position, not on tile sizes.
 
     python examples/kernels/dropout.py
 """

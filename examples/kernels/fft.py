@@ -27,7 +27,7 @@ def fft(x: ts.Tensor["M", N, 2, ts.f32], y: ts.Out["M", N, 2, ts.f32]):
         im[0, j + HALF] = x[row, j + HALF, 1]
     side = 0
     span = 1
-    while span < N:  # Stockham's order: the result comes out sorted
+    while span < N:  # Stockham's algorithm: the result is in natural order
         ts.tile.barrier()
         k = j % span
         angle = -math.pi / span * k

@@ -14,7 +14,7 @@ L = 128
 @ts.kernel(lanes=L)
 def scan_groups(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32], totals: ts.Tensor["g", ts.f32]):
     i = ts.tile.linear_id()
-    group = ts.tile.group  # the lanes that run together
+    group = ts.tile.group  # the lanes of one group
     running = group.scan(x[i], "sum")
     y[i] = running
     if group.rank == group.size - 1 or i == n - 1:  # the last lane of the group
@@ -37,7 +37,7 @@ def cumsum(x):
     y, totals = scan_groups(x, totals=np.zeros(-(-x.size // L), np.float32))
     if x.size <= L:
         return y
-    return add_totals(y, cumsum(totals))  # the totals are scanned in the same way
+    return add_totals(y, cumsum(totals))  # the same kernel scans the totals
 
 
 def run(x):

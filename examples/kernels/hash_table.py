@@ -1,4 +1,5 @@
-"""A hash table in an array, with open addressing: lanes claim slots with compare-and-swap, and add up what belongs together.
+"""A hash table in an array, with open addressing: lanes claim slots with compare-and-swap, and add the
+values of equal keys.
 
     python examples/kernels/hash_table.py
 """
@@ -8,7 +9,7 @@ import numpy as np
 import tessera as ts
 from gallery import check
 
-FREE = 2**32 - 1  # the key of a slot that nobody has claimed
+FREE = 2**32 - 1  # the key of a free slot
 
 
 @ts.func
@@ -54,17 +55,17 @@ def look_up(
 TOLERANCE = 0.0
 
 
-def run(keys, values, asked, size):
+def run(keys, values, queries, size):
     slots, sums = np.full(size, FREE, np.uint32), np.zeros(size, np.int32)
     insert(keys, values, slots, sums)
-    return look_up(asked, slots, sums)
+    return look_up(queries, slots, sums)
 
 
-def reference(keys, values, asked, size):
+def reference(keys, values, queries, size):
     sums = {}
     for key, value in zip(keys.tolist(), values.tolist()):
         sums[key] = sums.get(key, 0) + value
-    return np.array([sums.get(key, -1) for key in asked.tolist()], np.int32)
+    return np.array([sums.get(key, -1) for key in queries.tolist()], np.int32)
 
 
 def cases():

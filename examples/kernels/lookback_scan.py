@@ -1,7 +1,7 @@
 """A running sum of a long vector in one pass: decoupled look-back.
 
-Each group takes a ticket, so that the groups before it in the vector have all begun. It publishes the sum of its block, then
-looks back over what the others have published until it finds a block whose running sum is known.
+Each group takes a ticket: groups with lower tickets have started. It publishes the sum of its block. Then it looks back over
+the published sums until it finds a block whose running sum is known.
 
     python examples/kernels/lookback_scan.py
 """

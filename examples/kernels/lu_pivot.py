@@ -1,4 +1,4 @@
-"""LU factors with partial pivoting, a matrix for each group: rows change places as Python's tuples do.
+"""LU factorisation with partial pivoting, one matrix per group; rows are swapped with a tuple assignment.
 
     python examples/kernels/lu_pivot.py
 """

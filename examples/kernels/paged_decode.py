@@ -1,6 +1,6 @@
-"""Attention of one query for each sequence over keys and values in pages, with groups of query heads (GQA).
+"""Paged attention for decoding: one query per sequence, keys and values in pages, grouped-query heads (GQA).
 
-A table says which pages a sequence has, in order; its length says how much of the last one counts.
+A table lists the pages of each sequence in order; its length says how many keys of the last page are valid.
 
     python examples/kernels/paged_decode.py
 """

@@ -1,4 +1,4 @@
-"""Squared distances between two sets of points, by |x|^2 + |y|^2 - 2 x.y and a matrix product.
+"""Squared distances between two sets of points, by |x|^2 + |y|^2 - 2 x.y and a matmul.
 
     python examples/kernels/pairwise.py
 """

@@ -1,4 +1,4 @@
-"""A stable sort of keys with their values by four bits at a time: count digits, add the counts up, move.
+"""A stable radix sort of keys and values, four bits at a time: count digits, scan the counts, scatter.
 
     python examples/kernels/radix_sort.py
 """

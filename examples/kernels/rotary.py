@@ -1,4 +1,4 @@
-"""Rotary embedding: pairs (j, j + D/2) of each vector are turned by an angle that grows with the position.
+"""Rotary embedding: pairs (j, j + D/2) of each vector are rotated by an angle that grows with the position.
 
     python examples/kernels/rotary.py
 """
@@ -10,7 +10,7 @@ from gallery import check
 
 
 @ts.func
-def turn(a, b, c, s):
+def rotate(a, b, c, s):
     return a * c - b * s, a * s + b * c
 
 
@@ -23,7 +23,7 @@ def rotary(
 ):
     bh, block = ts.tile.grid(BH, ts.cdiv(S, 16))
     s = block * 16
-    a, b = turn(x[bh, s:s + 16, 0:half], x[bh, s:s + 16, half:2 * half], cos[s:s + 16, :], sin[s:s + 16, :])
+    a, b = rotate(x[bh, s:s + 16, 0:half], x[bh, s:s + 16, half:2 * half], cos[s:s + 16, :], sin[s:s + 16, :])
     y[bh, s:s + 16, 0:half] = a
     y[bh, s:s + 16, half:2 * half] = b
     return y

@@ -38,7 +38,7 @@ def spmv_group(
     end = starts[row + 1]
     total = 0.0
     for k in ts.tile.range(starts[row], end, 32):
-        products = values[k:k + 32] * x[columns[k:k + 32]]  # reads on into the next row
+        products = values[k:k + 32] * x[columns[k:k + 32]]  # may read into the next row
         total += ts.tile.sum(ts.tile.where(k + ts.tile.arange(32) < end, products, 0.0))
     y[row] = total
     return y

@@ -1,8 +1,8 @@
-"""A matrix product in equal shares: stream-K.
+"""Stream-K matmul: all groups do the same number of iterations.
 
-All iterations over k of all tiles are one long row, of which each group takes an equal part. A tile that several groups have
-worked on is finished by the one with its last iterations, which waits for the sums of those before it: their tickets are
-lower, so they have begun.
+The k iterations of all tiles form one sequence, and each group takes an equal part of it. If several groups share a tile, the
+one with its last iterations adds the accumulators of the others and stores the result. It waits for groups with lower tickets
+only; those have already started.
 
     python examples/kernels/stream_k.py
 """
@@ -40,11 +40,11 @@ def product(
         for step in range(first, last):
             k = step * BK
             acc = ts.tile.mma(A[m : m + BM, k : k + BK], B[k : k + BK, n : n + BN], accumulator=acc)
-        if last < steps:  # the next group goes on with this tile
+        if last < steps:  # the next group continues this tile
             sums[group, :, :] = acc
             ts.tile.atomic_exchange(ready[group], 1, order="release")
         else:
-            # What the groups before have added up, as far back as the tile begins.
+            # Add the accumulators of the groups before, back to the start of the tile.
             other = group
             while other * total // groups > tile * steps:
                 other -= 1
@@ -61,7 +61,7 @@ TOLERANCE = 1e-4
 
 def run(A, B):
     iterations = ts.cdiv(A.shape[0], BM) * ts.cdiv(B.shape[1], BN) * ts.cdiv(A.shape[1], BK)
-    groups = min(GROUPS, iterations)  # none has nothing to do
+    groups = min(GROUPS, iterations)  # every group has work
     return product(
         A,
         B,

@@ -26,8 +26,8 @@ __all__ = ["CharTokenizer", "Loader", "TokenLoader"]
 
 class Loader:
     """Batches of a tree of arrays along their first axis. Each ``iter()`` is a whole epoch, also after a loop that was left early. With a
-    ``key`` the order is drawn anew for each epoch; ``drop_last`` leaves out a last batch that is not full; ``transform`` is done to each
-    batch; ``prefetch`` batches are made ahead by a thread. ``state()`` is a dict for a checkpoint, and the loop after ``restore`` goes on
+    ``key`` the order is drawn anew for each epoch; ``drop_last`` leaves out a last batch that is not full; ``transform`` is applied to each
+    batch; a thread prepares ``prefetch`` batches ahead. ``state()`` is a dict for a checkpoint, and the loop after ``restore`` goes on
     from it in the middle of an epoch."""
 
     def __init__(self, arrays: Any, batch: int, *, key: Any = None, drop_last: bool = True, transform: Callable | None = None,

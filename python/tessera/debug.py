@@ -1,5 +1,5 @@
-"""Looking into functions that are traced: printing, callbacks and checks inside of `ts.jit`, loops and branches. They run in the order
-of the program, once for each time that the program comes by; under `ts.vmap` once for each example. Derivatives pass through them.
+"""Debugging of traced functions: printing, callbacks and checks inside `ts.jit`, loops and branches. They run in the order
+of the program, once for each time that the program reaches them; under `ts.vmap` once for each example. Derivatives pass through them.
 
     @ts.jit
     def step(x):

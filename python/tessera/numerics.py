@@ -1,4 +1,4 @@
-"""Numbers outside of kernels: profiles, storage codes, and block formats."""
+"""Numerics outside kernels: profiles, storage codes, and block formats."""
 
 from __future__ import annotations
 

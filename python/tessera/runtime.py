@@ -35,14 +35,14 @@ def select_backend(name: str | None) -> None:
 def capabilities(device: str | None = None) -> dict[str, Any]:
     """What a device, backend or architecture can do; by default what a call with host arrays would run on.
 
-    Of an architecture such as ``"sm90"`` it is told whether or not there is such a device.
+    For an architecture such as ``"sm90"`` no such device is needed.
     """
     return _core.capabilities(device)
 
 
 def devices() -> list[dict[str, Any]]:
     """The CUDA devices of this machine, each with its name, architecture, multiprocessors and memory. Where none can
-    be used there are none; `backends` tells what is missing."""
+    be used the list is empty; `backends` says what is missing."""
     return [] if _core.cuda_missing() else _core.cuda_devices()
 
 
@@ -60,8 +60,8 @@ def synchronize(device: Any = None) -> None:
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """What is kept in memory. ``caches`` has the ``entries`` and ``bytes`` of each table in host memory that functions and
-    kernels fill: what belongs to one goes when it is collected, the rest has a limit.
+    """Memory in use. ``caches`` has the ``entries`` and ``bytes`` of each table in host memory that functions and
+    kernels fill: entries of a function or kernel are freed with it, the rest is bounded.
 
     Of a device, by default the first where there is one: bytes that are ``held`` from it, ``in_use`` by arrays, the ``peak``
     of that, and the device's own figures; with how often memory was ``reused`` and newly ``allocated``."""
@@ -92,7 +92,7 @@ class stream:
     """
 
     def __init__(self, stream: Any = None, device: Any = "cuda:0") -> None:
-        #: The stream itself.
+        #: The stream.
         self.stream = Stream(_cuda(device)) if stream is None else stream
         self._handle = _handle(self.stream)
         self._before: list[int | None] = []
@@ -108,10 +108,10 @@ class stream:
 def _handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
-    told = getattr(stream, "__cuda_stream__", None)
-    if told is not None:
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
         # A method in the final form of the protocol, an attribute in the first.
-        return int((told() if callable(told) else told)[1])
+        return int((protocol() if callable(protocol) else protocol)[1])
     for name in ("cuda_stream", "ptr", "handle"):
         value = getattr(stream, name, None)
         if isinstance(value, int):
@@ -124,13 +124,13 @@ def _handle(stream: Any) -> int:
 
 
 class Graph:
-    """Launches that were recorded once and are done again as one: what `capture_graph` gives."""
+    """Launches that were recorded once and are replayed together: the result of `capture_graph`."""
 
     def __init__(self) -> None:
         self._recorded: Any = None
 
     def replay(self) -> None:
-        """Does all of it again, with the arrays it was recorded with, on the stream that `stream` names or the
+        """Replays all of it, with the arrays it was recorded with, on the stream that `stream` names or the
         default one."""
         self._graph().replay()
 
@@ -158,8 +158,8 @@ class Graph:
 
 
 class capture_graph:
-    """``with ts.runtime.capture_graph() as g:`` records the launches inside instead of doing them; ``g.replay()``
-    does them all, as often as it is called, for the price of one launch.
+    """``with ts.runtime.capture_graph() as g:`` records the launches inside instead of running them; ``g.replay()``
+    runs them all, any number of times, for the price of one launch.
 
     The arrays must be on the device, and results given, not made: a graph uses the same memory each time, and keeps
     it. Call kernels once before, so that their code is there. Kernels with assertions cannot be recorded.

@@ -80,7 +80,7 @@ def atomic_xor(ref: Any, v: Any, order: Any = ..., scope: Any = ...) -> Any:
     """Bitwise exclusive or into `t[i]` in one step; gives the old value."""
 
 def barrier() -> Any:
-    """All lanes of the group meet and see each other's writes. In group kernels it is a hint."""
+    """A barrier: all lanes of the group reach it before any goes on, and see each other's writes. In group kernels it is a hint."""
 
 def bitcast(x: Any, dtype: Any) -> Any:
     """The same bits as another dtype of the same width."""
@@ -122,7 +122,7 @@ def cp_commit_group() -> Any:
     """Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does."""
 
 def cp_wait_group(n: Any) -> Any:
-    """Waits until at most the `n` newest groups of copies are on their way."""
+    """Waits until at most the `n` newest groups of copies are in flight."""
 
 def create_mbarrier(count: Any) -> Any:
     """Reserved."""
@@ -230,7 +230,7 @@ def minimum(a: Any, b: Any) -> Any:
     """The lesser operand. NaN wins over any number, and -0 is below +0."""
 
 def mma(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpose_b: Any = ..., accum: Any = ..., precision: Any = ...) -> Any:
-    """The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
+    """Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
 
 def mul(a: Any, b: Any) -> Any:
     """Product. Integers wrap."""
@@ -319,9 +319,6 @@ def sin(x: Any) -> Any:
 def sinh(x: Any) -> Any:
     """Hyperbolic sine."""
 
-def slope(*values: Any) -> Any:
-    """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
-
 def softmax_accumulate(acc: Any, alpha: Any, p: Any, v: Any) -> Any:
     """`alpha[:, None] * acc + p @ v`, with `p` rounded to the dtype of `v`."""
 
@@ -364,6 +361,9 @@ def transpose(x: Any) -> Any:
 def trunc(x: Any) -> Any:
     """Whole part of x."""
 
+def value_and_grad(*values: Any) -> Any:
+    """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
+
 def wait_async(stage: Any) -> Any:
     """Waits for the copies begun with `cp_async(…, stage=stage)`."""
 
@@ -393,8 +393,8 @@ class group:
 
     @staticmethod
     def shuffle(x: Any, src: Any) -> Any:
-        """The value of the lane that each lane asks for; zero where there is none."""
+        """The value of lane `src`, which each lane chooses; zero where there is no such lane."""
 
     @staticmethod
     def sync() -> Any:
-        """All lanes of the group meet and see each other's writes."""
+        """A barrier: all lanes of the group reach it before any goes on, and see each other's writes."""

@@ -1,4 +1,4 @@
-"""The tuning records that are kept: what was measured, on what, with every sample.
+"""Stored tuning records: the candidates, where they were measured, and every sample.
 
 A record holds for one kernel's source, build of Tessera, device, profile, sizes and dtypes. All processes of a user
 share them, in ``tuning/`` of the directory that ``TESSERA_CACHE_DIR`` names.

@@ -1,4 +1,4 @@
-"""Programs that run in a process of their own: what they do to it stays there."""
+"""Programs that run in their own process, since they change its state."""
 
 import os
 import pathlib

@@ -200,7 +200,7 @@ def source(r: random.Random) -> Case:
 
 
 def arguments(r: random.Random, kernel: Any) -> dict[str, Any]:
-    """Arrays as the annotations ask for them, mostly."""
+    """Arrays that mostly fit the annotations."""
     sizes = {}
     found = {}
     for name, kind, detail, default in kernel.spec.params:

@@ -1,5 +1,5 @@
-"""Kernels that run and are wrong, each beside its repaired twin. The comment `finds: CODE` stands on the
-line where checked mode must point. Names pair up: `x_broken`, `x_fixed`; `ARGS[x]` makes the arguments."""
+"""Wrong kernels, each with a fixed version. The comment `finds: CODE` marks the line that checked mode
+must report. Names pair up: `x_broken`, `x_fixed`; `ARGS[x]` makes the arguments."""
 
 import numpy as np
 

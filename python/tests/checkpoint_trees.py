@@ -41,7 +41,7 @@ class State:
 
 @dataclasses.dataclass
 class Checked:
-    """Has code of its own in the way of its fields."""
+    """Has its own code in place of its fields."""
 
     w: Any
 

@@ -1,7 +1,10 @@
-"""What all tests share: none of them writes into the user's home."""
+"""Fixtures of all tests. No test writes into the user's home."""
 
+import error_help
 import pytest
-import repairs
+
+# Hooks: the longest files first where there are several processes.
+from durations import pytest_collection_modifyitems, pytest_configure  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,15 +24,15 @@ def backend(request, monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def recorded_errors():
-    """Every error and finding that the tests of this process make."""
+    """Every error and finding that the tests of this process raise."""
     with pytest.MonkeyPatch.context() as patch:
-        yield repairs.record(patch)
+        yield error_help.record(patch)
 
 
 @pytest.fixture(autouse=True)
-def errors_name_their_repair(recorded_errors):
-    """No test may meet an error that neither says what to write nor is known to have no repair."""
+def errors_have_help(recorded_errors):
+    """Every error that a test raises has a `help`, or a reason in `error_help.REASONS` why it has none."""
     recorded_errors.clear()
     yield
-    silent = sorted({f"{d.code}: {d.message}" for d in recorded_errors if repairs.is_missing(d)})
-    assert not silent, "errors without a repair (`help`), which `repairs.REASONS` does not explain:\n" + "\n".join(silent)
+    silent = sorted({f"{d.code}: {d.message}" for d in recorded_errors if error_help.is_missing(d)})
+    assert not silent, "errors without a `help` and without a reason in `error_help.REASONS`:\n" + "\n".join(silent)

@@ -1,5 +1,5 @@
-"""Calls on CUDA devices, run by `test_cuda_fake.py` with a stand-in for the driver (`fake_cuda.c`): streams are numbers,
-and of all kernels only those called `saxpy…` compute."""
+"""Calls on CUDA devices, run by `test_cuda_fake.py` with a fake driver (`fake_cuda.c`): streams are numbers,
+and only kernels called `saxpy…` compute."""
 
 import contextlib
 import ctypes
@@ -262,15 +262,15 @@ def test_results_that_may_be_written_in_part_are_cleared_there(monkeypatch):
 
 def test_misaligned_arrays_are_refused():
     array = there(np.zeros(64, np.uint8))
-    crooked = Interface(array, shape=(8,), typestr="<f4", data=(array.data_ptr() + 1, False), strides=None)
+    misaligned = Interface(array, shape=(8,), typestr="<f4", data=(array.data_ptr() + 1, False), strides=None)
     with pytest.raises(ts.LaunchError, match="multiples of 4 bytes") as e:
-        doubled(crooked, there(f32(8)))
+        doubled(misaligned, there(f32(8)))
     assert e.value.code == "E_LAUNCH_BAD_LAYOUT" and "`x`" in str(e.value)
 
 
 def test_a_launch_that_fails_tells_what_was_launched():
     x, y = there(f32(8)), there(f32(8))
-    for _ in range(2):  # the long way and the short one
+    for _ in range(2):  # bound, then replayed
         saxpy(x, y, 1.0)
         CUDA.fake_fail(700)
         with pytest.raises(ts.DeviceError) as e:
@@ -302,13 +302,13 @@ def test_host_arrays_are_copied_there_and_back_and_that_is_said_once():
     expected[1::2] += 3 * expected[0::2]
     ts.runtime.select_backend("ptx")
     kernel = ts.kernel(saxpy.__wrapped__)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             kernel(base[0::2], base[1::2], 3.0)
             assert (base == expected).all()
             expected[1::2] += 3 * expected[0::2]
-    assert ["W_HOST_COPY" in str(w.message) for w in told] == [True]
+    assert ["W_HOST_COPY" in str(w.message) for w in caught] == [True]
     assert kernel.explain().ran == "on the backend, on copies of the arrays"
     y = np.zeros((20, 3), np.float32)
     kernel(f32(20)[::-1], y[:, 1], 2.0)
@@ -322,7 +322,7 @@ def test_a_device_can_be_selected(log):
             ts.runtime.select_backend(device)
             assert saxpy(f32(4), f32(4), 1.0).tolist() == [0, 2, 4, 6]
             assert log()[-1].endswith("cuda:1") == (device == "cuda:1")
-    with pytest.raises(ts.LaunchError, match="arrays are on cuda:0, and `select_backend` asks for cuda:1"):
+    with pytest.raises(ts.LaunchError, match="arrays are on cuda:0, and `select_backend` requests cuda:1"):
         saxpy(there(f32(4)), there(f32(4)), 1.0)
     with pytest.raises(ts.DeviceError, match="below cuda:2"):
         ts.runtime.select_backend("cuda:7")
@@ -411,7 +411,7 @@ def test_an_interface_tells_the_stream_of_its_data(log):
 
 def test_dlpack_goes_both_ways(log):
     class Shared:
-        """An array that only DLPack knows; remembers the streams it was asked for."""
+        """An array that only DLPack knows; remembers the streams that were requested."""
 
         def __init__(self, array):
             self.array, self.streams = array, []
@@ -445,11 +445,11 @@ def test_dlpack_goes_both_ways(log):
 def test_tensors_are_used_in_place_on_their_current_stream(log, monkeypatch, exchange):
     torch = fake_torch.install(monkeypatch, exchange)
     x, y = torch.tensor(there(f32(16))), torch.tensor(there(f32(16)))
-    for turn, stream in enumerate((0, 40, 41), 2):
+    for factor, stream in enumerate((0, 40, 41), 2):
         torch.stream = stream
         assert saxpy(x, y, 1.0) is y
         assert log()[-1].startswith(f"launch tessera_saxpy stream={stream} ")
-        assert y.array.numpy().tolist() == (turn * f32(16)).tolist()
+        assert y.array.numpy().tolist() == (factor * f32(16)).tolist()
     with ts.runtime.stream(50):
         saxpy(x, y, 0.0)
     assert "stream=50 " in log()[-1]
@@ -493,9 +493,9 @@ def test_launches_are_recorded_and_done_again(log):
             saxpy(x, y, 1.0)
     assert (y.numpy() == 2 * f32(8)).all() and (graph.nodes, graph.device) == (3, "cuda:0")
     del x
-    for turn in range(2):
+    for replay in range(2):
         graph.replay()
-        assert (y.numpy() == (5 + 3 * turn) * f32(8)).all()
+        assert (y.numpy() == (5 + 3 * replay) * f32(8)).all()
     with ts.runtime.stream(7):
         graph.replay()
     assert "replay tessera_saxpy stream=7" in log()[-1] and "wait - stream=7 grid=0 threads=0" in log()
@@ -517,11 +517,11 @@ def test_a_compiled_function_is_one_graph_from_its_second_call_on(log):
     want = plain(x, y).numpy()
     assert (want == 3 * f32(8) + 1).all()
     assert (captured(x, y).numpy() == want).all(), "the first call loads the code"
-    for turn in range(3):
+    for call in range(3):
         before, graphs = len(log()), CUDA.fake_graph_launches()
         result = captured(x, y)
         lines = [line for line in log()[before:] if line.startswith(("launch", "replay"))]
-        assert CUDA.fake_graph_launches() == graphs + 1, turn
+        assert CUDA.fake_graph_launches() == graphs + 1, call
         assert len(lines) > 1 and all(line.startswith("replay") for line in lines), lines
         assert (result.numpy() == want).all()
         assert (y.numpy() == f32(8) + 1).all(), "an argument is no result"
@@ -557,7 +557,7 @@ def test_what_cannot_be_recorded_is_said():
     assert graph.nodes == 1
 
 
-# --- copies by the engine ---
+# --- TMA copies ---
 
 
 @ts.kernel
@@ -581,7 +581,7 @@ def test_tensor_maps_are_of_the_arrays_of_each_launch(log):
     first, second = matrices(), matrices()
 
     def maps(arrays, run=multiplied):
-        """The maps that a launch took, by address; and how many were made for it."""
+        """The tensor maps of a launch by address, and how many were encoded for it."""
         CUDA.fake_clear()
         run(*arrays)
         lines = [line.split() for line in log()]
@@ -589,13 +589,13 @@ def test_tensor_maps_are_of_the_arrays_of_each_launch(log):
         assert set(found) <= {address(array) for array in arrays}
         return found, sum(words[0] == "encode" for words in lines)
 
-    # The engine counts axes from the one whose elements lie side by side.
+    # TMA counts axes from the contiguous one.
     rows, columns = ["dims=192,256", "stride=384"], ["dims=384,192", "stride=768"]
     for arrays, made in ((first, True), (first, False), (second, True), (second, False), (first, False)):
         found, count = maps(arrays)
         assert (found[address(arrays[0])], found[address(arrays[1])]) == (rows, columns)
         assert (count > 0) == made
-    assert "A: boxes of " in multiplied.explain().resources["copy_engine"]
+    assert "A: boxes of " in multiplied.explain().resources["tma_copies"]
 
     # A recording keeps them, whatever is launched after it.
     with ts.runtime.capture_graph() as graph:
@@ -603,9 +603,9 @@ def test_tensor_maps_are_of_the_arrays_of_each_launch(log):
     multiplied(*first)
     assert maps(second, lambda *_: graph.replay())[0][address(second[0])] == rows
 
-    # Columns side by side have a map of their own; rows at any address and matrices without elements have none.
-    turned = ts.zeros((384, 192), "f16", device="cuda:0").T
-    assert maps([first[0], turned, first[2]])[0][address(turned)] == ["dims=192,384", "stride=384"]
+    # A column-major matrix has another map. Misaligned rows and empty matrices have none.
+    transposed = ts.zeros((384, 192), "f16", device="cuda:0").T
+    assert maps([first[0], transposed, first[2]])[0][address(transposed)] == ["dims=192,384", "stride=384"]
     odd = ts.zeros((256, 193), "f16", device="cuda:0")[:, :192]
     assert address(odd) not in maps([odd, *first[1:]])[0]
     empty = matrices(k=0)
@@ -630,18 +630,18 @@ def test_groups_that_take_turns_have_memory_of_their_own():
     assert ts.runtime.memory_stats()["in_use"] == before
 
 
-def test_what_prints_is_waited_for():
+def test_a_launch_that_prints_is_waited_for():
     @ts.kernel
-    def told(x: ts.Tensor["n", ts.f32]):
+    def printing(x: ts.Tensor["n", ts.f32]):
         i = ts.tile.program_id(0) * 64
         ts.tile.print("at", i)
         x[i : i + 64] = x[i : i + 64] + 1.0
 
     x = there(f32(8))
-    told(x)
+    printing(x)
     with pytest.raises(ts.LaunchError, match="has assertions or prints"):
         with ts.runtime.capture_graph():
-            told(x)
+            printing(x)
 
 
 # --- the rest ---
@@ -690,7 +690,7 @@ def test_waiting_can_be_interrupted():
     assert (array.numpy() == f32(8)).all()
 
 
-def test_a_forked_child_is_told_what_to_do():
+def test_a_forked_child_gets_an_error_that_says_what_to_do():
     x, y = there(f32(8)), there(f32(8))
     saxpy(x, y, 1.0)
     child = os.fork()
@@ -789,9 +789,9 @@ def test_the_cost_model_chooses_where_nothing_was_measured(monkeypatch, tmp_path
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     x, y = there(f32(1 << 20)), there(f32(1 << 20))
     tripled(x, y)
-    told = tripled.explain()
-    assert told.config == {"T": 4096}
-    assert told.tuned.startswith("T=4096 predicted at ") and "; then T=32 at " in told.tuned and "by the cost model" in told.tuned
+    explained = tripled.explain()
+    assert explained.config == {"T": 4096}
+    assert explained.tuned.startswith("T=4096 predicted at ") and "; then T=32 at " in explained.tuned and "by the cost model" in explained.tuned
     # Elsewhere the first candidate is taken.
     for profile in ("strict", "deterministic"):
         with ts.numerics.profile(profile):

@@ -1,9 +1,8 @@
-/* A stand-in for libcuda.so.1, so that all that is around launches can be tested without a device:
-   memory of the device is memory of the host, streams do their work at once, and code is not run.
-   One kernel is: what is called `saxpy` and takes x, y and alpha.
+/* A fake libcuda.so.1: tests of launches without a device. Device memory is host memory, and work on streams runs immediately.
+   Kernels do not run, except for `saxpy`, which takes x, y and alpha.
 
-   Tests read what happened through `fake_log`, may make the next launch fail, and say what asking for the state of a stream
-   gives: 600 for a device that is busy. */
+   Tests read what happened through `fake_log`. They may make the next launch fail, and set the state that a stream reports:
+   600 for a device that is busy. */
 
 #include <stdint.h>
 #include <stdio.h>
@@ -234,7 +233,7 @@ int cuLinkDestroy(void *state) { free(state); return OK; }
 /* The words of `saxpy`: eight of the launch, then x, y and alpha, each array with its extent and stride. That of `saxpy_one`
    is one. */
 static void run(const Launch *launch) {
-    /* Maps among the parameters are told, wherever they stand. */
+    /* Log every tensor map among the parameters. */
     for (size_t at = 0; at + 128 <= launch->bytes && at + 128 <= sizeof launch->params; at += 64) {
         const uint64_t *m = (const uint64_t *)(launch->params + at);
         if (m[0] == MARK && length + 256 < sizeof text)

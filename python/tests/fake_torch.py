@@ -1,4 +1,4 @@
-"""Stand-ins for PyTorch and CuPy on a device: as much of them as the binding looks at."""
+"""Fakes of PyTorch and CuPy on a device: only what the binding uses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Every function of whole arrays, with its NumPy reference and the arguments to try: the table that the tests of Graph IR
-walk. ``domain`` says where random arguments lie; ``smooth`` whether there is a derivative to compare with differences."""
+walk. ``domain`` is the range of random arguments; ``smooth`` whether there is a derivative to compare with differences."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Op:
 CTC_LABELS, CTC_STEPS, CTC_COUNTS = np.array([[1, 2], [1, 1], [2, 0], [1, 2]]), np.array([5, 5, 4, 3]), np.array([2, 2, 1, 0])
 
 
-def ctc_ways(steps, labels, classes=3):
-    """All ways to say labels in so many steps: whatever is held counts once, and 0 is a blank."""
-    for way in itertools.product(range(classes), repeat=steps):
-        if [a for i, a in enumerate(way) if a and (i == 0 or way[i - 1] != a)] == list(labels):
-            yield way
+def ctc_paths(steps, labels, classes=3):
+    """All alignments of the labels with this many steps: a repeated class counts once, and 0 is a blank."""
+    for path in itertools.product(range(classes), repeat=steps):
+        if [a for i, a in enumerate(path) if a and (i == 0 or path[i - 1] != a)] == list(labels):
+            yield path
 
 
 def _ctc(x):
     log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
-    total = [sum(np.exp(sum(row[t, c] for t, c in enumerate(way))) for way in ctc_ways(n, labels[:m]))
+    total = [sum(np.exp(sum(row[t, c] for t, c in enumerate(path))) for path in ctc_paths(n, labels[:m]))
              for row, labels, n, m in zip(log_p, CTC_LABELS, CTC_STEPS, CTC_COUNTS, strict=True)]  # fmt: skip
     return -np.log(total).mean()
 
@@ -281,7 +281,7 @@ LEFT_OUT = {
                      "searchsorted"), "gives integers of integers or positions: no derivative; values in test_array_api.py"),
     **dict.fromkeys(("can_cast", "finfo", "iinfo", "isdtype", "result_type", "from_dlpack"), "tells of dtypes, or brings an array in"),
     **dict.fromkeys(("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
-                    "gives as many results as values say: outside of traces only, test_array_api.py"),
+                    "the number of results depends on values: outside traces only, test_array_api.py"),
     **{name: "is a composition: values and derivatives in test_xp_more.py" for case in xp_cases.CASES for name in case.names.split()},
     **dict.fromkeys(("lgamma", "gammaln", "digamma", "polygamma", "erfinv"), "values and derivatives in test_xp_special.py"),
     **dict.fromkeys(("segment_sum", "segment_prod", "segment_max", "segment_min", "bincount", "argwhere", "flatnonzero", "extract", "compress",
@@ -340,14 +340,14 @@ def floats(op: Op, args: list) -> list:
 
 
 def question(op: Op, shapes: tuple) -> tuple[list, np.ndarray, tuple]:
-    """What is asked about a row: arguments, weights that make one number of its results, and a direction."""
+    """Inputs of the checks of a row: arguments, weights that reduce its results to one number, and a direction."""
     args, rng = arguments(op, shapes), np.random.default_rng(7)
     weights = np.asarray(rng.standard_normal(np.shape(op.reference(*args))))
     return args, weights, tuple(np.asarray(rng.standard_normal(a.shape)) for a in floats(op, args))
 
 
 def arguments(op: Op, shapes: tuple, seed: int = 0) -> list[np.ndarray]:
-    """Random arguments in f64, far enough from each other that nothing is at a corner; positions where integers are asked."""
+    """Random arguments in f64, far enough apart that no function has a kink there; positions where integers are required."""
     rng = np.random.default_rng(seed)
     out = []
     for k, shape in enumerate(shapes):

@@ -1,6 +1,6 @@
 """First and second derivatives where functions have kinks, ties or ends: the rows, and what JAX gives for them, kept in
 ``jax_kinks.json``. ``scripts/jax-values.sh`` writes the file with the pinned JAX. A row is a function of ``(xp, nn, v)``, which
-are `tessera.xp` and `tessera.nn` or `jax.numpy` and `jax.nn`, and the points to ask it at."""
+are `tessera.xp` and `tessera.nn` or `jax.numpy` and `jax.nn`, and the points to evaluate it at."""
 
 from __future__ import annotations
 

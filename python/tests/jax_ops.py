@@ -68,12 +68,12 @@ def _info_nce(q, k):
 
 
 def _ctc(x):
-    """All ways to say the labels, one by one."""
+    """All paths to say the labels, one by one."""
     log_p = jax.nn.log_softmax(x)
     out = []
     for row, labels, n, m in zip(log_p, graph_ops.CTC_LABELS, graph_ops.CTC_STEPS, graph_ops.CTC_COUNTS, strict=True):
-        ways = np.array(list(graph_ops.ctc_ways(n, labels[:m])))
-        out.append(-jax.nn.logsumexp(row[np.arange(n), ways].sum(-1)))
+        paths = np.array(list(graph_ops.ctc_paths(n, labels[:m])))
+        out.append(-jax.nn.logsumexp(row[np.arange(n), paths].sum(-1)))
     return jnp.stack(out).mean()
 
 

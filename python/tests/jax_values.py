@@ -1,4 +1,4 @@
-"""Values and derivatives that JAX gives for every row of `graph_ops`, kept in ``jax_values.npz``: asking JAX anew takes over a
+"""Values and derivatives that JAX gives for every row of `graph_ops`, kept in ``jax_values.npz``: computing them takes over a
 minute and 500 MB of packages. ``scripts/jax-values.sh`` writes the file with the pinned JAX; a test with the pinned packages
 that finds other arguments than the file's says so."""
 
@@ -20,7 +20,7 @@ def key(op: graph_ops.Op, shapes: tuple) -> str:
 
 
 def digest(op: graph_ops.Op, shapes: tuple) -> str:
-    """Names the numbers that a case was asked with."""
+    """A hash of the arguments of a case."""
     args, weights, along = graph_ops.question(op, shapes)
     found = hashlib.sha256()
     for a in (*args, weights, *along):
@@ -36,12 +36,12 @@ def _kept() -> tuple[dict, np.ndarray]:
 
 
 def answers(op: graph_ops.Op, shapes: tuple) -> dict[str, list[np.ndarray]]:
-    """What JAX gave for a case, by the names in `WHAT`."""
+    """JAX's results for a case, by the names in `WHAT`."""
     index, numbers = _kept()
-    again = "run scripts/jax-values.sh, which asks JAX again"
+    again = "run scripts/jax-values.sh, which computes them with JAX again"
     assert key(op, shapes) in index, f"no values of JAX are kept for {key(op, shapes)}: {again}"
-    asked, at, *shown = index[key(op, shapes)]
-    assert asked == digest(op, shapes), f"the values of JAX kept for {key(op, shapes)} are of other arguments: {again}"
+    hashed, at, *shown = index[key(op, shapes)]
+    assert hashed == digest(op, shapes), f"the values of JAX kept for {key(op, shapes)} are of other arguments: {again}"
     out, place = {}, int(at)
     for part in shown:
         name, *arrays = part.split(" ")

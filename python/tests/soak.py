@@ -1,4 +1,4 @@
-"""A long run of everything at once: random kernels, jitted functions, saves, loads, threads, forks, interrupts and refusals.
+"""A long run of all features concurrently: random kernels, jitted functions, saves, loads, threads, forks, interrupts and refusals.
 
 Memory, descriptors, threads and files must stay flat: a series is printed, and a verdict at the end, which counts from the first fifth
 of the run on.
@@ -42,7 +42,7 @@ _count = itertools.count()
 
 
 def made(source: str, name: str) -> Any:
-    """A function of a text, which it can be read from as long as it lives."""
+    """A function made from a text, which `inspect` can read while the function lives."""
     file = f"<soak {next(_count)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"ts": ts, "xp": ts.xp}
@@ -51,7 +51,7 @@ def made(source: str, name: str) -> Any:
 
 
 def kernels(r: random.Random, _: Path) -> None:
-    """A kernel that nobody has seen, called twice and dropped."""
+    """A new kernel, called twice and dropped."""
     body = "".join(f"        x[i] = {r.choice(OPS).format(c=round(r.uniform(0.1, 2), 3))}\n" for _ in range(r.randint(1, 4)))
     fn, file = made(f"def k(x: ts.Tensor['n', ts.f32]):\n    i = ts.tile.linear_id()\n    if i < n:\n{body}", "k")
     try:
@@ -119,7 +119,7 @@ def threads(r: random.Random, folder: Path) -> None:
             own = random.Random(seed)
             for _ in range(3):
                 own.choice([again, kernels, saves])(own, folder / f"t{seed % 4}")
-        except BaseException as error:  # told by the thread that waits
+        except BaseException as error:  # raised by the thread that waits
             faults.append(error)
 
     for i in range(4):
@@ -218,7 +218,7 @@ def measured(folder: Path) -> dict[str, int]:
 
 
 def rise(series: list[int]) -> float:
-    """How much the later half of a series lies above the earlier half, by their medians, over the whole of it."""
+    """How much the median of the later half of a series exceeds that of the earlier half, scaled to the whole series."""
     half = len(series) // 2
     return 2.0 * (float(np.median(series[-half:])) - float(np.median(series[:half]))) if half else 0.0
 

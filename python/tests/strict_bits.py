@@ -22,7 +22,7 @@ def normal(seed, *shape, dtype=np.float32):
 
 
 def gallery():
-    """Each kernel with three of its cases: most are compiled anew for each, and the first is often an empty one."""
+    """Each kernel with three of its cases: most are compiled again for each, and the first is often empty."""
     for path in sorted(GALLERY.glob("*.py")):
         if path.stem != "gallery":
             module = importlib.import_module(path.stem)

@@ -1,4 +1,4 @@
-"""The claims of the overview: what it prints runs, is right at ragged sizes, or is refused with the repair."""
+"""The claims of the overview: what it prints runs, is right at ragged sizes, or is refused with a useful error."""
 
 import linecache
 import math
@@ -91,8 +91,8 @@ def test_the_fourth_printed_example_is_refused_at_every_fault():
         at("E_GRAPH_INVALID", "return ts.tile.cast", "ts.tile.cast"),
     }
     text = str(refused.value)
-    for repair in ("Q[bh, q_block:q_block+BM, :]", "m_i_new[:, None]", "alpha[:, None]", "ts.tile.cast(p, ts.bf16)"):
-        assert repair in text
+    for help in ("Q[bh, q_block:q_block+BM, :]", "m_i_new[:, None]", "alpha[:, None]", "ts.tile.cast(p, ts.bf16)"):
+        assert help in text
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -184,20 +184,20 @@ def test_elements_between_multiples_of_their_size(name):
         y[i] = x[i] * 2.0
         return y
 
-    crooked = np.zeros(17, np.uint8)[1:].view(np.float32)
-    crooked[:] = [1, 2, 3, 4]
-    assert crooked.ctypes.data % 4
+    misaligned = np.zeros(17, np.uint8)[1:].view(np.float32)
+    misaligned[:] = [1, 2, 3, 4]
+    assert misaligned.ctypes.data % 4
     ts.runtime.select_backend(name)
     try:
         if name.startswith("ptx"):
-            for x, y, which in ((crooked, f32(4), "x"), (f32(4), crooked, "y")):
+            for x, y, which in ((misaligned, f32(4), "x"), (f32(4), misaligned, "y")):
                 with pytest.raises(ts.LaunchError) as caught:
                     twice(x, y)
                 assert caught.value.code == "E_LAUNCH_BAD_LAYOUT" and f"`{which}`: expected f32 elements" in str(caught.value)
                 assert f"`{which} = {which}.copy()`" in caught.value.help
-            crooked = crooked.copy()
-        assert twice(crooked, f32(4)).tolist() == [2, 4, 6, 8]
+            misaligned = misaligned.copy()
+        assert twice(misaligned, f32(4)).tolist() == [2, 4, 6, 8]
         # No element, no address.
-        assert twice(crooked[:0], f32(0)).size == 0
+        assert twice(misaligned[:0], f32(0)).size == 0
     finally:
         ts.runtime.select_backend(None)

@@ -80,7 +80,7 @@ def test_results_as_large_as_values_say():
     assert xp.unique_values(x).tolist() == [0, 1, 3] and xp.unique_counts(x).counts.tolist() == [1, 1, 2]
     assert xp.unique_inverse(x).inverse_indices.tolist() == [[2, 0], [2, 1]]
     for name in ("unique_all", "unique_counts", "unique_inverse", "unique_values"):
-        with pytest.raises(ts.TesseraError, match=f"expected `{name}` outside of a traced function"):
+        with pytest.raises(ts.TesseraError, match=f"expected `{name}` outside a traced function"):
             ts.jit(getattr(xp, name))(x)
 
 

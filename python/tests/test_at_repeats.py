@@ -28,13 +28,13 @@ JAX = {
 @pytest.mark.parametrize("name", JAX)
 def test_every_update_counts(name):
     update, want = JAX[name]
-    ways = {
+    variants = {
         "eager": lambda: update(xp.at(ts.xp.asarray(X))[TWICE]),
         "known": lambda: ts.jit(lambda x: update(x.at[TWICE]))(X),
         "traced": lambda: ts.jit(lambda x, i: update(x.at[i]))(X, TWICE),
     }
-    for way, run in ways.items():
-        np.testing.assert_allclose(run(), want, rtol=1e-6, err_msg=way)
+    for variant, run in variants.items():
+        np.testing.assert_allclose(run(), want, rtol=1e-6, err_msg=variant)
 
 
 def sequential(x, index, fn, values):
@@ -49,7 +49,7 @@ def test_rows_axes_and_ends():
     x = np.linspace(0.5, 2.0, 24).astype(np.float32).reshape(2, 3, 4)
     i, j = np.array([[1, 0], [-1, 1]]), np.array([2, 0])
     v = np.linspace(0.5, 1.5, 16).astype(np.float32).reshape(2, 2, 4)
-    # Positions side by side: (1, 2), (0, 0), (-1, 2), (1, 0), with a row of exponents each.
+    # Adjacent positions: (1, 2), (0, 0), (-1, 2), (1, 0), with a row of exponents each.
     places = list(zip(i.reshape(-1).tolist(), np.broadcast_to(j, i.shape).reshape(-1).tolist(), strict=True))
     want = sequential(x, places, np.power, v.reshape(4, 4))
     np.testing.assert_allclose(ts.jit(lambda x, i, j, v: x.at[i, j].power(v))(x, i, j, v), want, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""`ts.op.flash_attention` against float64, over a grid of what it can be asked for."""
+"""`ts.op.flash_attention` against float64, over a grid of its options."""
 
 import itertools
 import math
@@ -209,7 +209,7 @@ X = np.zeros((1, 2, 8, 16), np.float32)
         (lambda: ts.op.flash_attention(X, X, X, scale=10**400), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, scale=1e300), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(X, X, X, return_lse="yes"), "E_TYPE"),
-        (lambda: ts.op.flash_attention(X, X, X, free_reference=1), "E_TYPE"),
+        (lambda: ts.op.flash_attention(X, X, X, lazy_rescale=1), "E_TYPE"),
         (lambda: ts.op.flash_attention(X, X, X, tile="large"), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention("a", "b", "c"), "E_ARGUMENT"),
         (lambda: ts.op.flash_attention(*[X.astype(str)] * 3), "E_UNSUPPORTED_DTYPE"),
@@ -228,7 +228,7 @@ def test_refused_at_the_line_of_the_caller(call, code):
 
 
 def two(f):
-    """An operation on arrays, and the same inside of a trace."""
+    """An operation on arrays, and the same inside a trace."""
     return f, lambda *a: ts.jit(f)(*a)
 
 
@@ -236,7 +236,7 @@ Z = np.zeros((1, 4, 8, 16), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "options", "code", "told"),
+    ("arrays", "options", "code", "message"),
     [
         ((Z, Z[:, :3], Z[:, :3]), {}, "E_SHAPE_MISMATCH", "heads of q in multiples of 3"),
         ((Z, Z, Z[:, :2]), {}, "E_SHAPE_MISMATCH", "4 and 2 heads"),
@@ -253,16 +253,16 @@ Z = np.zeros((1, 4, 8, 16), np.float32)
         ((Z, Z, Z), {"scale": 10**400}, "E_ARGUMENT", "`scale`: expected a number in the range of f32"),
         ((Z, Z, Z), {"window": 0}, "E_ARGUMENT", "`window`"),
         ((Z, Z, Z), {"tile": (1, 2, 3)}, "E_ARGUMENT", "`tile`"),
-        ((Z, Z, Z), {"free_reference": 3}, "E_TYPE", "`free_reference`"),
+        ((Z, Z, Z), {"lazy_rescale": 3}, "E_TYPE", "`lazy_rescale`"),
         ((Z, Z, Z), {"return_lse": 3}, "E_TYPE", "`return_lse`"),
         ((Z, Z, Z), {"score_mod": len}, "E_ARGUMENT", "`score_mod`: expected a `@ts.func`"),
     ],
 )
-def test_a_trace_refuses_what_the_operation_does(arrays, options, code, told):
+def test_a_trace_refuses_what_the_operation_does(arrays, options, code, message):
     for call in two(lambda q, k, v: ts.op.flash_attention(q, k, v, **options)):
         with pytest.raises(ts.TesseraError) as caught:
             call(*arrays)
-        assert caught.value.code == code and told in caught.value.message, caught.value
+        assert caught.value.code == code and message in caught.value.message, caught.value
         assert caught.value.file == __file__
 
 
@@ -347,13 +347,13 @@ def four(s, b, h, q):
         (alibi, "E_ARGUMENT", 1, "ts.bind(alibi, slopes=array)"),
     ],
 )
-def test_functions_are_told_what_to_do_at_their_lines(function, code, line, help):
-    """And nothing beside the reason is told."""
+def test_errors_in_functions_have_help_at_their_lines(function, code, line, help):
+    """And there is no other error beside the reason."""
     with pytest.raises(ts.TesseraError) as caught:
         ts.op.flash_attention(X, X, X, score_mod=function)
-    (told,) = caught.value.diagnostics
-    assert (told.code, told.file, told.line) == (code, __file__, function.__wrapped__.__code__.co_firstlineno + line), told
-    assert help in told.help
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.file, diagnostic.line) == (code, __file__, function.__wrapped__.__code__.co_firstlineno + line), diagnostic
+    assert help in diagnostic.help
 
 
 def test_a_function_may_return_early():
@@ -382,33 +382,33 @@ def test_a_function_that_was_pickled_is_bound():
     assert (got == ts.op.flash_attention(*x, score_mod=ts.bind(alibi, slopes=slopes))).all()
 
 
-def test_the_reference_that_is_asked_for_is_that_of_all_candidates(tmp_path, monkeypatch):
+def test_a_given_lazy_rescale_is_that_of_all_candidates(tmp_path, monkeypatch):
     from tessera.kernels import tuned
 
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
     q, k, v = arrays(np.random.default_rng(11), 1, 1, 1, 40, 40, 16, 16)
-    ts.op.flash_attention(q, k, v, tile="tune", free_reference=False)
+    ts.op.flash_attention(q, k, v, tile="tune", lazy_rescale=False)
     report = tuned.attention_of(False).tuning_report()
-    assert report.rows and all("free_reference=False" in row.config for row in report.rows)
+    assert report.rows and all("lazy_rescale=False" in row.config for row in report.rows)
 
 
-def test_the_reference_is_handed_on_inside_of_a_trace(monkeypatch):
+def test_lazy_rescale_is_passed_on_inside_a_trace(monkeypatch):
     from tessera.nn import _attention
 
     seen = set()
     call = _attention.call
-    noted = lambda kernel, args, values, *rest: seen.add(values.get("free_reference")) or call(kernel, args, values, *rest)  # noqa: E731
+    noted = lambda kernel, args, values, *rest: seen.add(values.get("lazy_rescale")) or call(kernel, args, values, *rest)  # noqa: E731
     monkeypatch.setattr(_attention, "call", noted)
     q, k, v = arrays(np.random.default_rng(12), 1, 1, 1, 256, 256, 16, 16)
     for free, wanted in ((None, True), (True, True), (False, False)):
         seen.clear()
-        ts.jit(lambda *a: ts.op.flash_attention(*a, free_reference=free)).trace(q, k, v)  # noqa: B023
+        ts.jit(lambda *a: ts.op.flash_attention(*a, lazy_rescale=free)).trace(q, k, v)  # noqa: B023
         assert seen - {None} == {wanted}
 
 
 def test_functions_are_right_in_checked_mode(monkeypatch):
-    """Tiles go beyond the last query and key; functions that read at places of those are not told of reads that do not count,
-    and of others they are."""
+    """Tiles reach beyond the last query and key. Out-of-bounds reads by functions there do not matter and are not reported;
+    others are."""
     q, k, v = arrays(np.random.default_rng(13), 1, 2, 2, 20, 30, 16, 16)
     documents = np.repeat(np.arange(3), 10).astype(np.int32)
     bias = np.random.default_rng(14).standard_normal((2, 20, 30)).astype(np.float32)
@@ -428,7 +428,7 @@ def test_functions_are_right_in_checked_mode(monkeypatch):
         assert caught.value.code == "E_OOB" and caught.value.file == __file__
 
 
-def test_functions_inside_of_functions_are_bound_and_made_into_blocks():
+def test_functions_inside_functions_are_bound_and_made_into_blocks():
     @ts.func
     def same(b, h, q, k, of):
         return of[q] == of[k]

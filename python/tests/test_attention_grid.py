@@ -1,4 +1,4 @@
-"""`ts.op.flash_attention` over a random grid of its options, each against float64; and what it refuses, at the caller's line."""
+"""`ts.op.flash_attention` over a random grid of its options, each compared with float64; and its errors, at the caller's line."""
 
 import math
 import os
@@ -26,7 +26,7 @@ def of_head(b, h, q, k):
 
 
 def strided(rng, x):
-    """The same elements, lying another way: with gaps between rows, heads or elements."""
+    """The same elements with other strides: with gaps between rows, heads or elements."""
     kind = rng.integers(4)
     if kind == 1:
         return np.concatenate([x, x], -1)[..., : x.shape[-1]]

@@ -1,6 +1,6 @@
-"""Heads of any width: on GPUs tiles of them are as wide as matrix units take them, and of what matrix units do not take, blocks
-are as large as shared memory lets them. The code is made here without a GPU; the numbers are those of the host, with tiles as on
-one. And arrays of f64, whose sums are too."""
+"""Attention with heads of any width. On GPUs, head dims are padded to what tensor cores take. For dtypes that they do not take,
+blocks are as large as shared memory allows. Code is compiled here without a GPU; numbers are computed on the host with the same
+tiles. Also f64 arrays, which accumulate in f64."""
 
 import dataclasses
 import inspect
@@ -18,7 +18,7 @@ from tessera.kernels import arrays as library_arrays, attention
 
 sys.path.append(str(ROOT))
 
-from gpu.launches import imagined, recorded  # noqa: E402
+from ledger.recorded_launches import without_memory, recorded  # noqa: E402
 
 GENERATIONS = {"sm80": 8, "sm90": 9}
 MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"window": (100, 20)}}
@@ -27,7 +27,7 @@ MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"
 def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, profile="default", **options):
     """The code of one launch for arrays of a GPU."""
     monkeypatch.setattr(library_arrays, "generation", lambda x: GENERATIONS[target])
-    q, k, v = (imagined(shape, dtype) for shape in ((2, 4, Sq, D), (2, 2, 900, D), (2, 2, 900, DV)))
+    q, k, v = (without_memory(shape, dtype) for shape in ((2, 4, Sq, D), (2, 2, 900, D), (2, 2, 900, DV)))
     with recorded(run=False) as found:
         inspect.unwrap(ts.op.flash_attention)(q, k, v, **options)
     (launch,) = found
@@ -37,21 +37,21 @@ def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, profile="default", **opt
 @pytest.mark.parametrize("target", GENERATIONS)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("D", "DV"), [(33, 33), (40, 40), (100, 72), (136, 200), (255, 256)])
-def test_narrow_floats_are_on_matrix_units(target, mask, D, DV, monkeypatch):
+def test_narrow_floats_use_tensor_cores(target, mask, D, DV, monkeypatch):
     code = emitted(target, D, DV, "bf16", monkeypatch, return_lse=True, **MASKS[mask])
-    # Boxes are copied of rows that begin on multiples of 16 bytes.
-    boxes = target == "sm90" and D % 8 == DV % 8 == 0
-    assert "wgmma.mma_async" in code if boxes else "mma.sync" in code
+    # TMA needs rows that begin on multiples of 16 bytes.
+    tma = target == "sm90" and D % 8 == DV % 8 == 0
+    assert "wgmma.mma_async" in code if tma else "mma.sync" in code
 
 
 @pytest.mark.parametrize("D", [16, 32, 40, 48, 56, 64])
-def test_many_queries_of_short_heads_are_on_the_engine(D, monkeypatch):
+def test_many_queries_of_short_heads_use_wgmma(D, monkeypatch):
     assert "wgmma.mma_async" in emitted("sm90", D, D, "bf16", monkeypatch, Sq=4096)
 
 
 @pytest.mark.parametrize("target", GENERATIONS)
 @pytest.mark.parametrize(("dtype", "D"), [("f32", 64), ("f32", 128), ("f32", 200), ("f32", 256), ("f64", 128), ("f64", 255), ("fp8_e4m3", 100)])
-def test_what_matrix_units_do_not_take_fits(target, dtype, D, monkeypatch):
+def test_dtypes_without_tensor_cores_fit(target, dtype, D, monkeypatch):
     for options in MASKS.values():
         assert emitted(target, D, D, dtype, monkeypatch, **options)
 
@@ -78,8 +78,8 @@ def test_wide_tiles_give_the_same(D, DV, backend, as_on_a_gpu):
         for options in ({}, {"causal": True}, {"window": (9, 4)}, {"tile": (16, 32)}):
             q, k, v = arrays(rng, 1, 2, 1, 40, 50, D, DV, "f16")
             o, lse = ts.op.flash_attention(q, k, v, return_lse=True, **options)
-            asked = {name: value for name, value in options.items() if name != "tile"}
-            expected, sums = reference(q, k, v, **asked)
+            without_tile = {name: value for name, value in options.items() if name != "tile"}
+            expected, sums = reference(q, k, v, **without_tile)
             assert o.shape == (1, 2, 40, DV) and o.dtype == q.dtype
             close(o, expected, 2e-3)
             close(lse, sums, 1e-3)
@@ -153,7 +153,7 @@ def test_double_precision_has_no_tables_and_is_not_measured():
 @pytest.mark.parametrize("target", GENERATIONS)
 @pytest.mark.parametrize(("dtype", "D"), [("bf16", 64), ("bf16", 128), ("f16", 256), ("bf16", 100)])
 def test_strict_fits_too(target, dtype, D, monkeypatch):
-    """Where matrix units may not multiply, whatever the dtype."""
+    """`strict` uses no tensor cores, whatever the dtype."""
     with ts.numerics.profile("strict"):
         for options in MASKS.values():
             code = emitted(target, D, D, dtype, monkeypatch, profile="strict", **options)

@@ -112,7 +112,7 @@ def test_an_object_that_fails_to_describe_itself_is_refused(device, capsule):
         double(Raises(device, capsule))
 
 
-def test_an_interrupt_inside_of_an_object_is_no_error_of_ours():
+def test_an_interrupt_inside_an_object_is_no_error_of_ours():
     def interrupt():
         raise KeyboardInterrupt
 
@@ -181,7 +181,7 @@ while time.monotonic() < end:
         elif there and len(fields["shape"]) == 1:
             double(Foreign(**fields))
         elif not there:
-            # What is consistent and elsewhere cannot be told from memory that is there: it is only described.
+            # A consistent description of other memory cannot be distinguished from a valid one: it is only described.
             _core.debug_describe(Foreign(**fields))
         counts["read"] += 1
     except ts.InternalError:
@@ -362,7 +362,7 @@ def test_an_empty_grid_leaves_zeros(monkeypatch):
         return y
 
     x = np.ones(8, np.float32)
-    for _ in range(2):  # the second goes the short way
+    for _ in range(2):  # the second is replayed
         assert (double[(0,)](x) == 0).all() and (double[(0, 1)](x) == 0).all() and (fixed[(0,)](x) == 0).all()
         assert (double[(1,)](x) == [2] * 4 + [0] * 4).all()
         assert (ts.jit(lambda x: double[(0,)](x * 2.0))(x) == 0).all()

@@ -1,4 +1,4 @@
-"""Every broken kernel is caught at its line, every repaired twin is clean."""
+"""Every broken kernel is reported at its line; every fixed version has no findings."""
 
 import inspect
 import re

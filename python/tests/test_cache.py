@@ -96,7 +96,7 @@ def test_a_forked_child_uses_the_cache(cache):
     assert _core.cache_get("c") == b"child"
 
 
-def test_a_damaged_entry_is_ignored_and_told_with_the_next_kernel(cache, run):
+def test_a_damaged_entry_is_ignored_and_reported_with_the_next_kernel(cache, run):
     in_another_process("from tessera import _core; _core.cache_put('k', 'a kernel', b'code')")
     (file,) = files(cache)
     file.write_bytes(file.read_bytes()[:-1])
@@ -109,7 +109,7 @@ def test_a_damaged_entry_is_ignored_and_told_with_the_next_kernel(cache, run):
     assert "W_CACHE_IO" in str(saxpy.explain())
 
 
-def test_a_directory_that_cannot_be_written_is_told_once(tmp_path, monkeypatch, run):
+def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path, monkeypatch, run):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "file" / "cache"))
     for name in ("a", "b"):
@@ -120,8 +120,8 @@ def test_a_directory_that_cannot_be_written_is_told_once(tmp_path, monkeypatch, 
         for _ in range(2):
             saxpy.cache_clear()
             saxpy(np.ones(3, np.float32), np.zeros(3, np.float32), 2.0)
-    (told,) = [str(w.message) for w in found]
-    assert told.startswith("W_CACHE_IO: the cache ") and "TESSERA_CACHE_DIR" in told
+    (warning,) = [str(w.message) for w in found]
+    assert warning.startswith("W_CACHE_IO: the cache ") and "TESSERA_CACHE_DIR" in warning
     for what in ("ls", "clear"):
         status, _, err = run(what)
         assert status == 1 and "W_CACHE_IO" in err and "could not be read" in err
@@ -163,8 +163,8 @@ saxpy(np.ones(3, np.float32), np.zeros(3, np.float32), 2.0)
 print(saxpy.jit().resources["from_disk_cache"])
 """
     path = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(ts.__file__))])
-    told = [in_another_process(code, PYTHONPATH=path) for _ in range(2)]
-    assert told == ["false\n", "true\n"]
+    printed = [in_another_process(code, PYTHONPATH=path) for _ in range(2)]
+    assert printed == ["false\n", "true\n"]
     assert " saxpy" in run("ls")[1]
 
 

@@ -1,4 +1,4 @@
-"""What a cache may hold that is not the user's own: never executed, told once, and nothing waits."""
+"""Cache entries and folders that others could have written: never executed, reported once, and nothing blocks."""
 
 import hashlib
 import os
@@ -73,13 +73,13 @@ def test_an_umask_that_lets_others_write_makes_no_entry_that_is_refused(cache):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
-def test_a_directory_that_others_can_write_is_not_used_and_told_once(cache, mode, capsys):
+def test_a_directory_that_others_can_write_is_not_used_and_reported_once(cache, mode, capsys):
     put("a")
     cache.chmod(mode)
     assert _core.cache_get("a") is None
-    (told,) = called()
-    assert told.startswith(f"W_CACHE_UNTRUSTED: the cache {cache} is not used: ")
-    assert f"can be written by others (mode {mode:o})" in told and f"chmod go-w {cache}" in told
+    (warning,) = called()
+    assert warning.startswith(f"W_CACHE_UNTRUSTED: the cache {cache} is not used: ")
+    assert f"can be written by others (mode {mode:o})" in warning and f"chmod go-w {cache}" in warning
     assert len(files(cache)) == 1
     _core.cache_put("b", "b", b"code")  # memory serves
     assert _core.cache_get("b") == b"code" and len(files(cache)) == 1
@@ -139,23 +139,23 @@ with warnings.catch_warnings(record=True) as found:
 print(*[str(w.message).splitlines()[0] for w in found])
 """
     path = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(ts.__file__))])
-    told = another(code, XDG_CONFIG_HOME="", HOME="not/absolute", PYTHONPATH=path)
-    assert told.startswith("W_CACHE_UNTRUSTED: ") and "no home directory" in told and not cache.exists()
+    warning = another(code, XDG_CONFIG_HOME="", HOME="not/absolute", PYTHONPATH=path)
+    assert warning.startswith("W_CACHE_UNTRUSTED: ") and "no home directory" in warning and not cache.exists()
 
 
 def test_a_key_that_others_can_read_is_refused_with_what_to_do(cache, tmp_path):
     put("a")
     (tmp_path / "config" / "tessera" / "cache-key").chmod(0o644)
-    (told,) = called()
-    assert "can be read by others (mode 644)" in told and "remove" in told
+    (warning,) = called()
+    assert "can be read by others (mode 644)" in warning and "remove" in warning
 
 
 def test_a_shared_cache_is_roots_and_is_only_read(cache, monkeypatch):
     put("a")
     monkeypatch.setenv("TESSERA_CACHE_SHARED", "readonly")
-    # It is below the folder for temporary files, where everybody may write.
-    (told,) = called()
-    assert told.startswith("W_CACHE_UNTRUSTED") and "TESSERA_CACHE_SHARED" in told
+    # It is in the folder for temporary files, which is writable for all.
+    (warning,) = called()
+    assert warning.startswith("W_CACHE_UNTRUSTED") and "TESSERA_CACHE_SHARED" in warning
     monkeypatch.setenv("TESSERA_CACHE_SHARED", "yes")
     with pytest.raises(ts.LaunchError, match='expected readonly in TESSERA_CACHE_SHARED, got "yes"'):
         _core.cache_get("a")

@@ -1,4 +1,4 @@
-"""Calls that are like earlier ones are repeated without being bound again: whatever differs must still be seen."""
+"""Call replay of kernels: a call like an earlier one is replayed without being bound again; every difference must be noticed."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_each_call_has_a_result_of_its_own(backend):
         np.testing.assert_array_equal(c, a + a * i)
 
 
-def test_arrays_that_lie_otherwise_are_read_as_they_lie(backend):
+def test_arrays_with_other_strides_are_read_by_their_strides(backend):
     add = adder()
     many = np.arange(60, dtype=np.float32).reshape(6, 10)
     for _ in range(3):

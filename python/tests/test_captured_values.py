@@ -1,6 +1,6 @@
-"""Values made before a branch or a loop mean the same inside of it: what is a reduction outside is reduced there too.
+"""Values made before a branch or a loop mean the same inside it: a reduction made outside is a reduction there too.
 
-Each result is held against the interpreter of Graph IR, which knows no plans, and some against NumPy.
+Each result is compared with the interpreter of Graph IR, which uses no plans, and some with NumPy.
 """
 
 import numpy as np
@@ -140,7 +140,7 @@ def test_strict_sums_over_several_axes_take_them_in_row_major_order(backend):
                 ts.runtime.select_backend(None)
 
 
-def test_parts_at_computed_positions_inside_of_loops():
+def test_parts_at_computed_positions_inside_loops():
     def f(a, i):
         part = lambda v, n: xp.max(ts.dynamic_slice(v, [n], (3,)))  # noqa: E731
         first = ts.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1] + part(a, c[0] + i)), (0, 0.0))[1]

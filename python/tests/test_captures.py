@@ -303,7 +303,7 @@ def test_names_of_the_class(monkeypatch):
     assert Layer.run(ones())[0] == 7
 
 
-def test_names_of_a_class_inside_of_a_function():
+def test_names_of_a_class_inside_a_function():
     class Local:
         A = 2.0
 
@@ -442,7 +442,7 @@ def test_name_that_nothing_binds_is_refused_at_decoration(tmp_path, monkeypatch,
     assert error.value.code == "E_NAME" and error.value.line == 7 + before.count("\n")
 
 
-def test_other_errors_are_told_though_a_name_comes_later(tmp_path, monkeypatch):
+def test_other_errors_are_reported_though_a_name_comes_later(tmp_path, monkeypatch):
     with pytest.raises(ts.KernelSyntaxError) as error:
         load(tmp_path, monkeypatch, HEAD.format(before="", after="NAME = 2").replace("return x", "x[i] = unknown\n    return x"))
     assert error.value.code == "E_NAME" and "`unknown`" in error.value.message
@@ -494,7 +494,7 @@ def test_objects_are_refused():
     assert "make it a parameter" in error.value.help
 
 
-def test_capture_that_becomes_wrong_is_told_at_the_call(monkeypatch):
+def test_capture_that_becomes_wrong_is_reported_at_the_call(monkeypatch):
     monkeypatch.setitem(globals(), "SCALE", [1.0])
     with pytest.raises(ts.KernelTypeError):
         scaled(ones())
@@ -630,7 +630,7 @@ def test_one_call_sees_one_set():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             seen, calls, end = set(), 0, time.monotonic() + 60
-            # The other thread has its turns when the machine gives it some.
+            # The other thread runs when the machine schedules it.
             while time.monotonic() < end and (calls < 2000 or len(seen) < 4):
                 got = int(space["k"](np.zeros(1, np.int32))[0])
                 assert got // 1000 == got % 1000, got
@@ -743,7 +743,7 @@ def test_tables_at_index_tiles(backend):
     assert bool(by_tile.check(x))
 
 
-def test_positions_outside_of_a_table_read_zero_and_are_reported():
+def test_positions_outside_a_table_read_zero_and_are_reported():
     x = np.array([5, 7, 0, 0], np.int32)
     assert by_tile(x)[1] == 15 + 3 + GRID[1, 1]
     assert "E_OOB" in {f.code for f in by_tile.check(x).findings}
@@ -768,7 +768,7 @@ def test_a_table_says_nothing_of_the_number_of_lanes(backend):
 def test_findings_name_a_table_as_the_source_does():
     report = at_the_lane.check(np.zeros(5, np.float32))
     assert [str(f).splitlines()[0] for f in report.findings if "outside" in str(f)] == [
-        "error[E_OOB]: index 3 is outside of `SHORT`, which has 3 elements along axis 0"
+        "error[E_OOB]: index 3 is outside `SHORT`, which has 3 elements along axis 0"
     ]
 
     @ts.kernel
@@ -778,7 +778,7 @@ def test_findings_name_a_table_as_the_source_does():
         o[i] = pair[i] + (SHORT, 2)[1]
         return o
 
-    assert "outside of `pair`" in str(literal.check(SHORT=1))
+    assert "outside `pair`" in str(literal.check(SHORT=1))
     assert literal(SHORT=1).tolist() == [7, 9, 2, 2]
 
 
@@ -865,7 +865,7 @@ def test_tables_of_helpers_defaults_and_pickles():
     assert k(ones()).tolist() == wanted and pickle.loads(pickle.dumps(k))(ones()).tolist() == wanted
 
 
-def test_tables_inside_of_a_jitted_function():
+def test_tables_inside_a_jitted_function():
     @ts.jit
     def f(x):
         return by_scalar(x) * 2.0
@@ -899,7 +899,7 @@ def test_table_cannot_be_written():
     assert "parameter" in error.value.help
 
 
-def test_index_outside_of_a_tuple_is_refused():
+def test_index_outside_a_tuple_is_refused():
     with pytest.raises(ts.TesseraError) as error:
 
         @ts.kernel

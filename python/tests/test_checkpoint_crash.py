@@ -135,7 +135,7 @@ def test_a_failure_of_any_operation_leaves_the_old_file_and_nothing_else(path, m
     assert at == 9 and same(ts.load(path), NEW) is None and os.listdir(path.parent) == [path.name]
 
 
-def test_a_failed_sync_of_the_folder_is_told_and_leaves_the_new_file(path, monkeypatch):
+def test_a_failed_sync_of_the_folder_is_reported_and_leaves_the_new_file(path, monkeypatch):
     class Broken(durable.Files):
         def fsync_dir(self, folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))

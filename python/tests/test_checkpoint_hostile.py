@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: `ts.load` gives a tree or a `CheckpointError`, and calls no code of the file's choice."""
+"""Untrusted files: `ts.load` returns a tree or raises a `CheckpointError`, and runs no code that the file chooses."""
 
 import itertools
 import json
@@ -79,8 +79,8 @@ HEADERS = {
     "too few bytes": ({"a": row()}, bytes(15), "expected 16 bytes of elements, got 15"),
     "too many bytes": ({"a": row()}, bytes(17), "expected 16 bytes of elements, got 17"),
     "other bytes than the shape": ({"a": row(end=12)}, bytes(12), "expected 16 bytes of `a`"),
-    "one over another": ({"a": row(), "b": row()}, bytes(16), "inside of the array before"),
-    "one half over another": ({"a": row(), "b": row(begin=8, end=24)}, bytes(24), "inside of the array before"),
+    "one over another": ({"a": row(), "b": row()}, bytes(16), "inside the array before"),
+    "one half over another": ({"a": row(), "b": row(begin=8, end=24)}, bytes(24), "inside the array before"),
     "a hole": ({"a": row(), "b": row(begin=20, end=36)}, bytes(36), "behind bytes of no array"),
     "a bool of two": ({"a": row("BOOL", (2,), 0, 2)}, b"\x01\x02", "bytes other than 0 and 1"),
     "terminal codes": ({"\x1b[2J\n": row("F31")}, bytes(16), "of `�[2J�`"),

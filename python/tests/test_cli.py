@@ -46,7 +46,7 @@ def run(tmp_path, capsys):
     return run
 
 
-def test_the_version_is_told_by_the_module_too():
+def test_the_module_prints_the_version_too():
     out = subprocess.run([sys.executable, "-m", "tessera", "--version"], capture_output=True, text=True)
     assert out.stdout == f"tessera {ts.__version__}\n" and out.returncode == 0
 
@@ -71,7 +71,7 @@ def test_doctor_tells_of_the_processor_and_the_cache(tmp_path):
 
     out = doctor(TESSERA_CPU="generic", TESSERA_THREADS="3", TESSERA_CACHE_DIR=cache).stdout
     for row in (r"instructions +generic \((TESSERA_CPU says so; there is (avx2|avx512|amx)|the most there is)\)",
-                r"vectors +128 bits", r"matrix units +none", r"threads +3 \(of \d+ cores\)", r"LLVM +19\.1",
+                r"vectors +128 bits", r"tensor cores +none", r"threads +3 \(of \d+ cores\)", r"LLVM +19\.1",
                 rf"directory +{re.escape(cache)}", r"kept +0, 0 B of at most 1.0 GiB"):
         assert re.search(row, out), (row, out)
     wrong = doctor(TESSERA_CPU="sse")
@@ -219,7 +219,7 @@ def test_a_conversion_says_how_data_would_move_and_what_it_costs(run):
 BIG = "9" * 30
 
 
-@pytest.mark.parametrize("words, code, told", [
+@pytest.mark.parametrize("words, code, message", [
     ([], "E_ARGUMENT", "expected a layout, got nothing"),
     (["colaesced", "--shape", "8x8"], "E_ARGUMENT", "one of coalesced, mma_acc, mma_a, mma_b, shared, got `colaesced`"),
     (["coalesced"], "E_ARGUMENT", "expected the tile's shape, got nothing"),
@@ -260,13 +260,13 @@ BIG = "9" * 30
     ([ACC, "--shape", "64x32", "--convert", "[lane 0,1 0,2 0,4 0,8 0,16; repeat 64,1]"], "E_SHAPE_MISMATCH",
      "a layout of 4 warps in 1 cta, got 1 warp in 1 cta"),
 ])
-def test_a_wrong_layout_is_told_and_never_a_panic(run, words, code, told):
+def test_a_wrong_layout_is_reported_and_never_a_panic(run, words, code, message):
     status, out, err = run("layout", *words)
-    assert (status, out) == (1, "") and err.startswith(f"error[{code}]: expected ") and told in err, err
+    assert (status, out) == (1, "") and err.startswith(f"error[{code}]: expected ") and message in err, err
 
 
 def test_a_reader_that_has_enough_is_no_error():
-    """`tessera doctor | head -1`: whoever reads ends before all is written."""
+    """`tessera doctor | head -1`: the reader ends before all is written."""
     command = f"{sys.executable} -u -m tessera doctor | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("tessera ") and done.stderr == ""

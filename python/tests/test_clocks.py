@@ -1,4 +1,4 @@
-"""Clocks of a kernel's loops: what the table says, and that other backends are told apart from an empty one."""
+"""Clocks of a kernel's loops: what the table says, and that backends without clocks raise an error instead of an empty table."""
 
 import os
 
@@ -18,12 +18,12 @@ def total(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
 
 
 def test_backends_without_clocks_say_so(monkeypatch):
-    monkeypatch.setenv("TESSERA_OFF", "ahead")
+    monkeypatch.setenv("TESSERA_OFF", "register_prefetch")
     x, y = np.ones(64, np.float32), np.zeros(1, np.float32)
     with pytest.raises(ts.UnsupportedError, match="expected `total` to run a loop on a GPU, got no clocks"):
         total.profile(x, y)
     # It ran, and everything is as before.
-    assert y[0] == 64 and os.environ["TESSERA_OFF"] == "ahead"
+    assert y[0] == 64 and os.environ["TESSERA_OFF"] == "register_prefetch"
     assert "bare" not in str(total.explain())
 
 
@@ -36,27 +36,27 @@ def test_the_environment_comes_back_where_a_call_fails(monkeypatch):
 
 def test_lines_and_the_part_of_the_clocks():
     visits = [
-        # Two blocks; three turns of 512 clocks of products in 1800 and in 2000 clocks, fed by another role.
-        Visit("work", 0, 7, 512, 0, 3, 100, 1900),
-        Visit("work", 0, 7, 512, 1, 3, 5000, 7000),
-        Visit("load", 0, 7, 0, 0, 3, 50, 1700),
+        # Two blocks; three iterations with 512 clocks of MMAs each, in 1800 and in 2000 clocks; a producer loads.
+        Visit("consumer", 0, 7, 512, 0, 3, 100, 1900),
+        Visit("consumer", 0, 7, 512, 1, 3, 5000, 7000),
+        Visit("producer", 0, 7, 0, 0, 3, 50, 1700),
     ]
     p = KernelProfile("k", visits, 0, None)
-    load, work = p.lines
-    assert (work.visits, work.turns, work.clocks, work.least) == (2, 6, 3800, 512)
-    assert (load.role, load.turns, load.each) == ("load", 3, 550.0)
+    work, load = p.lines
+    assert (work.visits, work.iterations, work.clocks, work.least) == (2, 6, 3800, 512)
+    assert (load.role, load.iterations, load.each) == ("producer", 3, 550.0)
     # From 50 to 1900, and from 5000 to 7000.
     assert p.clocks == 1850 + 2000
     assert p.matrix_use == pytest.approx(6 * 512 / 3850)
     text = str(p)
-    assert text.startswith("k: 2 blocks, matrix units busy for 0.798")
+    assert text.startswith("k: 2 blocks, tensor cores busy for 0.798")
     assert "633.3" in text and "0.81" in text and "left out" not in text
 
 
-def test_replicas_and_what_was_left_out_are_told():
-    visits = [Visit("work", n, 3, 64, 0, 2, 0, 400) for n in range(3)]
+def test_replicas_and_omitted_visits_are_reported():
+    visits = [Visit("consumer", n, 3, 64, 0, 2, 0, 400) for n in range(3)]
     p = KernelProfile("k", visits, 5, None)
     assert [line.replica for line in p.lines] == [0, 1, 2]
-    # They work side by side.
+    # They work concurrently.
     assert p.matrix_use == pytest.approx(3 * 2 * 64 / 400)
-    assert "work 2" in str(p) and "5 visits are left out" in str(p)
+    assert "consumer 2" in str(p) and "5 visits are left out" in str(p)

@@ -1,4 +1,4 @@
-"""What `.cost()` counts and `.explain()` tells of it, and threads."""
+"""What `.cost()` counts and `.explain()` shows of it, and threads."""
 
 import pickle
 import subprocess
@@ -93,9 +93,9 @@ def test_blocks_above_the_diagonal_are_not_counted():
 
 def test_loops_that_depend_on_data_make_an_estimate():
     @ts.kernel
-    def powers(x: ts.Tensor["n", ts.f32], turns: ts.Tensor["n", ts.i32]):
+    def powers(x: ts.Tensor["n", ts.f32], counts: ts.Tensor["n", ts.i32]):
         i = ts.tile.linear_id()
-        for _ in ts.tile.range(0, turns[i], 1):
+        for _ in ts.tile.range(0, counts[i], 1):
             x[i] = x[i] * 2.0
 
     powers(np.ones(8, np.float32), np.full(8, 3, np.int32))
@@ -103,14 +103,14 @@ def test_loops_that_depend_on_data_make_an_estimate():
     assert not cost.exact and cost.flops == 8 and str(cost).startswith("about 8 flops")
 
 
-def test_explain_tells_the_work_and_the_code():
+def test_explain_shows_the_work_and_the_code():
     launched(96, 128, 48)
-    told = product.explain()
+    explained = product.explain()
     cost = product.cost()
-    assert (told.flops, told.bytes, told.traffic) == (cost.flops, cost.bytes, cost.traffic)
-    assert f"work: {cost.flops} flops, {cost.bytes} bytes ({cost.traffic} as written)" in told
-    assert {"isa", "vector_bits", "threads", "from_disk_cache", "llvm_instructions"} <= told.resources.keys()
-    assert "compile for cpu" in told.times and "launch" in told.times
+    assert (explained.flops, explained.bytes, explained.traffic) == (cost.flops, cost.bytes, cost.traffic)
+    assert f"work: {cost.flops} flops, {cost.bytes} bytes ({cost.traffic} as written)" in explained
+    assert {"isa", "vector_bits", "threads", "from_disk_cache", "llvm_instructions"} <= explained.resources.keys()
+    assert "compile for cpu" in explained.times and "launch" in explained.times
     product.jit()
     assert product.explain().flops is None
 
@@ -122,7 +122,7 @@ def threads():
     ts.runtime.set_threads(before)
 
 
-def test_threads_are_told_and_set(threads, monkeypatch):
+def test_threads_are_reported_and_set(threads, monkeypatch):
     for n in (1, 3):
         ts.runtime.set_threads(n)
         assert ts.runtime.threads() == n

@@ -1,4 +1,4 @@
-"""What the default profile promises (LANGUAGE 13), held against float64; and that `deterministic` is."""
+"""The error bounds of the default profile (LANGUAGE 13), compared with float64; and `deterministic` repeats its bits."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,4 @@
-"""Kernels in which an eager compiler would read too late, write too early, or see one product where there is none."""
+"""Kernels in which an eager compiler would read too late, write too early, or fuse MMAs that must stay separate."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def begin_again(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], 
     C[g : g + 32, g : g + 32] = total
 
 
-def test_an_accumulator_from_outside_of_the_loop():
+def test_an_accumulator_from_outside_the_loop():
     agree(begin_again, normal(32, 96), normal(96, 32), np.zeros((32, 32), np.float32))
 
 

@@ -58,14 +58,14 @@ except ts.TesseraError as e:
 """
 
 
-@pytest.mark.parametrize("name, value, told", [
+@pytest.mark.parametrize("name, value, message", [
     ("TESSERA_CPU", "sse2", 'LaunchError E_ARGUMENT expected one of generic, avx2, avx512, amx in TESSERA_CPU, got "sse2"'),
     ("TESSERA_THREADS", "0", 'LaunchError E_ARGUMENT expected 1 to 1024 in TESSERA_THREADS, got "0"'),
     ("TESSERA_THREADS", "many", 'LaunchError E_ARGUMENT expected 1 to 1024 in TESSERA_THREADS, got "many"'),
 ], ids=lambda text: text.split()[0])
-def test_a_setting_that_is_none_is_refused(name, value, told):
+def test_a_setting_that_is_none_is_refused(name, value, message):
     done = run("-c", CALL, PYTHONPATH=PATH, **{name: value})
-    assert done.stdout == told + "\n", done.stderr
+    assert done.stdout == message + "\n", done.stderr
 
 
 @pytest.mark.skipif(HERE == STEPS, reason="this processor has everything")
@@ -77,11 +77,11 @@ def test_instructions_that_the_processor_lacks_are_refused():
 def test_a_setting_is_part_of_what_is_kept_on_disk(tmp_path):
     """The same kernel for other instructions is not found."""
     code = CALL + "print(saxpy.jit().resources['from_disk_cache'])"
-    told = [
+    printed = [
         run("-c", code, PYTHONPATH=PATH, TESSERA_CPU=isa, TESSERA_CACHE_DIR=str(tmp_path)).stdout
         for isa in (HERE[0], HERE[-1], HERE[0])
     ]
-    assert told == ["false\n", "false\n" if len(HERE) > 1 else "true\n", "true\n"]
+    assert printed == ["false\n", "false\n" if len(HERE) > 1 else "true\n", "true\n"]
 
 
 def test_the_number_of_threads_changes_no_bit():

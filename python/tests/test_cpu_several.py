@@ -1,4 +1,4 @@
-"""Long chains of operations, which the CPU computes on several vectors at once: every length of row, and every kind of number."""
+"""Long chains of operations, which the CPU computes on several vectors in one iteration: every row length and every kind of number."""
 
 import numpy as np
 import pytest

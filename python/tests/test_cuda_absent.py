@@ -6,7 +6,7 @@ import pytest
 import tessera as ts
 
 MISSING = ts.runtime.backends()["ptx"]
-pytestmark = pytest.mark.skipif(MISSING == "available", reason="this machine has a GPU: see test_cuda_fake.py and gpu/smoke.py")
+pytestmark = pytest.mark.skipif(MISSING == "available", reason="this machine has a GPU: see test_cuda_fake.py and conformance/gpu/smoke.py")
 
 
 @ts.kernel
@@ -40,7 +40,7 @@ def test_mixed_places_name_each_argument():
     assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH"
 
 
-def test_what_does_not_fit_is_told_before_where_it_is():
+def test_wrong_shapes_are_reported_before_the_missing_device():
     with pytest.raises(ts.LaunchError, match="expected `n` to be 8"):
         scale(OnDevice(), OnDevice(7), 1.0)
     with pytest.raises(ts.KernelTypeError, match="got f16"):
@@ -80,7 +80,7 @@ def test_the_backend_cannot_be_selected_to_run_but_to_compile(monkeypatch):
             ts.runtime.select_backend(name)
     monkeypatch.setenv("TESSERA_BACKEND", "ptx")
     assert scale.jit().explain().backend == "ptx"
-    with pytest.raises(ts.DeviceError, match="TESSERA_BACKEND asks for it"):
+    with pytest.raises(ts.DeviceError, match="TESSERA_BACKEND requests it"):
         scale(host(), host(), 1.0)
 
 
@@ -152,7 +152,7 @@ def test_a_kernel_can_be_bound_to_a_target():
         x[i : i + 64] = x[i : i + 64] + 1.0
 
     assert ".target sm_90a" in bound.inspect_ir("target") and "staged." in bound.inspect_ir("staged")
-    with pytest.raises(ts.DeviceError, match="`target=` asks for it"):
+    with pytest.raises(ts.DeviceError, match="`target=` requests it"):
         bound(host())
 
 
@@ -170,7 +170,7 @@ def test_the_command_shows_code_for_a_target(tmp_path, capsys):
     assert "no staged level" in capsys.readouterr().err
 
 
-def test_capabilities_are_told_of_an_architecture():
+def test_capabilities_of_an_architecture_are_listed():
     hopper, ampere = ts.runtime.capabilities("sm90"), ts.runtime.capabilities("sm80")
     assert (hopper["backend"], hopper["arch"], hopper["warp_size"], hopper["device_count"]) == ("ptx", "sm_90a", 32, 0)
     assert hopper["tensorcore"]["bf16"] and not hopper["tensorcore"]["f32"] and hopper["wgmma"] and hopper["tma"]

@@ -1,4 +1,4 @@
-"""Calls on CUDA devices, with a stand-in for NVIDIA's driver: what is around launches, not what kernels compute."""
+"""Calls on CUDA devices with a fake driver: everything around launches, not what kernels compute."""
 
 import ast
 import os

@@ -54,7 +54,7 @@ def test_rules_of_custom_jvp_close_over_arrays():
     assert np.allclose(ts.grad(lambda x: jumped(x) + jumped(jumped(x)))(1.0), 2 * total + 4 * total**2)
 
 
-def test_inside_of_loops_and_of_each_other():
+def test_inside_loops_and_inside_each_other():
     def loop(x):
         return ts.scan(lambda c, v: (jumped(c) * v / np.float32(V.sum()), None), x, np.ones(3, np.float32))[0]
 
@@ -98,7 +98,7 @@ def rule_of(f, rule):
     return f
 
 
-@pytest.mark.parametrize("rule, code, told", [
+@pytest.mark.parametrize("rule, code, message", [
     (lambda p, t: t[0], "E_ARGUMENT", "a pair, got one value"),
     (lambda p, t: (p[0], t[0], 1), "E_ARGUMENT", "a pair, got a tuple of 3"),
     (lambda p, t: (xp.sum(p[0]), t[0]), "E_TYPE", "f32[2], got f32[]"),
@@ -107,11 +107,11 @@ def rule_of(f, rule):
     (lambda p, t: (p[0], (t[0], t[0])), "E_ARGUMENT", "in the form of its results"),
     (lambda p, t: (p[0], xp.arange(2)), "E_TYPE", "got i64[2]"),
 ])  # fmt: skip
-def test_rules_that_do_not_fit_are_told_at_their_line(rule, code, told):
+def test_rules_that_do_not_fit_are_reported_at_their_line(rule, code, message):
     with pytest.raises(ts.TesseraError) as caught:
         ts.jvp(rule_of(lambda x: x * 2, rule), (np.ones(2, np.float32),), (np.ones(2, np.float32),))
     text = str(caught.value)
-    assert code in text and told in text and "lambda p, t" in text
+    assert code in text and message in text and "lambda p, t" in text
 
 
 def test_tangents_take_the_dtype_of_results():

@@ -1,4 +1,4 @@
-"""Printing, callbacks and checks inside of traced functions: when they run, how often, and in which order."""
+"""Printing, callbacks and checks inside traced functions: when they run, how often, and in which order."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_values_are_printed_when_the_program_runs(capsys, how):
     assert lines(capsys) == ["x = [1. 2. 3. 4.], sum 10.00, 3"]
 
 
-def test_outside_of_a_trace_they_run_at_once(capsys):
+def test_outside_a_trace_they_run_immediately(capsys):
     debug.print("{} {x}", 1.5, x=X)
     assert lines(capsys) == ["1.5 [0. 1. 2. 3.]"]
 

@@ -1,5 +1,5 @@
-"""Quotients and remainders, held against Python's integers and NumPy's floats: divisors that a kernel knows when it is
-compiled (numbers, and tiles of numbers with zeros and -1 among them), and divisors that it reads."""
+"""Quotients and remainders compared with Python's integers and NumPy's floats: compile-time divisors (numbers, and tiles of
+numbers, some of them 0 and -1), and divisors that are read."""
 
 import json
 import os

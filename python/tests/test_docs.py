@@ -35,12 +35,12 @@ def test_block(block: Block) -> None:
     check_text(block, run(block))
 
 
-def test_a_kernel_prints_what_the_page_tells(capfd) -> None:
-    """What a kernel prints does not go through Python, so the page tells it in its text."""
+def test_a_kernel_prints_what_the_page_shows(capfd) -> None:
+    """What a kernel prints does not go through Python, so the page shows it in its text."""
     (block,) = [b for b in python_blocks(DEBUGGING) if 'print("row"' in b.text]
     shown = run(block) + capfd.readouterr().out
-    told = re.findall(r"`(sums\[\d\]: .*?)`", DEBUGGING.read_text(encoding="utf-8").replace("\n", " "))
-    assert told and shown.splitlines() == told
+    documented = re.findall(r"`(sums\[\d\]: .*?)`", DEBUGGING.read_text(encoding="utf-8").replace("\n", " "))
+    assert documented and shown.splitlines() == documented
 
 
 def test_every_rule_of_the_language_has_an_example_and_a_refusal() -> None:
@@ -66,7 +66,7 @@ def test_six_kernels_stand_beside_their_originals(page, theirs) -> None:
 
 @pytest.mark.parametrize("page", [TRITON, CUDA], ids=["triton", "cuda"])
 def test_tables_of_names_are_what_the_compiler_says(page) -> None:
-    """Functions on the right exist; names on the left have a repair that an error tells."""
+    """Functions on the right exist; errors for names on the left say what to write instead."""
     rows = [line.split("|")[1:4] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     assert len(rows) > 25
     for theirs, ours, more in rows:
@@ -170,8 +170,8 @@ def function_page() -> str:
         "",
         "<!-- Written by python/tests/test_docs.py from the compiler's table: run it with TESSERA_BLESS=1. -->",
         "",
-        "Functions marked *reserved* are kept for later and give `E_UNSUPPORTED`. What they mean in a kernel is told in",
-        "[language.md](language.md).",
+        "Functions marked *reserved* are kept for later and give `E_UNSUPPORTED`. Their meaning in a kernel is explained",
+        "in [language.md](language.md).",
         "",
         "| function | what it does |",
         "|---|---|",

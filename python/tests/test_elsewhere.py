@@ -13,7 +13,7 @@ from tessera.base import foreign_names
 
 
 @pytest.mark.parametrize("module", foreign_names.WORDS)
-def test_what_is_told_exists(module):
+def test_suggested_names_exist(module):
     owner = importlib.import_module(module)
     for name, words in foreign_names.WORDS[module].items():
         assert name not in vars(owner), f"{module}.{name} is there"
@@ -23,17 +23,17 @@ def test_what_is_told_exists(module):
                 found = getattr(found, part)
 
 
-@pytest.mark.parametrize("module, name, told", [
+@pytest.mark.parametrize("module, name, suggestion", [
     (ts, "numpy", "ts.xp"), (ts, "lax", "ts.scan"), (ts, "tree_map", "ts.tree.map"), (ts, "config", "ts.runtime.knobs()"), (ts, "Linear", "ts.nn.Linear"),
     (ts, "sum", "`xp.sum` in traced functions and outside; in a kernel `ts.tile.sum`"), (ts, "sort", "`xp.sort`"), (ts, "valu_and_grad", "`value_and_grad`"),
     (xp, "arrange", "`arange`"), (xp, "clamp", "`xp.clip`"), (xp, "softmax", "ts.nn.softmax"), (xp, "scan", "ts.scan"), (xp, "complex64", "no complex"),
     (nn, "Dense", "nn.Linear"), (nn, "ReLU", "`relu`"), (nn, "Linaer", "`Linear`"), (random, "randn", "random.normal(key, shape)"),
     (optim, "adamw", "optim.AdamW"), (optim, "lion", "`Lion`"), (optim, "apply_updates", "opt.update"), (tree, "tree_leaves", "tree.leaves"), (tree, "mapp", "`map`"),
 ])  # fmt: skip
-def test_names_that_are_not_there(module, name, told):
+def test_names_that_are_not_there(module, name, suggestion):
     with pytest.raises(AttributeError, match=f"'{name}'") as caught:
         getattr(module, name)
-    assert told in str(caught.value)
+    assert suggestion in str(caught.value)
     assert not hasattr(module, name) and not hasattr(module, "__wrapped__")
 
 

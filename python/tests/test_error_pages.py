@@ -30,7 +30,7 @@ CODES = dict(_ROW.findall((ROOT / "crates" / "diag" / "src" / "code.rs").read_te
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_page_shows_its_error_and_the_repair(page) -> None:
+def test_page_shows_its_error_and_the_fix(page) -> None:
     code = page.stem
     assert code in CODES, f"no code is called {code}"
     text = page.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def index() -> str:
         "<!-- Written by python/tests/test_error_pages.py from the table of codes: run it with TESSERA_BLESS=1. -->",
         "",
         "Codes that begin with `E_` are raised, those with `W_` are Python warnings, and those with `N_` are notes in",
-        "`.explain()`. Each page has a program that gives the code, the text as it is shown, and the repair.",
+        "`.explain()`. Each page has a program that gives the code, the text of the message, and the fix.",
         "",
         "| code | meaning |",
         "|---|---|",
@@ -106,16 +106,16 @@ def texts() -> list[tuple[str, str, str]]:
 def test_no_text_shows_the_insides_of_the_compiler() -> None:
     known = set(ts.tile.__all__)
     for name, program, text in texts():
-        told = _SOURCE_LINE.sub("", text)
-        leak = FORBIDDEN.search(told)
+        message = _SOURCE_LINE.sub("", text)
+        leak = FORBIDDEN.search(message)
         assert not leak, f"{name}: {leak[0]!r} in\n{text}"
         # A Rust `Debug` of text: one line, and no field names.
-        assert "{ " not in told, f"{name}: braces in\n{text}"
+        assert "{ " not in message, f"{name}: braces in\n{text}"
         # The names of IR ops are those of the language, or do not appear.
-        for op in re.findall(r"(?<![\w.-])(?:ts\.)?tile\.(\w+)", told):
+        for op in re.findall(r"(?<![\w.-])(?:ts\.)?tile\.(\w+)", message):
             assert op in known or f"tile.{op}" in program, f"{name}: `tile.{op}` is no function, in\n{text}"
         # IR types have no place in a message either.
-        assert not re.search(r"\b(?:tile|view|buf)<", told), f"{name}: an IR type in\n{text}"
+        assert not re.search(r"\b(?:tile|view|buf)<", message), f"{name}: an IR type in\n{text}"
 
 
 def test_every_error_says_what_was_expected_or_what_is_wrong() -> None:

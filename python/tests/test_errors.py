@@ -93,7 +93,7 @@ def test_capabilities_have_the_documented_keys():
     ("module @m : nowhere {version = 1}\n", 1, 13),
     ("func @f() {kind = group} {\n  tile.nothing\n}\n", 2, None),
 ])
-def test_malformed_ir_is_told_with_line_and_column(text, line, column):
+def test_malformed_ir_is_reported_with_line_and_column(text, line, column):
     with pytest.raises(ts.KernelSyntaxError) as e:
         ts.ir.parse(text)
     assert e.value.line == line and column in (None, e.value.column)

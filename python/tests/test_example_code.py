@@ -1,5 +1,4 @@
-"""PTX of every kernel in examples/kernels, for each generation of NVIDIA GPUs, as NVIDIA's assembler sees it: it takes all of
-it, and nothing is kept in memory for want of registers."""
+"""PTX of every kernel in examples/kernels, for each generation of NVIDIA GPUs: NVIDIA's assembler accepts it without spills."""
 
 import concurrent.futures
 import os
@@ -15,7 +14,7 @@ from tessera.kernel.kernel_fn import KernelFn
 
 sys.path.append(str(ROOT))
 
-from gpu import gallery  # noqa: E402
+from conformance.gpu import example_kernels  # noqa: E402
 
 TARGETS = ("sm80", "sm90", "sm100")
 #: Where spills are wrong.
@@ -43,10 +42,10 @@ class Called:
     def take(self, kernel, args, kwargs):
         given = dict(zip((param[0] for param in kernel.spec.params), args)) | kwargs
         functions = {param[0] for param in kernel.spec.params if param[1] == "function"}
-        told = kernel.explain()
-        if 0 in told.grid:
+        explained = kernel.explain()
+        if 0 in explained.grid:
             return
-        config = {name: value for name, value in told.config.items() if name not in functions}
+        config = {name: value for name, value in explained.config.items() if name not in functions}
         config |= {name: given[name] for name in functions if name in given}
         self.kernels[kernel.name] = kernel, config
 
@@ -64,10 +63,10 @@ def called():
 
     KernelFn.__call__ = KernelFn.launch = taken
     try:
-        for name in gallery.names():
+        for name in example_kernels.names():
             found[name] = Called()
-            module = gallery.load(name)
-            for args in gallery.some(list(module.cases())):
+            module = example_kernels.load(name)
+            for args in example_kernels.some(list(module.cases())):
                 module.run(*args)
     finally:
         KernelFn.__call__, KernelFn.launch = before
@@ -76,7 +75,7 @@ def called():
 
 def kernels_of(name):
     """The kernels that a file defines."""
-    return {thing.name for thing in vars(gallery.load(name)).values() if isinstance(thing, KernelFn)}
+    return {thing.name for thing in vars(example_kernels.load(name)).values() if isinstance(thing, KernelFn)}
 
 
 def test_every_kernel_is_called(called):

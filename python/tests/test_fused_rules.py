@@ -1,5 +1,5 @@
-"""Functions of models as they are traced for a device: kernels of attention with a backward pass of their own, and rules that keep
-little. Here the code made so runs on the host, and is held against the compositions."""
+"""Functions of models traced as for a device: attention kernels with their own backward pass, and derivative rules that save little
+memory. The resulting code runs on the host and is compared with compositions of primitives."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_other_transforms_take_what_attention_means(device):
     near(ts.grad(ts.checkpoint(f), argnums=(0, 1, 2))(*args), ts.grad(plain, argnums=(0, 1, 2))(*args), 1e-4)
 
 
-def test_why_attention_is_a_composition_is_told(device):
+def test_the_reason_why_attention_is_a_composition_is_reported(device):
     q, k, v = arrays((1, 2, 12, 4), (1, 2, 12, 4), (1, 2, 12, 4))
     masked = ts.jit(lambda q, k, v: nn.attention(q, k, v, mask=np.ones((12, 12), bool)))
     assert "a mask or a bias that is an array" in masked.explain(q, k, v)

@@ -1,4 +1,4 @@
-"""Indexed reads and writes whose positions move in equal steps: rows of whole vectors on the CPU. Judged by NumPy's indexing."""
+"""Indexed reads and writes with affine positions, which are vector accesses on the CPU. Compared with NumPy's indexing."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Products of the library against float64, on small integers, whose sums are exact in any order."""
+"""Matmuls of the library compared with float64, on small integers, whose sums are exact in any order."""
 
 import itertools
 import re
@@ -41,10 +41,10 @@ def test_shapes_follow_numpy(ints, dtype):
 
 def test_transposes_are_the_same_memory(ints):
     a, b = ints(64, 96), ints(96, 80)
-    for turn_a, turn_b in itertools.product((False, True), repeat=2):
-        left = np.ascontiguousarray(a.T) if turn_a else a
-        right = np.ascontiguousarray(b.T) if turn_b else b
-        same(ts.gemm(left, right, trans_a=turn_a, trans_b=turn_b, out_dtype="f32"), wide(a) @ wide(b))
+    for trans_a, trans_b in itertools.product((False, True), repeat=2):
+        left = np.ascontiguousarray(a.T) if trans_a else a
+        right = np.ascontiguousarray(b.T) if trans_b else b
+        same(ts.gemm(left, right, trans_a=trans_a, trans_b=trans_b, out_dtype="f32"), wide(a) @ wide(b))
     same(ts.op.matmul(a[::2, ::-1], b[::-1, 1::3], out_dtype="f32"), wide(a[::2, ::-1]) @ wide(b[::-1, 1::3]))
 
 
@@ -134,12 +134,12 @@ def test_plans_are_for_every_shape():
             plan = kernels.plan(*shape, of, True, aligned, False)
             assert all(side > 0 for side in plan.tile) and plan.split >= 1
             assert str(plan).startswith("tiles of ")
-    # Rows that engines cannot copy, in a product that is worth it.
+    # Rows that TMA cannot copy, in a matmul large enough that padding pays.
     assert kernels.plan(1, 4095, 4095, 4095, ts.bf16, True, (False, False), False).padded == ("A", "B")
     assert kernels.plan(1, 8, 4095, 4095, ts.bf16, True, (False, False), False).padded == ()
 
 
-def test_a_block_takes_one_tile_where_all_run_at_once():
+def test_a_block_computes_one_tile_if_all_blocks_are_resident():
     plan = lambda *shape: kernels.plan(*shape, ts.bf16, True, (True, True), False)  # noqa: E731
     for shape in ((1, 1000, 1000, 1000), (1, 1024, 1024, 1024), (1, 2048, 2048, 2048), (1, 64, 8192, 8192), (2, 512, 512, 512)):
         assert not plan(*shape).persistent, shape
@@ -147,20 +147,20 @@ def test_a_block_takes_one_tile_where_all_run_at_once():
         assert plan(*shape).persistent, shape
 
 
-def test_rows_that_begin_inside_of_lines_are_asked_for_in_clusters():
-    plan = lambda M, N, K, lie: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, lie)  # noqa: E731
+def test_rows_that_begin_inside_cache_lines_use_clusters():
+    plan = lambda M, N, K, alignment: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, alignment)  # noqa: E731
     assert (plan(4104, 4104, 4104, 16).cluster_m, plan(4104, 4104, 4104, 128).cluster_m) == (2, 0)
     assert str(plan(1000, 1000, 1000, 16)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
-    # Such requests are slow: fewer of them cover the way to memory.
-    assert [plan(1000, 1000, 1000, lie).num_stages for lie in (16, 32, 128)] == [6, 6, 0]
-    # A tile that is left over costs too much where there are few.
+    # Such requests are slow: fewer stages cover the memory latency.
+    assert [plan(1000, 1000, 1000, alignment).num_stages for alignment in (16, 32, 128)] == [6, 6, 0]
+    # A partial cluster costs too much where there are few tiles.
     assert kernels.neighbours(384, 5000, 128, 128) == (1, 2) and kernels.neighbours(384, 384, 128, 128) == (0, 0)
 
 
 def test_explain_says_what_is_copied_first(ints, monkeypatch):
     odd, even, long = ints(300, 301), ints(301, 304), ints(301, 303)
     assert ts.op.matmul.explain(odd, long) == "tiles of 128x128x64"
-    # As arrays of a GPU would be: its engines want rows on multiples of 16 bytes.
+    # As for arrays on a GPU: TMA needs rows on multiples of 16 bytes.
     monkeypatch.setattr(kernels.arrays, "on_device", lambda x: True)
     says = lambda *args: ts.op.matmul.explain(*args).partition(";")[0]  # noqa: E731
     assert says(odd, long).endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
@@ -176,41 +176,41 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
     text = says(*narrow)
     assert text.endswith(", A copied to rows on multiples of 128 bytes first, B copied along K first")
-    # Of tf32 one matrix may lie across K: the left one, of the product or of the transposed one.
+    # For tf32, one matrix need not be contiguous along K: the left one of the matmul, or of its transpose.
     f32 = lambda *shape: ints(*shape, dtype="f32")  # noqa: E731
-    told = lambda a, b: ts.op.matmul.explain(a, b, precision="tf32").partition(";")[0]  # noqa: E731
-    assert "transposed" not in told(f32(320, 512), f32(640, 512).T) and "copied" not in told(f32(320, 512), f32(640, 512).T)
-    assert told(f32(320, 512), f32(512, 640)).find(", of the transposed matrices") > 0
-    assert "transposed" not in told(f32(512, 320).T, f32(640, 512).T) and "copied" not in told(f32(512, 320).T, f32(640, 512).T)
-    assert told(f32(512, 320).T, f32(512, 640)).endswith("B copied along K first")
-    assert told(f32(320, 512), f32(512, 641)).endswith("matrices, B copied to rows on multiples of 128 bytes first")
+    plan_of = lambda a, b: ts.op.matmul.explain(a, b, precision="tf32").partition(";")[0]  # noqa: E731
+    assert "transposed" not in plan_of(f32(320, 512), f32(640, 512).T) and "copied" not in plan_of(f32(320, 512), f32(640, 512).T)
+    assert plan_of(f32(320, 512), f32(512, 640)).find(", of the transposed matrices") > 0
+    assert "transposed" not in plan_of(f32(512, 320).T, f32(640, 512).T) and "copied" not in plan_of(f32(512, 320).T, f32(640, 512).T)
+    assert plan_of(f32(512, 320).T, f32(512, 640)).endswith("B copied along K first")
+    assert plan_of(f32(320, 512), f32(512, 641)).endswith("matrices, B copied to rows on multiples of 128 bytes first")
     with pytest.raises(ts.TesseraError, match="as long as the next to last"):
         ts.op.matmul.explain(odd, odd)
 
 
 @pytest.mark.parametrize("dtype", ["i8", "bf16", "f32", "f64"])
 def test_copies_to_good_rows(ints, dtype):
-    def lies_well(x):
+    def aligned_rows(x):
         steps = [s for s, n in zip(x.strides, x.shape) if n > 1]
         return all(s % 128 == 0 or s == x.itemsize for s in steps)
 
     for of_a, of_b in [((1, 33, 45), (1, 45, 37)), ((3, 5, 7), (1, 7, 9)), ((1, 1, 1), (2, 1, 300)), ((2, 70, 513), (2, 513, 20))]:
-        for turn_a, turn_b in itertools.product((False, True), repeat=2):
+        for trans_a, trans_b in itertools.product((False, True), repeat=2):
             a, b = (ints(*shape, dtype=dtype) for shape in (of_a, of_b))
-            if turn_a:
+            if trans_a:
                 a = np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1)
-            if turn_b:
+            if trans_b:
                 b = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
             for given, made in zip((a, b), pad.on_good_rows(a, b)):
-                assert made.tobytes() == given.tobytes() and made.dtype == given.dtype and lies_well(made)
+                assert made.tobytes() == given.tobytes() and made.dtype == given.dtype and aligned_rows(made)
             [made] = pad.on_good_rows(a)
             assert made.tobytes() == a.tobytes()
-            assert pad.along(a, -2).tobytes() == a.tobytes() and lies_well(pad.along(a, -2))
-    # What repeats is copied once, and what lies nowhere side by side still is.
+            assert pad.along(a, -2).tobytes() == a.tobytes() and aligned_rows(pad.along(a, -2))
+    # A broadcast array is copied once; an array without a contiguous axis is copied too.
     [made] = pad.on_good_rows(np.broadcast_to(a[:1], (4, *a.shape[1:])))
     assert made.strides[0] == 0 and made.tobytes() == a[:1].tobytes() * 4
     [made] = pad.on_good_rows(a[:, ::2, ::-3])
-    assert made.tobytes() == a[:, ::2, ::-3].tobytes() and lies_well(made)
+    assert made.tobytes() == a[:, ::2, ::-3].tobytes() and aligned_rows(made)
 
 
 def test_tiles_follow_what_they_cost():
@@ -218,15 +218,15 @@ def test_tiles_follow_what_they_cost():
         plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, 128 if lines else 16)
         return (*plan.tile[:2], plan.split)
 
-    # Parts of sums go through memory and take a second launch: they must make up for it.
+    # Split-K sends partial sums through memory and needs a second launch, which must pay off.
     assert chosen(1024, 1024, 4096) == (64, 128, 1)
     assert chosen(256, 256, 16384)[2] > 1
-    # Pieces that lie in two lines of the cache are requested twice: larger tiles ask for fewer.
+    # Pieces that cross a cache line are loaded twice; larger tiles have fewer of them.
     assert sum(chosen(1200, 1200, 8192, lines=False)[:2]) >= sum(chosen(1200, 1200, 8192)[:2])
-    # What was chosen, how long it should take, and what else there was.
-    told = str(kernels.plan(1, 4096, 4096, 4096, ts.bf16, True, (True, True), False))
-    found = re.fullmatch(r"tiles of 128x256x64; predicted ([\d.]+) us \(mostly arithmetic\); then (\d+x\d+.* us(, )?){3}", told)
-    assert found and 120 < float(found[1]) < 240, told
+    # The choice, its predicted time, and the next best candidates.
+    text = str(kernels.plan(1, 4096, 4096, 4096, ts.bf16, True, (True, True), False))
+    found = re.fullmatch(r"tiles of 128x256x64; predicted ([\d.]+) us \(mostly arithmetic\); then (\d+x\d+.* us(, )?){3}", text)
+    assert found and 120 < float(found[1]) < 240, text
     pinned = ts.op.matmul.explain(np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32), tile=(64, 64, 32))
     assert "predicted" not in pinned
     assert kernels.is_aligned(np.zeros((4, 8), np.float32)) and not kernels.is_aligned(np.zeros((4, 8), np.float32), 128)

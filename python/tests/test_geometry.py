@@ -1,4 +1,4 @@
-"""Launch geometry (LANGUAGE 3), starts that are not negative, and extents of zero, beside NumPy."""
+"""Launch geometry (LANGUAGE 3), starts that are not negative, and extents of zero, compared with NumPy."""
 
 import numpy as np
 import pytest

@@ -52,7 +52,7 @@ def test_training_equals_jax(dtype, bound):
 
 @pytest.mark.jax
 def test_kept_losses_are_those_of_jax():
-    """A few steps asked again."""
+    """A few steps, computed again."""
     losses, _ = jax_gpt.train(parameters(np.float64), batches(3))
     with np.load(jax_gpt.FILE) as kept:
         np.testing.assert_allclose(losses, kept["f64 losses"][:3], rtol=1e-12)

@@ -1,5 +1,6 @@
-"""The programs that run on GPU machines, tried on the host: GPU time is too dear to find their mistakes in."""
+"""Dry runs on the host of the programs for GPU machines, so that GPU time is not spent on their mistakes."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -16,19 +17,38 @@ from tessera.arrays import create as _create
 
 sys.path.append(str(ROOT))
 
-from gpu import compare, gemm_bench, ledger, moved, run, sanitize, stats  # noqa: E402
-from gpu.device import POISON, Host, Placed  # noqa: E402
+from bench.gpu import gemm  # noqa: E402
+from conformance.gpu import redirected_calls, sanitize  # noqa: E402
+from gpurun import compare, report, run, stats  # noqa: E402
+from gpurun.device import POISON, Host, Placed  # noqa: E402
+from ledger import ledger  # noqa: E402
 
 
-@pytest.mark.parametrize("what, only, told", [
-    ("check", "op (transpose|f64)|example (gather|reduce_sum|transpose)|strict op masked|random 0", "check: "),
-    ("bench,launch", "softmax bf16 24x96|gemm bf16 33|launch", "1 passed"),
+#: What each folder may import of the others.
+IMPORTS = {"gpurun": set(), "ledger": {"gpurun"}, "conformance/gpu": {"gpurun", "ledger"}, "bench/gpu": {"gpurun", "ledger"}}
+
+
+@pytest.mark.parametrize("folder", IMPORTS)
+def test_folders_import_in_one_direction(folder):
+    others = {"gpu", *(name.partition("/")[0] for name in IMPORTS)} - {folder}
+    for path in (ROOT / folder).glob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        found = {module.partition(".")[0] for module in modules} & others
+        assert found <= IMPORTS[folder], f"{path.relative_to(ROOT)} imports {', '.join(sorted(found - IMPORTS[folder]))}"
+
+
+@pytest.mark.parametrize("program, what, only, reported", [
+    ("conformance.gpu.check", "check", "op (transpose|f64)|example (gather|reduce_sum|transpose)|strict op masked|random 0", "check: "),
+    ("bench.gpu.run", "bench,launch", "softmax bf16 24x96|gemm bf16 33|launch", "1 passed"),
 ])  # fmt: skip
-def test_a_trial_run_passes_and_writes_what_it_found(what, only, told, tmp_path):
+def test_a_trial_run_passes_and_writes_what_it_found(program, what, only, reported, tmp_path):
     out, rows = tmp_path / "run.jsonl", tmp_path / "ledger.jsonl"
-    command = [sys.executable, "gpu/run.py", "--dry-run", "--what", what, "--only", only, "--out", out, "--ledger", rows]
+    command = [sys.executable, "-m", program, "--dry-run", "--what", what, "--only", only, "--out", out]
+    command += ["--ledger", rows] if "bench" in what else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and reported in done.stdout, done.stdout + done.stderr
     about, *found = [json.loads(line) for line in out.read_text().splitlines()]
     assert about["about"]["gpu"] is None and about["about"]["backend"] == "cpu"
     assert found and {row["status"] for row in found} <= {"pass", "skip"}
@@ -40,9 +60,9 @@ def test_products_are_tried_beside_a_library(tmp_path, capsys):
     out = tmp_path / "gemm.json"
     rows = tmp_path / "rows.jsonl"
     arguments = ["--dry-run", "--rounds", "3", "--out", str(out), "--ledger", str(rows)]
-    assert gemm_bench.main([*arguments, "--config", "BM=64,BN=64,BK=16"]) == 0, capsys.readouterr().out
+    assert gemm.main([*arguments, "--config", "BM=64,BN=64,BK=16"]) == 0, capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert [row["name"] for row in found["rows"]] == [row.name for row in gemm_bench.TRIED]
+    assert [row["name"] for row in found["rows"]] == [row.name for row in gemm.TRIED]
     for row in found["rows"]:
         assert row["status"] == "pass" and row["peer"] == "numpy" and not row["refused"]
         assert set(row["ours"]) == {"default", "BM=64,BN=64,BK=16"}
@@ -50,8 +70,8 @@ def test_products_are_tried_beside_a_library(tmp_path, capsys):
         assert {len(samples) for samples in row["samples_us"].values()} == {3}
     assert "bf16 64x48x96 NT" in capsys.readouterr().out
     kept = ledger.load(rows)
-    assert len(kept) == len(gemm_bench.TRIED) and all(ledger.verify(row).word == "proven" for row in kept)
-    assert len({row.name for row in gemm_bench.TABLE}) == len(gemm_bench.TABLE)
+    assert len(kept) == len(gemm.TRIED) and all(ledger.verify(row).word == "proven" for row in kept)
+    assert len({row.name for row in gemm.TABLE}) == len(gemm.TABLE)
 
 
 def test_products_that_are_wrong_are_not_timed(tmp_path, monkeypatch, capsys):
@@ -64,7 +84,7 @@ def test_products_that_are_wrong_are_not_timed(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(ts.op, "matmul", wrong)
     out = tmp_path / "gemm.json"
-    assert gemm_bench.main(["--dry-run", "--only", "NT$|gelu", "--out", str(out)]) == 1
+    assert gemm.main(["--dry-run", "--only", "NT$|gelu", "--out", str(out)]) == 1
     rows = json.loads(out.read_text())["rows"]
     assert len(rows) == 3 and {row["status"] for row in rows} == {"wrong"} and "samples_us" not in rows[0]
     assert "1 elements are wrong, the first at (63, 47)" in capsys.readouterr().out
@@ -73,12 +93,12 @@ def test_products_that_are_wrong_are_not_timed(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("text", ["BM", "BM=x", "tile=3", ""])
 def test_what_is_pinned_of_a_schedule_has_names(text, capsys):
     with pytest.raises(SystemExit):
-        gemm_bench.parse(["--config", text])
+        gemm.parse(["--config", text])
     assert "expected NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_trial_run_keeps_out_of_the_ledger():
-    command = [sys.executable, "gpu/run.py", "--dry-run", "--what", "launch", "--only", "none", "--ledger"]
+    command = [sys.executable, "-m", "bench.gpu.run", "--dry-run", "--what", "launch", "--only", "none", "--ledger"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0 and "name another file" in done.stderr
 
@@ -98,9 +118,9 @@ with open(path, "w", buffering=1) as out:
 
 
 def test_items_that_end_or_hang_their_process_are_rows(tmp_path, monkeypatch):
-    monkeypatch.setitem(run.SILENCE, "check", 1)
+    program = run.Program("none", "", {"check": run.Phase(100, silence=1)})
     monkeypatch.setattr(run.Worker, "command", lambda self, begin: [sys.executable, "-c", WORKER, begin, self.path])
-    worker = run.Worker("check", SimpleNamespace(), 0, 1, time.time() + 100, tmp_path)
+    worker = run.Worker(program, "check", SimpleNamespace(), 0, 1, time.time() + 100, tmp_path)
     while not worker.finished:
         worker.poll()
         time.sleep(0.01)
@@ -116,7 +136,7 @@ def negate(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["m", "n", ts.f32]):
         y[i // n, i % n] = -x[i // n, i % n]
 
 
-def test_arrays_are_placed_as_they_lie():
+def test_arrays_are_placed_with_their_strides():
     base = np.arange(120, dtype=np.float32).reshape(10, 12)
     views = [base, base.T, base[1::3, 2:9:2], base[::-2, ::-1], base[:0], np.broadcast_to(base[0], (3, 12)), base[2:3, 5:]]
     for view in views:
@@ -132,7 +152,7 @@ def test_arrays_are_placed_as_they_lie():
 def test_calls_are_moved_and_what_they_wrote_comes_back():
     x = np.arange(40, dtype=np.float32).reshape(5, 8)
     y = np.zeros((5, 16), np.float32)
-    with moved.on(Host()):
+    with redirected_calls.on(Host()):
         negate(x[::-1], y[:, 1::2])
     assert np.array_equal(y[:, 1::2], -x[::-1]) and not y[:, ::2].any()
 
@@ -145,17 +165,17 @@ def test_writes_beside_an_array_are_found(monkeypatch):
     # A kernel cannot leave its arrays; the array that the mover fetches can be changed.
     fetch = Placed.fetch
     monkeypatch.setattr(Placed, "fetch", lambda self: np.where(np.arange(self.before.size) == 3, 0, fetch(self)).astype(np.uint8))
-    with pytest.raises(moved.Damage, match="negate, an array of float32"), moved.on(Host()):
+    with pytest.raises(redirected_calls.Damage, match="negate, an array of float32"), redirected_calls.on(Host()):
         negate(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))
 
 
 def test_results_are_poisoned_before_they_are_written():
-    with moved.poisoned(Host()):
+    with redirected_calls.poisoned(Host()):
         assert np.isnan(_create.empty((2, 3), "f32")).all() and np.isnan(_create.empty((), "bf16").astype(np.float32))
         assert (_create.empty(4, "u8") == POISON).all() and _create.empty((0, 3)).shape == (0, 3)
 
 
-def test_the_worst_element_is_told():
+def test_the_worst_element_is_reported():
     right = np.arange(6.0).reshape(2, 3)
     result = right.astype(np.float32)
     assert compare.near(result, right, 0.0, "it") == 0.0
@@ -206,10 +226,8 @@ def test_ratios_are_of_pairs_with_an_interval():
     assert found["low"] < found["ratio"] < found["high"]
 
 
-def test_the_table_says_where_it_ran_whichever_phase_told(tmp_path):
-    """Of a run that only looks for mistakes, the processes that the tool watches know the GPU."""
-    from gpu import report, sanitize
-
+def test_the_table_says_where_it_ran_whichever_phase_reported_it(tmp_path):
+    """In a run of the sanitizer only, the processes under the tool report the GPU."""
     rows = tmp_path / "memcheck-0.jsonl"
     assert sanitize.about(rows) == {}
     rows.write_text('{"device": {"gpu": "NVIDIA H200", "driver": "580"}, "items": 3}\n{"begin": 0, "name": "x"}\n')

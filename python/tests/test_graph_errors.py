@@ -66,7 +66,7 @@ def test_python_branches_on_traced_values():
     refused(ts.KernelTypeError, "where Python needs a NumPy array", ts.jit(lambda x: np.sin(np.asarray(x))), X)
 
 
-def test_a_shape_deep_inside_of_a_model():
+def test_a_shape_deep_inside_a_model():
     model = nn.Sequential(nn.Linear(4, 8), nn.gelu, nn.Linear(9, 2))
 
     def loss(params, x):
@@ -183,7 +183,7 @@ def test_conditions_are_one_value():
 
 B, I8, U8, I64 = np.array([True, False]), np.ones(2, np.int8), np.ones(2, np.uint8), np.ones(2, np.int64)
 
-#: What is written, on what, what it is told, and what to write instead.
+#: A function, its argument, the error message, and the help.
 OPERANDS = [
     (lambda a: a + a, B, "expected numbers for `+`, got bools", "`a | b`"),
     (lambda a: a - a, B, "expected numbers for `-`, got bools", "`a ^ b`"),
@@ -216,15 +216,15 @@ OPERANDS = [
 
 @pytest.mark.parametrize("at", range(len(OPERANDS)))
 def test_what_operators_take(at):
-    fn, x, told, help = OPERANDS[at]
-    error = refused(ts.KernelTypeError, told, ts.jit(fn), x, line="lambda a:")
+    fn, x, message, help = OPERANDS[at]
+    error = refused(ts.KernelTypeError, message, ts.jit(fn), x, line="lambda a:")
     assert help in error.help
     for internal in ("const:", "add:", "mul:", "shl:", "operand", "NoneType"):
         assert internal not in str(error)
 
 
 def test_values_that_fit_are_taken():
-    """The ends of every dtype, by value; what is no number leaves its own operators their turn."""
+    """The ends of every dtype, by value; an operand that is no number may use its own operators."""
     for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):
         ends = np.iinfo(dtype)
         for n in (int(ends.min), int(ends.max)):

@@ -18,17 +18,17 @@ from tessera.trace.execute import oracle
 
 CASES = [pytest.param(op, shapes, id=jax_values.key(op, shapes)) for op, shapes in graph_ops.cases()]
 SMOOTH = [c for c in CASES if c.values[0].smooth]
-WAYS = {"oracle": oracle, "compiled": contextlib.nullcontext}
+MODES = {"oracle": oracle, "compiled": contextlib.nullcontext}
 #: How far from JAX's numbers, which are sums of other orders.
 BOUND = {"rtol": 1e-9, "atol": 1e-10}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "shapes"), CASES)
-def test_value(op, shapes, way):
+def test_value(op, shapes, mode):
     args = graph_ops.arguments(op, shapes)
     want = np.asarray(op.reference(*args))
-    with WAYS[way]():
+    with MODES[mode]():
         got = ts.jit(op.fn)(*args)
     assert got.shape == want.shape
     np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(want, np.float64), rtol=1e-11, atol=op.bound)
@@ -53,9 +53,9 @@ def close(got, want, **bound):
         np.testing.assert_allclose(g, w, **(bound or BOUND))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("op", "shapes"), SMOOTH)
-def test_derivatives(op, shapes, way):
+def test_derivatives(op, shapes, mode):
     args, weights, v = graph_ops.question(op, shapes)
     call, f = scalar(op, args, weights)
     x = tuple(graph_ops.floats(op, args))
@@ -66,7 +66,7 @@ def test_derivatives(op, shapes, way):
         up, down = (f(*(a + s * d for a, d in zip(x, v, strict=True))) for s in (eps, -eps))
         return up, down, ts.grad(f, argnums=numbers)(*x), ts.jvp(call, x, v)[1]
 
-    with WAYS[way]():
+    with MODES[mode]():
         up, down, grads, tangent = everything(x, v)
     theirs = jax_values.answers(op, shapes)
     close([tangent], theirs["tangent"])
@@ -79,11 +79,11 @@ def test_derivatives(op, shapes, way):
 
 # The compiler's passes do not look at which derivative made an op: a shape of each row is compiled, all are interpreted.
 @pytest.mark.parametrize(
-    ("op", "shapes", "way"),
-    [pytest.param(*c.values, way, id=f"{c.id}-{way}") for c in SMOOTH for way in WAYS
-     if way == "oracle" or c.values[1] == c.values[0].shapes[0]],
+    ("op", "shapes", "mode"),
+    [pytest.param(*c.values, mode, id=f"{c.id}-{mode}") for c in SMOOTH for mode in MODES
+     if mode == "oracle" or c.values[1] == c.values[0].shapes[0]],
 )  # fmt: skip
-def test_second_derivatives(op, shapes, way):
+def test_second_derivatives(op, shapes, mode):
     """Forward over reverse, and reverse over reverse, against JAX and against differences of gradients."""
     args, weights, v = graph_ops.question(op, shapes)
     _, f = scalar(op, args, weights)
@@ -100,7 +100,7 @@ def test_second_derivatives(op, shapes, way):
         got = ts.hvp(f, x, v)
         return up, down, got if isinstance(got, tuple) else (got,), ts.grad(along)(x, v)
 
-    with WAYS[way]():
+    with MODES[mode]():
         up, down, forward, reverse = everything(x, v)
     theirs = jax_values.answers(op, shapes)
     close(forward, theirs["forward"], rtol=1e-8, atol=1e-9)
@@ -158,7 +158,7 @@ def test_no_primitive_is_left_out_without_a_reason():
 
 @pytest.mark.jax
 def test_kept_values_are_those_of_jax():
-    """A part of the kept file, asked again."""
+    """A part of the kept file, computed again."""
     import jax_ops
 
     for op, shapes in graph_ops.cases()[::60]:

@@ -1,4 +1,4 @@
-"""Atomics and folds at index tiles and lanes, held against NumPy: every contribution counts once, those outside do not, on one thread
+"""Atomics and folds at index tiles and lanes, compared with NumPy: every contribution counts once, those outside do not, on one thread
 (where a launch is alone with its arrays) and on several, also beside other launches."""
 
 import threading
@@ -163,7 +163,7 @@ def test_many_values_read_from_the_array_that_changes(backend):
 @pytest.mark.parametrize("form", ["tiles", "region"])
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "f32", "f64"])
 def test_tiles_of_every_length(form, dtype, threads):
-    """Whole blocks of places, parts of one, parts of a vector; a table of any length, so that it lies anywhere beside them."""
+    """Whole blocks of places, parts of one, parts of a vector; a table of any length, so that its alignment varies."""
     rng = np.random.default_rng(10)
     for extent, index, bins in ((1, "i32", 1), (2, "i64", 3), (15, "i32", 16), (17, "i64", 5), (127, "i32", 256), (128, "i32", 384), (129, "i64", 512),
                                 (143, "i32", 700), (144, "i64", 1000), (257, "i32", 9), (1000, "i64", 5000)):  # fmt: skip

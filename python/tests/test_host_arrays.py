@@ -1,4 +1,4 @@
-"""Arrays of ours in host memory: what is computed at once is what a jitted function computes, dtype by dtype."""
+"""Arrays of ours in host memory: eager results equal those of a jitted function, for every dtype."""
 
 import copy
 import itertools
@@ -36,7 +36,7 @@ def outcome(run):
 
 
 @pytest.mark.parametrize("op", BINARY, ids=lambda op: op.__name__)
-def test_operators_at_once_and_under_jit_are_the_same(op):
+def test_operators_give_the_same_eagerly_and_under_jit(op):
     operands = [array(d) for d in DTYPES] + [True, 2, 2.5, xp.sqrt(4.0), np.arange(3), np.float64(1.5)]
     differ = []
     for a, b in itertools.product(operands, operands):

@@ -1,6 +1,6 @@
 """The import graph of `python/tessera`, read from its source: no cycle between modules, packages in one direction, few names at the top.
 
-Imports inside of functions count; those under `TYPE_CHECKING` do not. `ARCHITECTURE.md` has the table of packages."""
+Imports inside functions count; those under `TYPE_CHECKING` do not. `ARCHITECTURE.md` has the table of packages."""
 
 import ast
 import functools
@@ -96,15 +96,15 @@ def test_packages_import_what_the_table_says():
     for name, others in graph().items():
         if name not in ("tessera", "tessera.__main__"):
             seen.setdefault(top(name), set()).update(top(o) for o in others if top(o) not in ("", top(name)))
-    told = table()
-    assert {name: set(told.get(name, ())) for name in seen} == seen
+    documented = table()
+    assert {name: set(documented.get(name, ())) for name in seen} == seen
 
 
 def test_the_table_is_in_order_and_whole():
-    told = list(table().items())
-    for at, (name, others) in enumerate(told):
-        assert set(others) <= {n for n, _ in told[:at]}, name
-    assert {top(name) for name in MODULES} - {"", "__main__"} == {name for name, _ in told}
+    documented = list(table().items())
+    for at, (name, others) in enumerate(documented):
+        assert set(others) <= {n for n, _ in documented[:at]}, name
+    assert {top(name) for name in MODULES} - {"", "__main__"} == {name for name, _ in documented}
 
 
 def test_no_module_imports_the_whole_package():
@@ -134,7 +134,7 @@ def f():
     assert "tessera.trace.prim" in imported("tessera.trace", "from . import prim", True)
 
 
-def test_what_is_seldom_needed_is_not_loaded():
+def test_rarely_needed_modules_are_not_loaded():
     loaded = "import sys, tessera; print(*[m for m in sys.modules if m.startswith(('tessera.kernels', 'tessera.tools.cli', 'tessera.tools.doctor'))])"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.strip() == ""
 

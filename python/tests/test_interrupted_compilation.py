@@ -1,4 +1,4 @@
-"""Ctrl-C while a call compiles: the call ends at once, and the compilation by itself."""
+"""Ctrl-C while a call compiles: the call ends immediately, and the compilation later by itself."""
 
 import json
 

@@ -96,7 +96,7 @@ def test_views_and_strides():
     np.testing.assert_array_equal(f(X[::-1, ::2]), X[::-1, ::2] + 1)
 
 
-def test_jit_inside_of_jit():
+def test_jit_inside_jit():
     inner = ts.jit(lambda x: x * 3)
     np.testing.assert_array_equal(ts.jit(lambda x: inner(x) + 1)(X), X * 3 + 1)
 
@@ -139,14 +139,14 @@ def test_options():
         ts.jit(f, seed=1)
 
 
-def test_functions_of_the_library_run_at_once():
+def test_functions_of_the_library_run_eagerly():
     np.testing.assert_array_equal(xp.add(X, 1), X + 1)
     assert xp.arange(4).tolist() == [0, 1, 2, 3]
     np.testing.assert_allclose(xp.linspace(0, 1, 5), np.linspace(0, 1, 5))
     np.testing.assert_array_equal(xp.eye(3, 4, k=1), np.eye(3, 4, 1))
 
 
-def test_old_ops_are_compositions_inside_of_a_trace():
+def test_old_ops_are_compositions_inside_a_trace():
     def f(x, labels):
         y = ts.op.layernorm(ts.op.gelu(x))
         return ts.op.cross_entropy(y, labels) + ts.op.sum(ts.op.softmax(y)) + ts.op.mean(y) + ts.op.rmsnorm(y).max()
@@ -160,11 +160,11 @@ def test_old_ops_are_compositions_inside_of_a_trace():
 # Branches and loops
 
 
-@pytest.mark.parametrize("way", ["oracle", "compiled"])
-def test_control_flow(way):
+@pytest.mark.parametrize("mode", ["oracle", "compiled"])
+def test_control_flow(mode):
     from contextlib import nullcontext
 
-    with oracle() if way == "oracle" else nullcontext():
+    with oracle() if mode == "oracle" else nullcontext():
         f = ts.jit(lambda p, x: ts.cond(p, lambda a: a * 2, lambda a: a - 1, x))
         np.testing.assert_array_equal(f(True, X), X * 2)
         np.testing.assert_array_equal(f(False, X), X - 1)
@@ -196,8 +196,8 @@ def test_a_kernel_is_a_part_of_the_function():
         return saxpy(x * 2, y, a) + 1
 
     x, y = np.arange(6, dtype=np.float32), np.ones(6, np.float32)
-    for way in (False, True):
-        with oracle() if way else np.errstate():
+    for interpreted in (False, True):
+        with oracle() if interpreted else np.errstate():
             np.testing.assert_array_equal(f(x, y, 3.0), 6 * x + 2)
     np.testing.assert_array_equal(y, np.ones(6))
     assert "graph.kernel_call" in f.trace(x, y, 3.0)
@@ -239,7 +239,7 @@ def test_a_plan_is_read_changed_and_fed_back():
     assert ts.jit(f, plan=back).compiled(x).plan == text
 
 
-def test_what_is_wrong_in_a_plan_is_told_at_its_line():
+def test_an_error_in_a_plan_is_reported_at_its_line():
     def f(x):
         return ts.xp.sum(ts.xp.exp(x) * 2.0)
 
@@ -372,7 +372,7 @@ def test_elements_of_numpys_arrays_are_not_assigned():
 
 
 def test_static_arguments_that_are_compared_by_identity():
-    """What is inside of them need not be hashable."""
+    """Their contents need not be hashable."""
 
     @dataclasses.dataclass(eq=False)
     class Sizes:

@@ -1,4 +1,4 @@
-"""Calls of a jitted function that are like earlier ones: they take a short way (`_core.Calls`) and must give what the long way gives."""
+"""Call replay of jitted functions: a call like an earlier one is replayed (`_core.Calls`) and gives the same result."""
 
 import gc
 import os
@@ -18,7 +18,7 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How many calls went the long way."""
+    """A list with one entry for each call that was not replayed."""
     from tessera.trace.jit import Jitted
 
     long, whole = [], Jitted._look_up
@@ -26,7 +26,7 @@ def counted(monkeypatch):
     return long
 
 
-def test_the_second_call_takes_the_short_way(counted):
+def test_the_second_call_is_replayed(counted):
     f = ts.jit(lambda tree, pair, *, more: {"z": tree["b"] + pair[0] * more, "a": (tree["a"][0], [pair[1]])})
     for step in range(4):
         tree = {"b": X + step, "a": [X * 2]} if step % 2 else {"a": [X * 2], "b": X + step}
@@ -121,7 +121,7 @@ def test_profiles_and_the_oracle(counted):
 
 
 class Everything:
-    """A set that holds what it is asked for: all calls go the long way."""
+    """A set that contains everything: no call is replayed."""
 
     def __contains__(self, _):
         return True
@@ -138,7 +138,7 @@ def test_arrays_that_the_function_holds(counted, monkeypatch):
     assert len(counted) == 3
 
 
-def test_inside_of_a_trace_and_after_the_cache_is_cleared(counted):
+def test_inside_a_trace_and_after_the_cache_is_cleared(counted):
     f = ts.jit(lambda x: x + 1)
     f(X), f(X)
     np.testing.assert_array_equal(ts.jit(lambda x: f(x) * 2)(X), (X + 1) * 2)
@@ -174,7 +174,7 @@ def test_static_arguments_stand_for_themselves(counted):
     assert len(counted) == 8
 
 
-def test_functions_of_the_library_outside_of_a_trace(monkeypatch):
+def test_functions_of_the_library_outside_a_trace(monkeypatch):
     long, whole = [], pytree.flatten
     xp.sum(X, 1), xp.sum(X, 0), xp.sum(X, axis=1), xp.sum(X, True)
     monkeypatch.setattr(pytree, "flatten", lambda tree: long.append(1) or whole(tree))
@@ -185,12 +185,12 @@ def test_functions_of_the_library_outside_of_a_trace(monkeypatch):
     np.testing.assert_array_equal(xp.sum(X, -1), X.sum(1))
     np.testing.assert_array_equal(xp.sum(X[::2], 1), X[::2].sum(1))
     assert len(long) > 1
-    told = set()
+    messages = set()
     for _ in range(2):
         with pytest.raises(ts.TesseraError) as error:
             xp.sum(X, 2)
-        told.add(str(error.value))
-    assert len(told) == 1
+        messages.add(str(error.value))
+    assert len(messages) == 1
     one = np.ones(2, np.float32)
     for _ in range(2):
         # True is 1 for a dict, and another axis of meaning here.
@@ -282,5 +282,5 @@ def test_code_of_functions_that_are_gone_is_let_go():
         return pieces()
 
     before = pieces()
-    # No more than so many idle kernels are kept, each of which has two pieces of memory or more.
+    # The number of idle kernels that are kept is limited. Each has two allocations or more.
     assert many(0, 1100) - before < 1100

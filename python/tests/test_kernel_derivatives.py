@@ -1,4 +1,4 @@
-"""Gradients, tangents and batches through kernels called inside of jit, on the compiled path and by the interpreter, against
+"""Gradients, tangents and batches through kernels called inside jit, on the compiled path and by the interpreter, against
 differences in f64."""
 
 import numpy as np
@@ -181,7 +181,7 @@ def test_what_has_no_derivative_says_why_and_where():
         return largest(x).sum()  # the call
 
     x = np.ones(16, np.float32)
-    with pytest.raises(ts.UnsupportedError, match="carries `best` from turn to turn") as raised:
+    with pytest.raises(ts.UnsupportedError, match="carries `best` from iteration to iteration") as raised:
         ts.grad(loss)(x)
     assert raised.value.file == __file__
     assert "custom_vjp" in raised.value.help
@@ -228,7 +228,7 @@ def test_profiles(profile):
         np.testing.assert_allclose(g, w, rtol=1e-12)
 
 
-def test_inside_of_loops_and_checkpoints():
+def test_inside_loops_and_checkpoints():
     c, xs = RNG.uniform(0.5, 1.5, 4), RNG.uniform(0.5, 1.5, (3, 4))
     loss = lambda c, xs: ts.scan(lambda c, x: (gate(c, x), c.sum()), c, xs)[0].sum()  # noqa: E731
     got = ts.jit(ts.grad(loss, argnums=(0, 1)))(c, xs)

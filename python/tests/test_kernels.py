@@ -288,15 +288,15 @@ def test_small_dtypes_pass_through_a_kernel(name, backend):
     assert (copy(x, ts.zeros(4, name)) == x).all()
 
 
-@pytest.mark.parametrize("text, code, told", [
+@pytest.mark.parametrize("text, code, message", [
     ("ts.constraint.Range('b', 1, TOO_MANY)", "E_NAME", "name 'TOO_MANY' is not defined"),
     ("ts.constraint.Range('b', 1, 2)()", "E_TYPE", "'Range' object is not callable"),
     ("1 / 0", "E_TYPE", "division by zero"),
 ])  # fmt: skip
-def test_a_constraint_that_python_refuses_is_an_error_of_ours(text, code, told):
+def test_a_constraint_that_python_refuses_is_an_error_of_ours(text, code, message):
     source = f"def k(x: ts.Tensor['b', ts.f32]):\n    ts.require({text})\n    x[0] = 1.0\n"
     names = {"ts": ts}
     exec(source, names)
-    with pytest.raises(ts.TesseraError, match=re.escape(told)) as e:
+    with pytest.raises(ts.TesseraError, match=re.escape(message)) as e:
         ts.kernel(source=source)(names["k"])
     assert e.value.code == code and e.value.line == 2 and e.value.help

@@ -18,19 +18,19 @@ def test_every_row_has_answers():
 
 
 @pytest.mark.parametrize("name", jax_kinks.ROWS)
-@pytest.mark.parametrize("way", ["compiled", "interpreted", "forward"])
-def test_derivatives_at_kinks(name, way):
+@pytest.mark.parametrize("mode", ["compiled", "interpreted", "forward"])
+def test_derivatives_at_kinks(name, mode):
     fn, points = jax_kinks.ROWS[name]
     value = lambda v: fn(xp, nn, v)  # noqa: E731
-    if way == "forward":
+    if mode == "forward":
         def first(v):
             return ts.jvp(value, (v,), (np.float32(1),))[1]
     else:
         first = ts.grad(value)
-    second = ts.grad(first) if way != "forward" else lambda v: ts.jvp(first, (v,), (np.float32(1),))[1]
+    second = ts.grad(first) if mode != "forward" else lambda v: ts.jvp(first, (v,), (np.float32(1),))[1]
     both = ts.jit(lambda v: (first(v), second(v)))
     for at, want in zip(points, jax_kinks.DIFFERENT.get(name, (KEPT[name],))[0], strict=True):
-        if way == "interpreted":
+        if mode == "interpreted":
             with ts.runtime.oracle():
                 got = both(np.float32(at))
         else:

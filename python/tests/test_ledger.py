@@ -1,6 +1,6 @@
-"""The ledger of GPU runs, without a GPU: the code of every row is emitted anew, and its outputs are computed anew.
+"""The ledger of GPU runs, without a GPU: the code of every row is emitted again, and its outputs are computed again.
 
-A row whose code is another by now is stale. `gpu/stale.txt` lists the stale ones, and no others; `TESSERA_BLESS=1` writes it.
+A row whose code has changed is stale. `ledger/stale.txt` lists the stale ones, and no others; `TESSERA_BLESS=1` writes it.
 """
 
 import copy
@@ -15,10 +15,11 @@ from doc_blocks import BLESS, ROOT
 
 sys.path.append(str(ROOT))
 
-from gpu import draws, kept, ledger, op_works, works  # noqa: E402
-from gpu.bench import Bench  # noqa: E402
-from gpu.device import Host  # noqa: E402
-from gpu.recipe import Recipe  # noqa: E402
+from bench.gpu.kernels import Bench  # noqa: E402
+from gpurun import inputs  # noqa: E402
+from gpurun.device import Host  # noqa: E402
+from ledger import ledger, op_rows, op_workloads, workloads  # noqa: E402
+from ledger.recipe import Recipe  # noqa: E402
 
 # The ledger as it is
 
@@ -27,7 +28,7 @@ from gpu.recipe import Recipe  # noqa: E402
 def verdicts():
     rows = ledger.load()
     if not rows:
-        warnings.warn("gpu/ledger.jsonl has no rows: nothing that ran on a GPU is proven", stacklevel=1)
+        warnings.warn("ledger/ledger.jsonl has no rows: nothing that ran on a GPU is proven", stacklevel=1)
     return [ledger.verify(row) for row in rows]
 
 
@@ -44,11 +45,11 @@ def test_the_outputs_of_every_row_are_right(verdicts):
 def test_rows_come_from_gpus():
     for row in ledger.load():
         assert row["gpu"] and row["driver"] and row["times"] and row["code"], ledger.key(row)
-        # Not told for kernels whose tunables were pinned: the object that ran is another.
+        # Unknown for kernels with pinned tunables: another object ran.
         assert all(code["registers"] is None or code["registers"] > 0 for code in row["code"]), ledger.key(row)
 
 
-@pytest.mark.parametrize("field, edit, told", [
+@pytest.mark.parametrize("field, edit, message", [
     ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]]) for t in times.values()], "its times give"),
     ("times", lambda times: [t.update(ours_us=[v / 2 for v in t["ours_us"]], **{n: 2 * t[n] for n in ("ratio", "low", "high")})
                              for t in times.values()], "not what was signed"),
@@ -57,13 +58,13 @@ def test_rows_come_from_gpus():
     ("output", lambda output: output.update(sha256="0" * 64), "not what was signed"),
     ("code", lambda code: code[0].update(registers=1), "not what was signed"),
 ])  # fmt: skip
-def test_no_row_can_be_edited_unnoticed(tmp_path, field, edit, told):
+def test_no_row_can_be_edited_unnoticed(tmp_path, field, edit, message):
     path = tmp_path / "rows"
     for line in ledger.LEDGER.read_text().splitlines():
         row = json.loads(line)
         edit(row[field])
         path.write_text(json.dumps(row) + "\n")
-        with pytest.raises(ledger.Invalid, match=told):
+        with pytest.raises(ledger.Invalid, match=message):
             ledger.load(path)
         with pytest.raises(ledger.Invalid):
             ledger.save([row], tmp_path / "other")
@@ -91,8 +92,8 @@ def ratios(peers, **fields):
     """The ratios of rows to peers, of those whose fields are these."""
     found = []
     for row in ledger.load():
-        told = {**row["more"], "work": row["work"], "dtype": row["dtype"], "shape": row["shape"]}
-        if all(value(told[name]) if callable(value) else told.get(name) == value for name, value in fields.items() if name in told):
+        known = {**row["more"], "work": row["work"], "dtype": row["dtype"], "shape": row["shape"]}
+        if all(value(known[name]) if callable(value) else known.get(name) == value for name, value in fields.items() if name in known):
             found += [t["ratio"] for peer, t in row["times"].items() if peer in peers]
     return found
 
@@ -130,8 +131,8 @@ def made():
     """Rows by kind of work, as a run would write them."""
     about = {"gpu": None, "driver": None, "commit": "none"}
     bench = Bench(Host(), seed=7, rounds=2, keep=True, about=about)
-    small = [works.softmax(24, 96, "bf16"), works.layernorm(5, 200, "f32"), works.sum_all(20, 2048, "f32")]
-    small += [works.transpose(33, 9, "f32"), works.gemm(33, 40, 17, "bf16"), works.saxpy(8, 64, "f32")]
+    small = [workloads.softmax(24, 96, "bf16"), workloads.layernorm(5, 200, "f32"), workloads.sum_all(20, 2048, "f32")]
+    small += [workloads.transpose(33, 9, "f32"), workloads.gemm(33, 40, 17, "bf16"), workloads.saxpy(8, 64, "f32")]
     rows = {}
     for work in small:
         found = bench.work(work)["rows"]
@@ -143,15 +144,15 @@ def made():
 @pytest.fixture(scope="module")
 def operations():
     """Rows of library operations, as a run on the host would write them."""
-    keeper = kept.Keeper(Host(), 7, {"gpu": None, "driver": None, "commit": "none"})
+    keeper = op_rows.Keeper(Host(), 7, {"gpu": None, "driver": None, "commit": "none"})
     small = [
-        op_works.matmul(70, 48, 96, "bf16", b="column"), op_works.matmul(33, 17, 40, "f32", a="column"),
-        op_works.matmul(16, 256, 4096, "bf16"), op_works.matmul(300, 290, 301, "bf16"), op_works.matmul(40, 24, 16, "bf16", epilogue=True),
-        op_works.matmul(64, 64, 64, "fp8_e4m3", b="column", mode="fast"), op_works.matmul(32, 48, 64, "int8", b="column"),
-        op_works.matmul(64, 64, 64, "tf32", b="column"),
-        op_works.attention(1, 2, 1, 40, 70, 64, "bf16", causal=True), op_works.attention(2, 2, 2, 33, 33, 32, "bf16", window=8, causal=True),
-        op_works.attention(1, 1, 1, 64, 300, 128, "bf16", ramp=True), op_works.attention(1, 1, 1, 64, 128, 64, "bf16", cap=True),
-        op_works.attention(1, 2, 2, 300, 300, 64, "bf16", documents=4), op_works.attention(1, 1, 1, 64, 128, 64, "bf16", std=16),
+        op_workloads.matmul(70, 48, 96, "bf16", b="column"), op_workloads.matmul(33, 17, 40, "f32", a="column"),
+        op_workloads.matmul(16, 256, 4096, "bf16"), op_workloads.matmul(300, 290, 301, "bf16"), op_workloads.matmul(40, 24, 16, "bf16", epilogue=True),
+        op_workloads.matmul(64, 64, 64, "fp8_e4m3", b="column", mode="fast"), op_workloads.matmul(32, 48, 64, "int8", b="column"),
+        op_workloads.matmul(64, 64, 64, "tf32", b="column"),
+        op_workloads.attention(1, 2, 1, 40, 70, 64, "bf16", causal=True), op_workloads.attention(2, 2, 2, 33, 33, 32, "bf16", window=8, causal=True),
+        op_workloads.attention(1, 1, 1, 64, 300, 128, "bf16", ramp=True), op_workloads.attention(1, 1, 1, 64, 128, 64, "bf16", cap=True),
+        op_workloads.attention(1, 2, 2, 300, 300, 64, "bf16", documents=4), op_workloads.attention(1, 1, 1, 64, 128, 64, "bf16", std=16),
     ]  # fmt: skip
     return [keeper.row(work, {}) for work in small]
 
@@ -190,8 +191,8 @@ def test_wrong_results_of_operations_are_found(operations):
 
 
 def test_what_ran_otherwise_changes_no_recipe():
-    """The kernel that runs and the one whose code is kept are two: what one met of arrays does not show in the other."""
-    (step,) = works.sum_rows(6, 300, "f32").steps
+    """The kernel that runs and the one whose code is kept are separate: layouts of calls do not change the kept code."""
+    (step,) = workloads.sum_rows(6, 300, "f32").steps
     before = step.recipe.emit()
     x, y = np.ones((1, 300, 6), np.float32).swapaxes(1, 2), np.zeros((1, 6), np.float32)
     step.recipe.make()(x, y, 0.0, 1, **step.recipe.constants())
@@ -231,7 +232,7 @@ def test_a_later_kernel_of_a_row_counts_too(rows):
 def test_other_tiles_and_kernels_that_are_gone_make_a_row_stale(rows, monkeypatch):
     rows["softmax"]["code"][0]["recipe"]["config"]["R"] = 4
     assert "in another configuration" in ledger.verify(rows["softmax"]).stale
-    work = op_works.of("saxpy", rows["saxpy"]["shape"], "f32")
+    work = op_workloads.of("saxpy", rows["saxpy"]["shape"], "f32")
     monkeypatch.setattr(Recipe, "emit", lambda self: 1 / 0)
     assert "cannot be emitted: ZeroDivisionError" in ledger.why_stale(rows["saxpy"], work)
 
@@ -269,7 +270,7 @@ def test_samples_that_say_less_are_refused(rows):
     assert "samples outside" in ledger.verify(rows["layernorm"]).wrong
 
 
-@pytest.mark.parametrize("change, told", [
+@pytest.mark.parametrize("change, message", [
     (lambda row: row.pop("seed"), "a row has no `seed`"),
     (lambda row: row["code"][0].pop("ptx"), "a kernel has no `ptx`"),
     (lambda row: row.update(code=[]), "a row has no kernel"),
@@ -278,9 +279,9 @@ def test_samples_that_say_less_are_refused(rows):
     (lambda row: row.update(error=float("nan")), "the error nan beyond its bound"),
     (lambda row: row.update(work="dance"), "there is no work `dance`"),
 ])  # fmt: skip
-def test_rows_that_are_none_are_refused(rows, tmp_path, change, told):
+def test_rows_that_are_none_are_refused(rows, tmp_path, change, message):
     change(rows["softmax"])
-    with pytest.raises(ledger.Invalid, match=told):
+    with pytest.raises(ledger.Invalid, match=message):
         ledger.validate(rows["softmax"])
 
 
@@ -300,14 +301,14 @@ def test_the_list_of_stale_rows_is_a_ratchet(rows, tmp_path):
     found = [ledger.verify(row) for row in rows.values()]
     (stale,) = [v.key for v in found if v.stale]
     assert ledger.unlisted(found, [stale]) == []
-    assert ledger.unlisted(found, []) == [f"stale, and not in gpu/stale.txt: {stale} (gemm: another ptx)"]
+    assert ledger.unlisted(found, []) == [f"stale, and not in ledger/stale.txt: {stale} (gemm: another ptx)"]
     other = ledger.key(rows["softmax"])
-    assert ledger.unlisted(found, [stale, other]) == [f"in gpu/stale.txt, and not stale: {other}"]
+    assert ledger.unlisted(found, [stale, other]) == [f"in ledger/stale.txt, and not stale: {other}"]
     ledger.bless(found, tmp_path / "stale")
     assert ledger.listed(tmp_path / "stale") == [stale]
 
 
-def test_what_takes_long_is_left_out_and_told(rows, monkeypatch):
+def test_what_takes_long_is_left_out_and_reported(rows, monkeypatch):
     monkeypatch.setattr(ledger, "MOST_FLOPS", 0)
     monkeypatch.setattr(ledger, "MOST_ELEMENTS", 0)
     assert ledger.verify(rows["gemm"]).left == "8 sampled rows, the hash of the result"
@@ -328,16 +329,16 @@ def mixed(place, key):
 
 def test_inputs_are_the_same_numbers_for_ever():
     places = np.array([0, 1, 5, 2**40, 2**62], np.int64)
-    found = draws.words(places, 3, "x").view(np.uint64).tolist()
-    assert found == [mixed(int(p), draws._key(3, "x")) for p in places]
-    assert draws._key(1, "x") == -8944436489170885481
-    work = works.gemm(3, 4, 5, "bf16")
-    assert works.Generated(work, 1).at("A", range(3)).astype(int).tolist() == [
+    found = inputs.words(places, 3, "x").view(np.uint64).tolist()
+    assert found == [mixed(int(p), inputs._key(3, "x")) for p in places]
+    assert inputs._key(1, "x") == -8944436489170885481
+    work = workloads.gemm(3, 4, 5, "bf16")
+    assert workloads.Generated(work, 1).at("A", range(3)).astype(int).tolist() == [
         [-1, 0, -1, 0, 3], [2, -3, 3, 1, 3], [0, -3, -2, 3, 3]
     ]  # fmt: skip
-    bell = works.Generated(works.softmax(100, 1000, "f32"), 1).at("x", range(100))
+    bell = workloads.Generated(workloads.softmax(100, 1000, "f32"), 1).at("x", range(100))
     assert abs(bell.mean()) < 0.01 and abs(bell.std() - 1.155) < 0.01 and np.abs(bell).max() < 4
-    assert np.array_equal(bell, Host().generated(works.softmax(100, 1000, "f32").arrays["x"], 1, "x"))
+    assert np.array_equal(bell, Host().generated(workloads.softmax(100, 1000, "f32").arrays["x"], 1, "x"))
 
 
 def test_samples_have_the_corners_and_no_more_than_64_elements():
@@ -349,10 +350,10 @@ def test_samples_have_the_corners_and_no_more_than_64_elements():
 
 def test_a_recipe_emits_what_runs():
     """The Tile IR of a call with data is that of its recipe."""
-    work = works.rmsnorm(6, 300, "f16")
+    work = workloads.rmsnorm(6, 300, "f16")
     (step,) = work.steps
     bench = Bench(Host(), seed=1, rounds=1, keep=False, about={})
     bench.checked(work)
     assert step.recipe.make().explain().tile_hash == step.recipe.emit().tile
     with pytest.raises(ValueError, match="no field stages"):
-        Recipe.of({"kernel": "gpu.kernels:gemm", "stages": 3})
+        Recipe.of({"kernel": "ledger.kernels:gemm", "stages": 3})

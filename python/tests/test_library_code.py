@@ -1,8 +1,8 @@
-"""What NVIDIA's assembler makes of the library's products and attention on Hopper, without a GPU: registers, spills, products
-of the matrix engine, and no word of products that wait for each other (C75xx).
+"""The library's matmul and attention kernels for Hopper, assembled by NVIDIA's assembler without a GPU: registers, spills, WGMMA
+instructions, and no warning that WGMMAs are serialised (C75xx).
 
-`library_code.txt` has a row for each kernel; `TESSERA_BLESS=1` writes it. Spills and complaints of the assembler may fall and
-never rise: a blessing refuses them too.
+`library_code.txt` has a row for each kernel; `TESSERA_BLESS=1` writes it. Spills and warnings of the assembler may only
+decrease: blessing refuses an increase.
 """
 
 import collections
@@ -19,25 +19,25 @@ from doc_blocks import BLESS, ROOT
 
 sys.path.append(str(ROOT))
 
-from gpu import op_works  # noqa: E402
+from ledger import op_workloads  # noqa: E402
 
 KEPT = Path(__file__).with_name("library_code.txt")
 HEAD = "# What the assembler makes of the library's kernels for sm_90a. Written by test_library_code.py with TESSERA_BLESS=1.\n"
-#: Instructions of the matrix engine.
-ENGINE = ("HGMMA", "QGMMA", "IGMMA")
+#: WGMMA instructions of the hardware.
+WGMMA = ("HGMMA", "QGMMA", "IGMMA")
 WORKS = {
-    "product bf16": lambda: op_works.matmul(4096, 4096, 4096, "bf16"),
-    "product bf16, B by columns": lambda: op_works.matmul(4096, 4096, 4096, "bf16", b="column"),
-    "product bf16 1024": lambda: op_works.matmul(1024, 1024, 1024, "bf16"),
-    "product bf16, rows at odd addresses": lambda: op_works.matmul(4095, 4095, 4095, "bf16", b="column"),
-    "product bf16, 16 rows": lambda: op_works.matmul(16, 4096, 14336, "bf16"),
-    "product bf16, bias and gelu": lambda: op_works.matmul(8192, 8192, 4096, "bf16", epilogue=True),
-    "product fp8": lambda: op_works.matmul(8192, 8192, 8192, "fp8_e4m3", b="column"),
-    "product fp8, fast": lambda: op_works.matmul(8192, 8192, 8192, "fp8_e4m3", b="column", mode="fast"),
-    "product tf32": lambda: op_works.matmul(4096, 4096, 4096, "tf32", b="column"),
-    "product int8": lambda: op_works.matmul(4096, 4096, 4096, "int8", b="column"),
+    "matmul bf16": lambda: op_workloads.matmul(4096, 4096, 4096, "bf16"),
+    "matmul bf16, B by columns": lambda: op_workloads.matmul(4096, 4096, 4096, "bf16", b="column"),
+    "matmul bf16 1024": lambda: op_workloads.matmul(1024, 1024, 1024, "bf16"),
+    "matmul bf16, rows at odd addresses": lambda: op_workloads.matmul(4095, 4095, 4095, "bf16", b="column"),
+    "matmul bf16, 16 rows": lambda: op_workloads.matmul(16, 4096, 14336, "bf16"),
+    "matmul bf16, bias and gelu": lambda: op_workloads.matmul(8192, 8192, 4096, "bf16", epilogue=True),
+    "matmul fp8": lambda: op_workloads.matmul(8192, 8192, 8192, "fp8_e4m3", b="column"),
+    "matmul fp8, fast": lambda: op_workloads.matmul(8192, 8192, 8192, "fp8_e4m3", b="column", mode="fast"),
+    "matmul tf32": lambda: op_workloads.matmul(4096, 4096, 4096, "tf32", b="column"),
+    "matmul int8": lambda: op_workloads.matmul(4096, 4096, 4096, "int8", b="column"),
     **{
-        f"attention {d} {'causal' if causal else 'full'}": lambda d=d, causal=causal: op_works.attention(
+        f"attention {d} {'causal' if causal else 'full'}": lambda d=d, causal=causal: op_workloads.attention(
             4, 2048 // d, 2048 // d, 4096, 4096, d, "bf16", causal=causal
         )
         for d in (64, 128)
@@ -74,15 +74,15 @@ def assembled(name, folder):
 
 
 def row(name, said, code):
-    """One kernel: what the assembler said of it, and the engine's instructions in its code."""
+    """The row of one kernel: the assembler's report, and the WGMMA instructions in its code."""
     number = lambda pattern: sum(int(n) for n in re.findall(pattern, said))  # noqa: E731
     registers = number(r"Used (\d+) registers")
     spilled, filled = number(r"(\d+) bytes spill stores"), number(r"(\d+) bytes spill loads")
     serialised = len(re.findall(r"C75\d\d", said))
     names = collections.Counter(re.findall(r"^\s*(?:/\*[0-9a-f]+\*/)?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]+)", code, re.M))
-    engine = [f"{names[op]} {op}" for op in ENGINE if names[op]]
-    told = [f"{registers} registers", f"{spilled} bytes spilled", f"{filled} bytes filled", f"{serialised} serialised", *engine]
-    return f"{name}: {', '.join(told)}"
+    wgmmas = [f"{names[op]} {op}" for op in WGMMA if names[op]]
+    facts = [f"{registers} registers", f"{spilled} bytes spilled", f"{filled} bytes filled", f"{serialised} serialised", *wgmmas]
+    return f"{name}: {', '.join(facts)}"
 
 
 def kept():
@@ -127,12 +127,12 @@ def test_the_code_is_as_it_is_kept(rows):
     assert not changed and not gone, "TESSERA_BLESS=1 writes these:\n" + "\n".join([*("+ " + c for c in changed), *("- " + g for g in gone)])
 
 
-def test_products_and_attention_are_on_the_engine(rows):
-    """Products on the engine have its instructions; what only copies or adds up has none."""
+def test_matmul_and_attention_use_wgmma(rows):
+    """Kernels with MMAs have WGMMA instructions; kernels that only copy or add have none."""
     others = ("one", "two", "combined", "area", "copy", "line")
     for line in rows:
         name = key(line).rpartition(": ")[2]
-        assert any(op in line for op in ENGINE) != (name in others), line
+        assert any(op in line for op in WGMMA) != (name in others), line
     assert not [line for line in rows if not re.search(r" 0 serialised", line)]
 
 

@@ -218,7 +218,7 @@ def test_an_empty_grid_gives_zeros():
     x = np.full(1024, 7, np.float32)
     jitted = ts.jit(lambda x: k[(0,)](x))
     for _ in range(8):
-        # Memory that is given back, and handed out again by whoever asks next.
+        # Freed memory, which the allocator hands out to the next request.
         junk = [np.full(1024, 5, np.float32) for _ in range(50)]
         del junk
         for call in (k[(0,)], k[(0, 1)], jitted):

@@ -1,7 +1,7 @@
-"""Loops of several kernels: what iterations hand on is written where the next one reads it.
+"""Copy elision in loops of several kernels: an iteration writes carried values where the next one reads them.
 
-Random bodies on integers, large enough that no loop is one kernel, against the same statements in NumPy: kernels that write over
-what they read, values that change places, rows of stacks, values that are handed on twice or not at all."""
+Random bodies on integers, large enough that no loop is one kernel, are compared with the same statements in NumPy: kernels that
+overwrite what they read, values that are swapped, rows of stacks, values that are carried twice or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Draw:
 
     @staticmethod
     def _step(rng: np.random.Generator) -> tuple[str, int, int, int]:
-        kinds = ("add", "less", "roll", "flip", "sum", "max", "captured", "turn", "same", "part")
+        kinds = ("add", "less", "roll", "flip", "sum", "max", "captured", "transpose", "same", "part")
         return str(rng.choice(kinds)), int(rng.integers(0, 99)), int(rng.integers(0, 99)), int(rng.integers(1, 5))
 
     def body(self, m, i, carry, captured, put):
@@ -52,7 +52,7 @@ class Draw:
                 new = y - m.max(x)
             elif kind == "captured":
                 new = x + captured * n
-            elif kind == "turn":
+            elif kind == "transpose":
                 new = m.reshape(x.T, SHAPE)
             elif kind == "same":
                 new = x
@@ -134,7 +134,7 @@ def test_passes_of_plans_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
     copies = lambda: sum("sched.copy" in line for line in steps(lambda x: run(x), x))  # noqa: E731
     with_it = copies()
-    monkeypatch.setenv("TESSERA_OFF", "forward")
+    monkeypatch.setenv("TESSERA_OFF", "copy_elision")
     assert copies() == with_it + 1
     small = steps(lambda x: run(x), x[:10])
     monkeypatch.setenv("TESSERA_OFF", "loop_kernel")

@@ -1,4 +1,4 @@
-"""Losses in f64 against their formulas, with every parameter off its default and each way to reduce; `ctc_loss` against all alignments."""
+"""Losses in f64 against their formulas, with every parameter off its default and each reduction; `ctc_loss` against all alignments."""
 
 import itertools
 import math
@@ -123,10 +123,10 @@ def said(path, blank):
 
 
 def ctc(log_p, labels, blank):
-    """Over all ways to say the labels."""
-    ways = [sum(log_p[t, c] for t, c in enumerate(path)) for path in itertools.product(range(log_p.shape[1]), repeat=log_p.shape[0])
+    """The sum over all alignments of the labels."""
+    scores = [sum(log_p[t, c] for t, c in enumerate(path)) for path in itertools.product(range(log_p.shape[1]), repeat=log_p.shape[0])
             if said(path, blank) == list(labels)]  # fmt: skip
-    return -np.logaddexp.reduce(ways) if ways else math.inf
+    return -np.logaddexp.reduce(scores) if scores else math.inf
 
 
 @pytest.mark.parametrize("blank", [0, 2])

@@ -1,4 +1,4 @@
-"""What is kept of functions goes with them, and what is kept beside them has a limit."""
+"""Memory that belongs to a function is freed with it, and caches have a limit."""
 
 import gc
 import weakref

@@ -29,7 +29,7 @@ def test_pull_of_several_arguments_and_of_trees_has_one_entry_each():
     np.testing.assert_array_equal(only["w"], np.full_like(X, 2))
 
 
-def test_pull_inside_of_a_trace_gives_a_tuple():
+def test_pull_inside_a_trace_gives_a_tuple():
     @ts.jit
     def f(x):
         _, pull = ts.vjp(lambda v: v * v, x)

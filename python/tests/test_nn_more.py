@@ -340,7 +340,7 @@ def test_attention_to_a_context(rotary):
         layer(params, x)
 
 
-def test_attention_to_itself_is_causal_where_asked():
+def test_self_attention_is_causal_if_requested():
     layer = nn.MultiHeadAttention(8, 2, causal=True, rotary=True)
     params, x = layer.init(KEY), rand(1, 6, 8)
     changed = x.copy()
@@ -419,7 +419,7 @@ def test_modules_go_through_transforms():
 
     np.testing.assert_allclose(grads.layers[0].w, numeric(loss, net.layers[0].w), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(ts.vmap(net)(x), reference_net(net, x), rtol=1e-5, atol=1e-6)
-    # Several networks side by side.
+    # Several networks in one batch.
     many = ts.vmap(lambda k: Net(k, (3, 4)))(ts.random.split(KEY, 5))
     out = ts.vmap(lambda m: m(x))(many)
     assert many.layers[0].w.shape == (5, 3, 4) and out.shape == (5, 6, 1)

@@ -60,7 +60,7 @@ def test_every_half_value_every_code_and_every_tie_encodes_as_ml_dtypes_does(nam
 
 def test_ten_million_random_floats_encode_as_ml_dtypes_does():
     x = np.random.default_rng(0).integers(0, 2**32, 10_000_000, dtype=np.uint32).view(np.float32)
-    # Random bits seldom fall into the narrow formats' range.
+    # Random bits rarely fall into the narrow formats' range.
     narrow = np.random.default_rng(1).standard_normal(2_000_000).astype(np.float32) * 8
     for name in SMALL:
         agree(name, x)
@@ -163,7 +163,7 @@ def test_unsigned_integers_of_64_bits_are_not_negative():
     assert N.encode(np.array([-1], np.int64), "u8", saturate=True).tolist() == [0]
 
 
-def test_the_profile_is_told_set_and_scoped():
+def test_the_profile_is_reported_set_and_scoped():
     assert N.profile() == "default"
     with N.profile("strict") as p:
         assert p == "strict" == N.profile()

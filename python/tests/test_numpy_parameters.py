@@ -13,7 +13,7 @@ MASK = X % 3 != 0
 
 
 def both(f, *args):
-    """A function at once and jitted: the same."""
+    """The result of a function, the same eagerly and jitted."""
     once, jitted = f(*args), ts.jit(f)(*args)
     np.testing.assert_array_equal(once, jitted)
     return once
@@ -106,7 +106,7 @@ def test_classes_of_dtypes_and_arrays():
 
 
 def same(f, *args):
-    """As NumPy, at once and jitted. The function takes the module."""
+    """As NumPy, eagerly and jitted. The function takes the module."""
     want = f(np, *args)
     for got in (f(xp, *map(xp.asarray, args)), ts.jit(lambda *a: f(xp, *a))(*args)):
         for a, b in zip(got, want, strict=True) if isinstance(want, (list, tuple)) else [(got, want)]:
@@ -161,9 +161,9 @@ def test_products_in_a_wider_dtype():
         assert got.dtype == np.float32 and (got == 4096).all()
 
 
-@pytest.mark.parametrize("spec, told", [("ij->ik", "`k`"), ("ij->ii", "`i`")])
-def test_letters_of_a_result(spec, told):
-    with pytest.raises(ts.LaunchError, match=told):
+@pytest.mark.parametrize("spec, message", [("ij->ik", "`k`"), ("ij->ii", "`i`")])
+def test_letters_of_a_result(spec, message):
+    with pytest.raises(ts.LaunchError, match=message):
         xp.einsum(spec, X)
 
 

@@ -1,4 +1,4 @@
-"""Passes that are left out: by name, for one kernel or for all."""
+"""Passes that are switched off by name, for one kernel or for all."""
 
 import pytest
 
@@ -21,16 +21,16 @@ def staged(**more):
 
 def test_a_pass_is_left_out_for_one_kernel():
     whole = staged()
-    assert "frag_part" in whole and "name = load" in whole
-    assert "frag_part" not in staged(off="defer") and "name = load" in staged(off="defer")
+    assert "frag_part" in whole and "name = producer" in whole
+    assert "frag_part" not in staged(off="overlapped_epilogue") and "name = producer" in staged(off="overlapped_epilogue")
     assert "bulk_store" not in staged(off=("epilogue",))
-    assert "name = load" not in staged(off=["roles", "defer"])
+    assert "name = producer" not in staged(off=["warp_specialization", "overlapped_epilogue"])
     assert staged() == whole
 
 
 def test_the_environment_leaves_passes_out_for_all(monkeypatch):
     whole = staged()
-    monkeypatch.setenv("TESSERA_OFF", "encode, raster")
+    monkeypatch.setenv("TESSERA_OFF", "async_mma, raster")
     assert "mma_issue" not in staged()
     monkeypatch.delenv("TESSERA_OFF")
     assert staged() == whole

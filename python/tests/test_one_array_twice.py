@@ -36,7 +36,7 @@ def two(x: ts.Tensor[64, ts.f32], y: ts.Tensor[64, ts.f32], z: ts.Tensor[64, ts.
     z[0:64] = a * 2
 
 
-def test_what_moves_or_is_used_later_is_refused():
+def test_elements_that_change_places_or_are_read_later_are_refused():
     a = np.arange(1024, dtype=np.float32).reshape(32, 32)
     with pytest.raises(ts.PrivilegeError):
         turned(a, a)

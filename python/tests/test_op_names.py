@@ -57,7 +57,7 @@ def test_values():
     np.testing.assert_array_equal(ts.op.segment_reduce(X, ids, 3, "max")[2], np.maximum(X[1], X[3]))
 
 
-def test_inside_of_a_trace():
+def test_inside_a_trace():
     f = ts.jit(lambda x, y: ts.op.mse_loss(ts.op.relu(x), ts.op.layer_norm(y)) + ts.op.logsumexp(x))
     g = ts.jit(lambda x, y: nn.mse_loss(nn.relu(x), nn.layernorm(y)) + xp.logsumexp(x))
     np.testing.assert_allclose(f(X, Y), g(X, Y), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""`ts.op` on traced arrays: the numbers of the functions outside of a trace, with gradients and batches."""
+"""`ts.op` on traced arrays: the numbers of the functions outside a trace, with gradients and batches."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ CASES = {
 def test_numbers_gradients_and_batches(name):
     fn, args = CASES[name]
     f32 = tuple(a.astype(np.float32) for a in args)
-    # f32 outside of a trace runs the library's kernels.
+    # f32 outside a trace runs the library's kernels.
     np.testing.assert_allclose(ts.jit(fn)(*f32), np.asarray(fn(*f32)), rtol=2e-4, atol=2e-5)
     weights = normal(*np.shape(np.asarray(ts.jit(fn)(*args))))
     loss = lambda *xs: (fn(*xs) * weights).sum()  # noqa: E731

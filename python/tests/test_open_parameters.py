@@ -38,7 +38,7 @@ def test_int_in_shapes_and_slices(block):
     assert (in_shapes(iota(), BLOCK=block) == 2 * iota()).all()
 
 
-def test_wrong_extent_is_told_at_the_call():
+def test_wrong_extent_is_reported_at_the_call():
     refused(lambda: in_shapes(iota(), BLOCK=-4), "E_SHAPE_MISMATCH")
     error = refused(lambda: in_shapes(iota(), BLOCK=0), "E_LAUNCH_GEOMETRY")
     assert "the tiles that are stored have no elements" in str(error)
@@ -60,7 +60,7 @@ def test_ints_as_step_and_extents(blocks):
     assert (two_blocks(x, BM=blocks[0], BN=blocks[1]) == x.sum(1)).all()
 
 
-def test_step_that_is_not_positive_is_told_at_the_call():
+def test_step_that_is_not_positive_is_reported_at_the_call():
     x = np.ones((4, 4), np.float32)
     refused(lambda: two_blocks(x, BM=2, BN=0), "E_ARGUMENT")
 
@@ -236,7 +236,7 @@ def masked_sum(x: ts.Tensor["n", ts.f32], o: ts.Out["n", ts.f32], mask: bool):
     return o
 
 
-def test_what_is_ragged_for_some_values_is_told_for_those():
+def test_raggedness_for_some_values_is_reported_for_those():
     refused(lambda: masked_sum[1](iota(6), mask=False), "E_RAGGED")
 
 
@@ -285,10 +285,10 @@ def test_dtype_with_a_default():
     assert (with_default_dtype(x) == iota()).all() and (with_default_dtype(x, acc=ts.f32) == x).all()
 
 
-# What is wrong for every value is told at once
+# Errors for every value are reported at decoration
 
 
-def test_errors_that_no_value_mends_are_told_at_decoration():
+def test_errors_that_no_value_avoids_are_reported_at_decoration():
     with pytest.raises(ts.KernelSyntaxError) as error:
 
         @ts.kernel

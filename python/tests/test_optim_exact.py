@@ -72,7 +72,7 @@ def test_lion(decay):
         s["m"] = 0.8 * m + (1 - 0.8) * g
         return w - 0.3 * (np.sign(0.4 * m + (1 - 0.4) * g) + decay * w)
 
-    # Gradients grow and turn, so that the weights of the mixture decide its sign.
+    # Gradients grow and change sign, so that the weights of the mixture decide its sign.
     held_against(optim.Lion(0.3, b1=0.4, b2=0.8, weight_decay=decay), rule)
 
 
@@ -352,8 +352,8 @@ def test_chains_refuse_what_does_not_fit():
             opt.update(w, {"b": np.ones(2)}, opt.init(w))
     opt = optim.chain(optim.clip_norm(1.0), optim.momentum(), optim.SGD())
     state = opt.init(w)
-    for bad, told in ((state[:2], "one of 2"), ((*state, ()), "one of 4"), ({}, "type dict")):
-        with pytest.raises(ts.TesseraError, match=f"the state of 3 parts, got .*{told}"):
+    for bad, message in ((state[:2], "one of 2"), ((*state, ()), "one of 4"), ({}, "type dict")):
+        with pytest.raises(ts.TesseraError, match=f"the state of 3 parts, got .*{message}"):
             opt.update(w, w, bad)
 
 

@@ -1,6 +1,6 @@
-"""What kernels mean is what Python says: documentation, gallery, the kernels of other tests, and random programs.
+"""Kernels compute what Python computes from their source: documentation, gallery, the kernels of other tests, and random programs.
 
-`oracle/` executes the source of a kernel by Python itself. Each backend is held against it, bit for bit in the profile
+`oracle/` executes the source of a kernel by Python itself. Each backend is compared with it, bit for bit in the profile
 ``strict`` (and on the interpreter in every profile), within a tolerance where a function is only within a bound.
 """
 
@@ -33,7 +33,7 @@ PAGES = ["language.md", "debugging.md", "tuning.md"]
 BACKENDS = ["interp", "cpu", "ptx-emulated:sm_80", "ptx-emulated:sm_90a"]
 #: Kernels that are not compared, with the reason: nothing is left out in silence.
 ORIGINS = "implicit tile origins, which Python does not have"
-TRACED = "called inside of `ts.jit` and `ts.vmap` only, with values that have no elements yet"
+TRACED = "called inside `ts.jit` and `ts.vmap` only, with values that have no elements yet"
 LARGE = "more groups, lanes or iterations than are executed here"
 NOT_COMPARED = {
     "gemm at example.py": ORIGINS,
@@ -43,7 +43,7 @@ NOT_COMPARED = {
     "column at test_cpu_hazards.py": LARGE,
     "gate at example.py": TRACED,
     "scale at example.py": TRACED,
-    "derived at example.py": "ts.tile.slope: a derivative",
+    "derived at example.py": "ts.tile.value_and_grad: a derivative",
 }
 #: Test files whose kernels are compared.
 FILES = [
@@ -68,7 +68,7 @@ def nothing_wrong(seen: Seen) -> None:
 
 
 def test_documentation(everywhere) -> None:
-    """Blocks whose own assertions ask for another backend or profile are run again in the default one."""
+    """Blocks whose assertions need another backend or profile are run again in the default one."""
     with watching() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for page in PAGES:
@@ -111,8 +111,8 @@ def test_kernels_of_other_tests(tmp_path) -> None:
     environment = {**os.environ, "TESSERA_ORACLE_REPORT": str(report), "PYTHONPATH": str(HERE)}
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    told = json.loads(report.read_text(encoding="utf-8"))
-    seen = Seen(told["compared"], {}, {k: set(v) for k, v in told["lacking"].items()}, told["wrong"])
+    reported = json.loads(report.read_text(encoding="utf-8"))
+    seen = Seen(reported["compared"], {}, {k: set(v) for k, v in reported["lacking"].items()}, reported["wrong"])
     nothing_wrong(seen)
     assert len(seen.compared) > 40
 
@@ -149,7 +149,7 @@ def test_the_oracle_says_what_python_says(body, x, y) -> None:
     assert after(body, x=[1, 2, 3, 4], y=[0, 0, 0, 0]) == {"x": x, "y": y}
 
 
-def test_literals_take_the_type_of_what_they_meet() -> None:
+def test_literals_take_the_type_of_the_other_operand() -> None:
     def value(dt):
         return Val(dt, np.array(5)[()].astype({"i32": np.int32, "u32": np.uint32, "u64": np.uint64, "f32": np.float32, "i64": np.int64}[dt]))
 
@@ -162,7 +162,7 @@ def test_literals_take_the_type_of_what_they_meet() -> None:
         value("f32") * 1e300
 
 
-def test_lanes_meet_at_barriers() -> None:
+def test_lanes_synchronise_at_barriers() -> None:
     text = "def k(x, y):\n    i = ts.tile.linear_id()\n    s = ts.tile.alloc_shared((4,), ts.i32)\n    s[ts.tile.local_id()] = x[i]\n"
     text += '    ts.tile.barrier()\n    y[i] = s[3 - ts.tile.local_id()] * 100 + ts.tile.group.reduce(x[i], "sum")\n'
     x, y = np.arange(8, dtype=np.int32), np.zeros(8, np.int32)

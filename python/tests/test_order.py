@@ -1,4 +1,4 @@
-"""Groups and lanes that meet in memory: tickets, locks, and what is refused."""
+"""Groups and lanes that synchronise through memory: tickets, locks, and errors."""
 
 import numpy as np
 import pytest
@@ -54,8 +54,8 @@ def test_a_position_that_memory_gives_is_never_refused_before_it_runs(backend):
 
 def locked(acquire, release):
     @ts.kernel
-    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[2, ts.f32], turns: ts.i64):
-        p = ts.tile.grid(turns)
+    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[2, ts.f32], count: ts.i64):
+        p = ts.tile.grid(count)
         done = 0
         while done == 0:
             if ts.tile.atomic_cas(l[0], 0, 1, order=acquire) == 0:
@@ -87,10 +87,10 @@ def test_a_lock_of_relaxed_atomics_is_found(acquire, release):
     assert any('order="acquire"' in (d.help or "") for d in report.findings)
 
 
-def test_what_is_outside_of_the_lock_is_found():
+def test_an_access_outside_the_lock_is_found():
     @ts.kernel
-    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[2, ts.f32], turns: ts.i64):
-        p = ts.tile.grid(turns)
+    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[2, ts.f32], count: ts.i64):
+        p = ts.tile.grid(count)
         done = 0
         while done == 0:
             if ts.tile.atomic_cas(l[0], 0, 1, order="acquire") == 0:
@@ -106,8 +106,8 @@ def test_what_is_outside_of_the_lock_is_found():
 
 def test_a_spin_lock_before_a_plain_store_is_no_race(backend):
     @ts.kernel
-    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[1, ts.f32], turns: ts.i64):
-        p = ts.tile.grid(turns)
+    def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[1, ts.f32], count: ts.i64):
+        p = ts.tile.grid(count)
         while ts.tile.atomic_cas(l[0], 0, 1, order="acquire") != 0:
             pass
         c[0] = c[0] + 1.0
@@ -123,8 +123,8 @@ def test_a_relaxed_spin_lock_before_a_plain_store_is_refused():
     with pytest.raises(ts.PrivilegeError) as caught:
 
         @ts.kernel
-        def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[1, ts.f32], turns: ts.i64):
-            p = ts.tile.grid(turns)
+        def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[1, ts.f32], count: ts.i64):
+            p = ts.tile.grid(count)
             while ts.tile.atomic_cas(l[0], 0, 1) != 0:
                 pass
             c[0] = c[0] + 1.0
@@ -159,7 +159,7 @@ def test_what_is_published_with_a_flag_may_be_read_behind_it(backend):
 
 
 def test_lanes_with_a_lock_and_with_a_barrier():
-    def kernel(order, meets):
+    def kernel(order, with_barrier):
         @ts.kernel(lanes=8)
         def add(l: ts.Tensor[1, ts.i32], c: ts.Tensor[1, ts.i32], y: ts.Tensor["n", ts.i32]):
             i = ts.tile.linear_id()
@@ -171,7 +171,7 @@ def test_lanes_with_a_lock_and_with_a_barrier():
                     done = 1
             s = ts.tile.alloc_shared((8,), ts.i32)
             s[ts.tile.local_id()] = 1
-            if meets:
+            if with_barrier:
                 ts.tile.barrier()
             y[i] = s[7 - ts.tile.local_id()]
 

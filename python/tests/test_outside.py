@@ -1,4 +1,4 @@
-"""Elements outside of an array, or behind a mask, held against NumPy: `other` where it is given, else 0; nothing is written
+"""Elements outside an array, or behind a mask, compared with NumPy: `other` where it is given, else 0; nothing is written
 there. Every extent from 1 to 9 and some beyond, positions that all elements share and positions of their own, every dtype."""
 
 import random

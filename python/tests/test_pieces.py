@@ -1,5 +1,5 @@
-"""Joins that are read part by part, arrays of few components, transposes of transposes: results against NumPy's, and what a plan
-keeps in memory for them."""
+"""Concatenations that are read part by part, arrays of few components, transposes of transposes: results compared with NumPy's, and
+which of them a plan keeps in memory."""
 
 from __future__ import annotations
 

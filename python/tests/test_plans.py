@@ -1,7 +1,7 @@
-"""What plans give is what Graph IR says: random functions on arrays with control flow, and their derivatives.
+"""Plans compute what Graph IR means: random functions on arrays with control flow, and their derivatives.
 
 `plans/` draws the functions. Each is evaluated op by op by the interpreter of Graph IR, and planned, lowered and run; derivatives
-are held against differences and against JAX's numbers, for oracle and plan share their rules.
+are compared with differences and with JAX's numbers, since the oracle and plans share their rules.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_every_derivative_rule_under_control_flow(place, monkeypatch) -> None:
-    """The gradient of each function of arrays inside of branches and loops is the one that it has alone, which
-    test_graph_ops.py holds against differences and JAX."""
+    """The gradient of each function of arrays inside branches and loops is the one that it has alone, which
+    test_graph_ops.py compares with differences and JAX."""
     monkeypatch.setenv("TESSERA_BACKEND", "interp")  # plans are the same, and are made sooner
     wrong = []
     for op in graph_ops.OPS:
@@ -140,11 +140,11 @@ def test_jax_says_the_same() -> None:
     assert not wrong, "\n".join(wrong[:3])
 
 
-@pytest.mark.parametrize("ways, share", [([("interp", "strict"), ("interp", "default")], 0.35), ([("cpu", "strict"), ("cpu", "default")], 0.45), ([("differences", "f64")], 0.2)])
-def test_random_programs(ways, share) -> None:
+@pytest.mark.parametrize("modes, share", [([("interp", "strict"), ("interp", "default")], 0.35), ([("cpu", "strict"), ("cpu", "default")], 0.45), ([("differences", "f64")], 0.2)])
+def test_random_programs(modes, share) -> None:
     seed = fuzz.day()
-    print(f"TESSERA_FUZZ_SEED={seed}, on {ways[0][0]}")
-    tally = fuzz.spread(2, seed, 10**9, ways, SECONDS * share / 60, 3, without=frozenset(fuzz.KNOWN))
+    print(f"TESSERA_FUZZ_SEED={seed}, on {modes[0][0]}")
+    tally = fuzz.spread(2, seed, 10**9, modes, SECONDS * share / 60, 3, without=frozenset(fuzz.KNOWN))
     print(tally.report())
     assert not tally.failures, f"TESSERA_FUZZ_SEED={seed}\n" + "\n".join(text for _, text in tally.failures)
     assert tally.agreed > 0.8 * tally.programs and len(tally.broken) <= tally.programs // 100

@@ -1,4 +1,4 @@
-"""Profiles: what ran, how long, and what is told of it."""
+"""Profiles: what ran, how long, and how it is reported."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ def model(x, w):
     return ts.xp.sum(ts.xp.tanh(x @ w))
 
 
-def test_launches_are_told_with_their_work_and_their_place():
+def test_launches_are_reported_with_their_work_and_their_place():
     x, y = np.ones(1000, np.float32), np.zeros(1000, np.float32)
     twice(x, y)
     with ts.profile() as p:
@@ -39,7 +39,7 @@ def test_launches_are_told_with_their_work_and_their_place():
     assert line.seconds == pytest.approx(first.seconds + second.seconds)
 
 
-def test_nothing_is_kept_outside_of_a_block():
+def test_nothing_is_kept_outside_a_block():
     x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
     with ts.profile() as p:
         pass
@@ -47,7 +47,7 @@ def test_nothing_is_kept_outside_of_a_block():
     assert p.samples == [] and "nothing ran" in str(p)
 
 
-def test_steps_of_a_compiled_function_are_told():
+def test_steps_of_a_compiled_function_are_reported():
     x, w = np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)
     model(x, w)
     with ts.profile() as p:
@@ -100,7 +100,7 @@ def test_an_error_in_the_block_ends_the_profile():
     assert p.samples == []
 
 
-def test_a_trace_that_cannot_be_written_is_told(tmp_path):
+def test_a_trace_that_cannot_be_written_is_reported(tmp_path):
     with ts.profile() as p:
         pass
     with pytest.raises(ts.TesseraError, match="the trace cannot be written"):

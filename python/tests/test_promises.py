@@ -70,8 +70,8 @@ def test_one_array_for_two_written_regions_is_refused():
 @pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "bf16", "f16"])
 @pytest.mark.parametrize("backend", ["cpu", "interp"])
 def test_no_dtype_falls_back(name, backend, monkeypatch):
-    """The warning of a fallback is told where one happens. These backends have every dtype: none is told, and
-    results have the bits of the dtype itself."""
+    """A fallback gives a warning. These backends have every dtype: there is no warning, and results have the bits of the
+    dtype itself."""
     monkeypatch.setenv("TESSERA_BACKEND", backend)
     elem = ts.dtype(name)
 

@@ -1,4 +1,4 @@
-"""Padding never slips into a result: what would let it is refused, and the repair works."""
+"""Padding never slips into a result: kernels that would let it are refused, and the help of the error works."""
 
 import math
 
@@ -10,7 +10,7 @@ import tessera as ts
 pytestmark = pytest.mark.usefixtures("backend")  # once on each
 
 
-def test_scatter_at_a_ragged_index_tile_is_refused_and_its_repair_is_right():
+def test_scatter_at_a_ragged_index_tile_is_refused_and_its_help_is_right():
     with pytest.raises(ts.ShapeError) as caught:
 
         @ts.kernel

@@ -97,7 +97,7 @@ def test_padding_that_a_reshape_moved_is_masked_before_it(backend):
     for reduce in ("ts.tile.max(t)", "ts.tile.max(ts.tile.max(t, axis=1))"):
         error = refused("t = ts.tile.reshape(x[0:8], (2, 4))", reduce)
         assert "before it is reshaped: `ts.tile.bounds_mask(x[…], cols=n)`" in error.help
-        # A mask of the reshaped tile cannot tell the padding from the rest.
+        # A mask of the reshaped tile cannot separate the padding from the rest.
         refused("t = ts.tile.bounds_mask(ts.tile.reshape(x[0:8], (2, 4)), cols=n)", reduce)
         followed = "t = ts.tile.reshape(ts.tile.bounds_mask(x[0:8], cols=n), (2, 4))"
         assert reduced(followed, reduce) == -1
@@ -175,7 +175,7 @@ def kernel_text(text):
 def test_random_trees_do_not_see_padding():
     ts.runtime.select_backend("interp")
     rng = random.Random(18)
-    accepted = told = 0
+    accepted = rejected = 0
     try:
         for _ in range(400):
             text, name = tree(rng, rng.choice([1, 2, 2, 3])), rng.choice(REDUCTIONS)
@@ -183,7 +183,7 @@ def test_random_trees_do_not_see_padding():
                 got = reduced(SLICE, f"ts.tile.{name}({kernel_text(text)})")
             except ts.TesseraError as e:
                 assert e.code == "E_RAGGED", f"{name}({text}): {e}"
-                told += 1
+                rejected += 1
                 continue
             accepted += 1
             real = model(text, name, [])
@@ -193,4 +193,4 @@ def test_random_trees_do_not_see_padding():
             assert math.isclose(got, wanted, rel_tol=1e-5, abs_tol=1e-5), f"{name}({text}): {got}, {wanted}"
     finally:
         ts.runtime.select_backend(None)
-    assert accepted > 60 and told > 60, (accepted, told)
+    assert accepted > 60 and rejected > 60, (accepted, rejected)

@@ -311,7 +311,7 @@ def test_the_ends_of_truncated_normal_values_are_reached_and_finite():
     for dtype, far in (("f32", 5.0), ("f64", 7.0)):
         x = r.truncated_normal(KEY, -40.0, 40.0, (20000,), dtype)
         assert np.isfinite(x).all() and np.abs(x).max() < far
-        # Beyond what the dtype tells from 1 the bound itself comes.
+        # Where the dtype cannot distinguish it from 1, the bound itself results.
         beyond = r.truncated_normal(KEY, 20.0, 21.0, (50,), dtype)
         assert beyond.tolist() == [20.0] * 50
 

@@ -108,7 +108,7 @@ def test_walds_values_keep_their_quantile():
         by_mean = (wald_cdf(at, mean + h) - wald_cdf(at, mean - h)) / (2 * h)
         density = (wald_cdf(at * (1 + h), mean) - wald_cdf(at * (1 - h), mean)) / (2 * h * at)
         assert math.isclose(got, -by_mean / density, rel_tol=1e-6), (mean, at)
-    # Both formulas meet where they change over, z = 2, and the second derivative is that of the slope along the curve.
+    # Both formulas agree at the switch from one to the other, z = 2, and the second derivative is that of the slope along the curve.
     near, far = (np.asarray(ts.jit(wald_slope)(np.ones(1), np.array([x]))) for x in (1.0 + 1e-12, 1.0 - 1e-12))
     np.testing.assert_allclose(near, far, rtol=1e-11)
     draw = lambda v: r.wald(KEY, v, dtype=ts.f64)

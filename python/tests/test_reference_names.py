@@ -41,7 +41,7 @@ def test_functions_of_the_package():
 
 
 MARK = "<!-- The table is written by python/tests/test_reference_names.py: run it with TESSERA_BLESS=1. -->\n"
-#: What `docs/reference-transforms.md` tells of `ts`, in its order, and of `ts.debug`.
+#: The names of `ts` and `ts.debug` in `docs/reference-transforms.md`, in its order.
 TRANSFORMS = (
     "jit eval_shape ShapeDtypeStruct grad value_and_grad jvp vjp linearize jacfwd jacrev hessian hvp stop_gradient gradcheck checkpoint "
     "checkpoint_name custom_vjp custom_jvp vmap scan fori_loop while_loop cond switch map associative_scan dynamic_slice "

@@ -1,4 +1,4 @@
-"""The memory of results: where it begins, what is kept of it, and what goes back to the system."""
+"""The memory of results: its alignment, what is cached, and what is returned to the system."""
 
 import threading
 
@@ -85,7 +85,7 @@ def test_a_view_holds_the_block_of_its_result():
     np.testing.assert_array_equal(part, 2 * x[7:20])
 
 
-def test_threads_take_and_free_large_results_at_once():
+def test_threads_take_and_free_large_results_concurrently():
     f = ts.jit(lambda x, c: x + c)
     x = np.zeros(MIB // 2, np.float32)
     wrong = []

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes, held against NumPy: exact for integers, the bits of a fold from the left under `strict`, and
+"""Running sums, products and extremes, compared with NumPy: exact for integers, the bits of a fold from the left under `strict`, and
 within the bound of sums (LANGUAGE 13) in the default profile."""
 
 import random

@@ -1,4 +1,4 @@
-"""Positions of updates, which a scatter's own kernel counts from the end where they are negative; and where results begin in memory."""
+"""Positions of scatter updates: the scatter kernel counts negative ones from the end. Also the alignment of results in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_positions_of_batches_and_of_other_blocks():
 
     @ts.jit
     def often(x, i, u):
-        at = xp.where(i < 0, i + 20, i)  # made outside of the loop, and used in it
+        at = xp.where(i < 0, i + 20, i)  # made outside the loop, and used in it
         return ts.fori_loop(0, 3, lambda _, x: x.at[at].add(u).at[i].add(u), x)
 
     want = x[0]

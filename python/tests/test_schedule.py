@@ -1,4 +1,4 @@
-"""Schedules: pinned by the decorator, by fields, as text; and what the compiler chose is in the text. No GPU is needed."""
+"""Schedules: pinned by the decorator, by fields, as text; the compiler's choices are in the text. No GPU is needed."""
 
 import inspect
 import json
@@ -59,7 +59,7 @@ def test_what_the_compiler_chose_is_in_the_plan():
 
 @pytest.mark.parametrize("compiled", [
     lambda **more: BASE.scheduled(BM=128, BN=256).jit(target=TARGET, **more),
-    lambda **more: BASE.scheduled(BM=64, BN=64, stages=2, off=["rotate", "epilogue"]).jit(target=TARGET, **more),
+    lambda **more: BASE.scheduled(BM=64, BN=64, stages=2, off=["mma_in_flight", "epilogue"]).jit(target=TARGET, **more),
     lambda **more: lowered.jit(target=TARGET, N=131072, **more),
     lambda **more: lowered.jit(target=TARGET, N=1000, **more),
     lambda **more: doubled.jit(target=TARGET, T=512, **more),
@@ -72,11 +72,11 @@ def test_a_plan_that_is_handed_back_gives_the_same_code(compiled):
     assert str(ts.ir.parse(text)) == text
 
 
-@pytest.mark.parametrize(("field", "value"), [("warps", 4), ("stages", 2), ("raster", 4), ("off", ("rotate",)), ("BN", 128)])
+@pytest.mark.parametrize(("field", "value"), [("warps", 4), ("stages", 2), ("raster", 4), ("off", ("mma_in_flight",)), ("BN", 128)])
 def test_each_field_is_followed(field, value):
     base = BASE.scheduled(BM=128, BN=256)
     if field == "warps":
-        # So many sums need as many threads: a smaller tile.
+        # A smaller tile: the accumulator of the large one does not fit into the registers of fewer threads.
         base = base.scheduled(BN=64)
     before, after = base.jit(target=TARGET), base.scheduled(**{field: value}).jit(target=TARGET)
     assert after.schedule[field] == value and before.schedule.get(field) != value
@@ -96,10 +96,10 @@ def test_changed_text_is_followed():
 
 
 def test_schedules_are_values():
-    one = ts.Schedule(warps=8, stages=4, off="rotate")
-    assert one["num_warps"] == 8 and one["off"] == ("rotate",) and len(one) == 3
+    one = ts.Schedule(warps=8, stages=4, off="mma_in_flight")
+    assert one["num_warps"] == 8 and one["off"] == ("mma_in_flight",) and len(one) == 3
     assert one.derive(stages=2, off=None) == ts.Schedule(warps=8, stages=2)
-    assert one | ts.Schedule(BM=64, warps=4) == ts.Schedule(warps=4, stages=4, off=("rotate",), BM=64)
+    assert one | ts.Schedule(BM=64, warps=4) == ts.Schedule(warps=4, stages=4, off=("mma_in_flight",), BM=64)
     assert repr(ts.Schedule(warps=8)) == "Schedule(warps=8)" and hash(one) == hash(ts.Schedule(**one))
 
 
@@ -117,27 +117,27 @@ def test_a_schedule_above_another_decorator_pins_every_candidate():
 
 def test_results_do_not_depend_on_it():
     x = np.arange(1000, dtype=np.float32)
-    for fields in ({}, {"warps": 2}, {"raster": 3, "cluster": 2}, {"off": ("rings",)}, {"T": 32, "stages": 3}):
+    for fields in ({}, {"warps": 2}, {"raster": 3, "cluster": 2}, {"off": ("software_pipelining",)}, {"T": 32, "stages": 3}):
         y = x.copy()
         doubled.scheduled(**fields)(y)
         assert (y == 2 * x).all()
 
 
-@pytest.mark.parametrize(("call", "told"), [
+@pytest.mark.parametrize(("call", "message"), [
     (lambda: ts.Schedule(warps=-1), "`warps`: expected a positive integer, got -1"),
     (lambda: ts.Schedule(warps=True), "`warps`: expected a positive integer, got True"),
     (lambda: ts.Schedule(cluster=3), "`cluster`: expected 1, 2, 4, 8 or 16 blocks, got 3"),
-    (lambda: ts.Schedule(free_reference=2), "`free_reference`: expected True or False, got 2"),
-    (lambda: ts.Schedule(off=["rotated"]), "`off`: expected passes that can be left out"),
+    (lambda: ts.Schedule(lazy_rescale=2), "`lazy_rescale`: expected True or False, got 2"),
+    (lambda: ts.Schedule(off=["in_flight"]), "`off`: expected passes that can be left out"),
     (lambda: BASE.scheduled(BQ=1), "`product`: expected fields of a schedule .*BM.* got `BQ`"),
     (lambda: doubled.scheduled(BASE.scheduled(BM=64, BN=64).jit(target=TARGET).inspect_ir("schedule")), "schedule of `doubled`, got that of `product`"),
     (lambda: ts.Schedule("module @x : schedule {version = 1}\n"), "expected a plan of one launch, got 0"),
 ])  # fmt: skip
-def test_mistakes_are_told_at_their_line(call, told):
-    with pytest.raises(ts.TesseraError, match=told) as caught:
+def test_mistakes_are_reported_at_their_line(call, message):
+    with pytest.raises(ts.TesseraError, match=message) as caught:
         call()
     assert caught.value.code == "E_ARGUMENT"
-    if "launch" not in told:
+    if "launch" not in message:
         assert "test_schedule.py" in str(caught.value)
 
 
@@ -156,17 +156,17 @@ def test_text_that_is_none_is_refused():
 
 @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": 100}])
 def test_a_plan_of_attention_that_is_handed_back_gives_the_same_code(mask):
-    """Whose warps that only copy, in several roles, are not among those that compute."""
+    """With warp specialization, producer warps are not among the warps that compute."""
     sys.path.append(str(ROOT))
-    from gpu import recipe
-    from gpu.launches import imagined, recorded
+    from ledger import recipe
+    from ledger.recorded_launches import without_memory, recorded
 
-    q = imagined((2, 8, 1024, 128), "bf16")
+    q = without_memory((2, 8, 1024, 128), "bf16")
     with recorded(run=False) as found:
         inspect.unwrap(ts.op.flash_attention)(q, q, q, **mask)
     made = found[0].recipe
     kernel = recipe._made(json.dumps(made.as_dict(), sort_keys=True), "emit")
-    open = {name: value for name, value in made.values().items() if name not in ("num_warps", "num_stages", "free_reference")}
+    open = {name: value for name, value in made.values().items() if name not in ("num_warps", "num_stages", "lazy_rescale")}
     first = kernel.jit(target=TARGET, **open)
     assert first.schedule["warps"] == 8
     again = kernel.jit(target=TARGET, schedule=first.inspect_ir("schedule"), **open)

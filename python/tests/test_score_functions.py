@@ -1,5 +1,5 @@
-"""Functions of scores and masks inside of attention's kernels, forward and backward: their derivatives are made by the compiler,
-where the kernels call them. Functions are traced as for a device; the code made so runs on the host."""
+"""Score and mask functions inside attention's kernels, forward and backward. The compiler derives them where the kernels call
+them. Functions are traced as for a device; the resulting code runs on the host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def biased(s, b, h, q, k, bias, gain):
 
 @ts.func
 def huge_away(s, b, h, q, k):
-    """At the scores of what lies beyond the arrays, which are zeros, it is not finite, nor is its slope."""
+    """At zero, the score of padding beyond the arrays, neither it nor its derivative is finite."""
     return ts.tile.where(q < 37, s, 1.0 / s)
 
 
@@ -194,26 +194,26 @@ def test_the_derivative_by_what_a_function_reads_is_that_of_the_composition(devi
         e = xp.where(gap <= KEYS - QUERIES, xp.exp(s - 6.0), 0.0)
         return loss_of((e / e.sum(axis=-1, keepdims=True)) @ v)
 
-    # Asked for, it is no part of the kernels; else they run.
+    # If the derivative by `slopes` is requested, the attention kernels do not run; otherwise they do.
     for places, kernels in (((0, 1, 2, 3), False), ((3,), False), ((0, 1, 2), True)):
         both = ts.jit(lambda *a: ts.grad(of, argnums=places)(*a))  # noqa: B023
         right = ts.grad(wanted, argnums=places)(*(a.astype(np.float64) for a in args))
         assert ("@keys" in both.compiled(*args).plan) == kernels
         for g, w in zip(ts.tree.leaves(both(*args)), ts.tree.leaves(right), strict=True):
             assert np.abs(g - w).max() <= 1e-5 * max(1.0, np.abs(w).max())
-    assert "where the derivative by an array that `alibi` reads is asked for" in both.explain(*args)
+    assert "where the derivative by an array that `alibi` reads is requested" in both.explain(*args)
 
 
-def test_where_there_is_no_derivative_it_is_told(device):
+def test_a_missing_derivative_is_reported(device):
     args = inputs(np.float32)
-    # A table that is read at positions has no derivative: that is said only where it is asked for.
+    # A table that is read at positions has no derivative: that is an error only if it is requested.
     of = lambda q, k, v, bias: ts.op.flash_attention(q, k, v, score_mod=ts.bind(biased, bias=bias, gain=GAIN)).sum()  # noqa: E731
     assert np.isfinite(ts.grad(of)(*args, BIAS)).all()
     with pytest.raises(ts.UnsupportedError, match="gathers elements by a tile of positions"):
         ts.grad(of, argnums=3)(*args, BIAS)
     branching = ts.jit(lambda *a: ts.grad(lambda q, k, v: ts.op.flash_attention(q, k, v, score_mod=branched).sum())(*a))
-    told = branching.explain(*args)
-    assert "the derivative of `branched`" in told and "got a branch over it" in told
+    explained = branching.explain(*args)
+    assert "the derivative of `branched`" in explained and "got a branch over it" in explained
     wanted = ts.grad(lambda q, k, v: ts.op.flash_attention(q * np.array([0.5, 1] * 2, np.float32)[:, None, None], k, v).sum())(*args)
     assert np.abs(branching(*args) - wanted).max() <= 1e-5
 

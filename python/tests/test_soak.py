@@ -21,6 +21,6 @@ def test_a_short_run_is_flat(tmp_path):
         assert f"{measure}: flat" in done.stdout, done.stdout
 
 
-def test_a_rise_is_told_from_noise():
+def test_a_rise_is_distinguished_from_noise():
     assert soak.rise([5, 5, 5, 5]) == 0 and soak.rise([0, 1, 2, 3, 4, 5, 6, 7]) == 8
     assert soak.rise([5, 9, 5, 5, 5, 9, 5, 5]) == 0

@@ -1,4 +1,4 @@
-"""What users of JAX and NumPy wrote and what came of it: each silently gave something else, or said nothing of use."""
+"""Programs that users of JAX and NumPy wrote: each silently gave another result, or a useless error."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_bounds_of_loops_of_any_integer():
 def test_floats_are_not_cut_into_arrays_of_integers():
     x = np.zeros(3, np.int32)
     refused("E_TYPE", lambda: ts.dynamic_update_slice(x, np.float32([1.7, 2.9]), (0,)))
-    for way in ("set", "add", "multiply", "min", "max"):
-        refused("E_TYPE", lambda way=way: getattr(xp.asarray(x).at[0], way)(5.7))
+    for method in ("set", "add", "multiply", "min", "max"):
+        refused("E_TYPE", lambda method=method: getattr(xp.asarray(x).at[0], method)(5.7))
     np.testing.assert_array_equal(xp.asarray(x).at[0].set(5), [5, 0, 0])
     np.testing.assert_array_equal(xp.asarray(x, np.float32).at[0].set(5), [5, 0, 0])
     np.testing.assert_array_equal(xp.asarray(x).at[np.array([True, False, True])].add(2), [2, 0, 2])
@@ -112,7 +112,7 @@ def test_counters_that_went_through_a_step_are_loaded_where_a_number_was(tmp_pat
 
 
 def test_a_product_reads_behind_a_view_that_another_kernel_writes_later():
-    """The transposed array is written for the gather of `top_k`, after the product ran: the product read memory that nobody had written."""
+    """The transposed array is written for the gather of `top_k`, after the matmul ran: the matmul read memory that was not written yet."""
     x = np.random.default_rng(7).integers(-3, 4, (8, 8)).astype(np.float64)
 
     @ts.jit
@@ -128,7 +128,7 @@ def test_a_product_reads_behind_a_view_that_another_kernel_writes_later():
     np.testing.assert_array_equal(np.asarray(best), np.sort(x, axis=0)[::-1])
 
 
-def told_at(error: str, line: str) -> bool:
+def marked_at(error: str, line: str) -> bool:
     """Whether an error shows a line of this file, and marks a part of it."""
     shown = next((i for i, text in enumerate(error.splitlines()) if line in text), None)
     return shown is not None and "^^" in error.splitlines()[shown + 1]
@@ -139,18 +139,18 @@ def changes_form(c, x):
     return {"a": a, "b": {"z": c["b"]}}, None
 
 
-def test_a_carry_of_another_form_is_told_where_the_body_returns_it():
+def test_a_carry_of_another_form_is_reported_where_the_body_returns_it():
     start = {"a": np.float32(0), "b": np.float32(1)}
     error = refused("E_ARGUMENT", lambda: ts.scan(changes_form, start, None, length=3))
-    assert "carry['b']" in error and told_at(error, 'return {"a": a, "b": {"z": c["b"]}}, None')
+    assert "carry['b']" in error and marked_at(error, 'return {"a": a, "b": {"z": c["b"]}}, None')
     error = refused("E_ARGUMENT", lambda: ts.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1], 1), (0, 1)))
-    assert "value a tuple of 2, got a tuple of 3" in error and told_at(error, "c[1], 1)")
+    assert "value a tuple of 2, got a tuple of 3" in error and marked_at(error, "c[1], 1)")
     for n in (3, np.int32(3)):
         error = refused("E_ARGUMENT", lambda n: ts.jit(lambda n: ts.fori_loop(0, n, lambda i, c: [c[0], c[1]], (0, 1)))(n), n)
-        assert "fori_loop" in error and "value a tuple of 2, got a list of 2" in error and told_at(error, "[c[0], c[1]]")
-    assert told_at(refused("E_ARGUMENT", lambda: ts.cond(True, lambda v: (v, v), lambda v: v * 2, 1.0)), "v * 2")
-    assert told_at(refused("E_ARGUMENT", lambda: ts.scan(lambda c, x: c + x, 0.0, np.ones(3))), "c + x")
-    assert told_at(refused("E_TYPE", lambda: ts.scan(lambda c, x: ("no", x), 0.0, np.ones(3))), '("no", x)')
+        assert "fori_loop" in error and "value a tuple of 2, got a list of 2" in error and marked_at(error, "[c[0], c[1]]")
+    assert marked_at(refused("E_ARGUMENT", lambda: ts.cond(True, lambda v: (v, v), lambda v: v * 2, 1.0)), "v * 2")
+    assert marked_at(refused("E_ARGUMENT", lambda: ts.scan(lambda c, x: c + x, 0.0, np.ones(3))), "c + x")
+    assert marked_at(refused("E_TYPE", lambda: ts.scan(lambda c, x: ("no", x), 0.0, np.ones(3))), '("no", x)')
 
 
 def test_what_can_be_scanned():
@@ -185,7 +185,7 @@ def test_control_flow_by_the_keywords_of_jax():
     np.testing.assert_array_equal(ts.dynamic_update_slice(x, x[:1], start_indices=(1, 0)), [x[0], x[0]])
 
 
-@pytest.mark.parametrize("call, code, told", [
+@pytest.mark.parametrize("call, code, message", [
     (lambda x: ts.dynamic_slice(x, (0, 0), (3, 3)), "E_SHAPE_MISMATCH", "0 to 2 along axis 0"),
     (lambda x: ts.dynamic_slice(x, (0.5, 0), (1, 1)), "E_TYPE", "one integer for each axis"),
     (lambda x: ts.dynamic_slice(x, ((0, 1), 0), (1, 1)), "E_TYPE", "got list"),
@@ -204,8 +204,8 @@ def test_control_flow_by_the_keywords_of_jax():
     (lambda x: xp.stack([]), "E_ARGUMENT", "got none"),
     (lambda x: xp.sum(x, axis="0"), "E_TYPE", "got '0'"),
 ])  # fmt: skip
-def test_wrong_arguments_say_what_to_write(call, code, told):
-    assert told in refused(code, call, np.zeros((2, 3), np.float32))
+def test_wrong_arguments_say_what_to_write(call, code, message):
+    assert message in refused(code, call, np.zeros((2, 3), np.float32))
 
 
 def test_axes_that_numpy_counted():
@@ -214,15 +214,15 @@ def test_axes_that_numpy_counted():
     assert xp.concat([x, x], axis=np.int64(1)).shape == (2, 6) and xp.concat([x, x], dtype=xp.float16).dtype == np.float16
 
 
-@pytest.mark.parametrize("x, w, more, told", [
+@pytest.mark.parametrize("x, w, more, message", [
     ((1, 5, 8, 8), (4, 3, 3, 3), {}, "expected 3 channels of `x`"),
     ((1, 8, 8, 3), (4, 3, 3, 3), {}, 'layout="NHWC"'),
     ((1, 5, 8, 8), (3, 3, 5, 4), {}, "w.transpose(3, 2, 0, 1)"),
     ((1, 4, 8, 8), (3, 2, 3, 3), {"groups": 2}, "2 groups to divide"),
     ((1, 4, 8, 8), (4, 3, 3, 3), {"groups": 2}, "in each of 2 groups"),
 ])  # fmt: skip
-def test_channels_of_convolutions(x, w, more, told):
-    assert told in refused("E_SHAPE_MISMATCH", lambda: nn.conv2d(np.zeros(x, np.float32), np.zeros(w, np.float32), **more))
+def test_channels_of_convolutions(x, w, more, message):
+    assert message in refused("E_SHAPE_MISMATCH", lambda: nn.conv2d(np.zeros(x, np.float32), np.zeros(w, np.float32), **more))
 
 
 def test_paddings_of_convolutions_in_capitals():

@@ -1,4 +1,4 @@
-"""Dataclasses, named tuples and dicts of classes come back as they were: no code of theirs runs again, and nothing of theirs is lost."""
+"""Dataclasses, named tuples and dicts of classes are restored exactly: their code does not run again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def test_attributes_beside_fields_are_constants():
     assert f(s).tolist() == [12]
     assert s.doubled.tolist() == [8] and f(s).tolist() == [12]  # what was computed once is no attribute of its own
     s.more = np.ones(2)
-    with pytest.raises(ts.TesseraError, match="`more` was set beside") as told:
+    with pytest.raises(ts.TesseraError, match="`more` was set beside") as caught:
         f(s)
-    assert told.value.code == "E_TYPE"
+    assert caught.value.code == "E_TYPE"
 
 
 def test_dicts_of_classes():

@@ -1,4 +1,4 @@
-"""Autotuning: what is measured, when, what is kept, and what runs then."""
+"""Autotuning: what is measured and when, the records, and what runs afterwards."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tessera.tools.cli import main
 
 @pytest.fixture(autouse=True)
 def records(tmp_path, monkeypatch):
-    """Records of the test's own, and nothing measured that it does not ask for."""
+    """The test has its own records, and nothing is measured unless it requests it."""
     monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("TESSERA_TUNE", raising=False)
     return tmp_path / "cache" / "tuning"
@@ -50,7 +50,7 @@ def files(folder):
 
 
 def edit(folder, samples):
-    """Gives candidates other times, in all records. A record that is changed where it lies is not used."""
+    """Gives candidates other times, in all records. A record that is edited in place is not used."""
     records = ts.tuning.records()
     for row in (row for record in records for row in record["rows"]):
         times = samples[row["config"]]
@@ -61,7 +61,7 @@ def edit(folder, samples):
     assert ts.tuning.clear() == ts.tuning.load(bundle) == len(records)
 
 
-def test_nothing_is_measured_unless_asked_for(records):
+def test_nothing_is_measured_unless_requested(records):
     double = doubling()
     double(np.ones(1000, np.float32))
     assert ran(double) == 64 and not records.exists()
@@ -130,7 +130,7 @@ def test_another_process_finds_the_record(tmp_path, records):
     assert run(program(tmp_path, "double(x); print(double.explain().config['B'])")).split() == ["64"]
 
 
-def test_processes_at_once_keep_each_others_rows(tmp_path, records):
+def test_concurrent_processes_keep_each_others_rows(tmp_path, records):
     paths = []
     for number, candidates in enumerate(("[32, 64]", "[128, 256]", "[512, 1024]")):
         path = program(tmp_path, "double.tune(x, budget_ms=300)", candidates)
@@ -393,11 +393,11 @@ def test_what_cannot_be_written_is_a_warning(tmp_path):
 
 def test_an_interrupt_keeps_what_was_measured(records):
     @ts.kernel.autotune(space=dict(B=[64, 128, 256, 512]))
-    def slow(x: ts.Tensor["n", ts.f32], turns: ts.i64):
+    def slow(x: ts.Tensor["n", ts.f32], steps: ts.i64):
         B = ts.tile.context().B
         i = ts.tile.program_id(0) * B
         t = x[i : i + B]
-        for _ in ts.tile.range(0, turns):
+        for _ in ts.tile.range(0, steps):
             t = ts.tile.sin(t) + 1.0
         x[i : i + B] = t
 
@@ -405,13 +405,13 @@ def test_an_interrupt_keeps_what_was_measured(records):
     slow(x, 1)
     start = time.perf_counter()
     slow(x, 1000)
-    turns = int(1000 * 0.05 / (time.perf_counter() - start))  # some 50 ms a launch, and 100 launches in all
+    steps = int(1000 * 0.05 / (time.perf_counter() - start))  # some 50 ms a launch, and 100 launches in all
     timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a debugger may have left its own
     try:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            slow.tune(x, turns, budget_ms=60_000)
+            slow.tune(x, steps, budget_ms=60_000)
         timer.join()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -422,7 +422,7 @@ def test_an_interrupt_keeps_what_was_measured(records):
 
 
 @pytest.mark.parametrize("phase", ["compiling", "measuring", "done"])
-def test_an_interrupt_while_progress_is_told_counts(phase, records, monkeypatch):
+def test_an_interrupt_while_progress_is_reported_counts(phase, records, monkeypatch):
     def progress(kernel, now, *rest):
         if now == phase:
             raise KeyboardInterrupt
@@ -527,7 +527,7 @@ def test_the_command_handles_records(command, tmp_path):
 
 def test_the_command_says_what_is_missing(command, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    for arguments, told in (
+    for arguments, message in (
         ((), "expected FILE.py:KERNEL"),
         (("FILE:double",), "give --shape n=64"),
         (("FILE:double", "n=8", "m=9"), "got `m`"),
@@ -540,7 +540,7 @@ def test_the_command_says_what_is_missing(command, tmp_path, monkeypatch):
     ):
         (tmp_path / "broken_module.py").write_text("1 / 0\n")
         status, _, err = command(*arguments)
-        assert status == 2 and told in err, err
+        assert status == 2 and message in err, err
 
 
 def test_the_command_takes_modules(command, tmp_path, monkeypatch):

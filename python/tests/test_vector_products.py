@@ -1,4 +1,4 @@
-"""Products with a vector, which are sums of products on the CPU. Judged by NumPy in f64."""
+"""Matrix-vector products, which are reductions on the CPU. Compared with NumPy in f64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Python's floats take the dtype of the arrays beside them, through whatever function they go, and are f32 where there is none."""
+"""Python's floats take the dtype of the arrays they are combined with, through every function, and are f32 without any."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_python_float_is_no_f64(name):
         made = ts.jit(lambda x, one: one * fn(x))(0.5, one)
         assert made.dtype in (dtype, np.float32), made.dtype
         np.testing.assert_allclose(np.asarray(made, np.float64), np.asarray(fn(np.float64(0.5)), np.float64), rtol=2e-3, err_msg=name)
-    # An f64 of NumPy's is one, and meets the float with all its digits.
+    # A NumPy f64 stays f64 and keeps all digits of the float.
     assert ts.jit(fn)(np.float64(0.5)).dtype == np.float64
     exact = ts.jit(lambda x, one: one * xp.full((), x))(0.1, np.float64(1))
     assert exact.dtype == np.float64 and exact == 0.1
@@ -56,7 +56,7 @@ def test_loops_keep_the_dtype_of_their_carry():
     assert ts.vmap(lambda a, lr: a * xp.full((), lr), in_axes=(0, None))(w, 0.1).dtype == np.float32
 
 
-def test_a_dtype_that_is_asked_for_holds():
+def test_a_requested_dtype_holds():
     f64 = ts.jit(lambda x: (xp.full((2,), x, dtype="f64"), xp.asarray(x, dtype="f64") * np.ones(1, np.float32), xp.astype(xp.stack([x, x]), "f64")))(0.1)
     assert [y.dtype for y in f64] == [np.float64] * 3 and f64[0][0] == 0.1
     assert ts.jit(lambda n: xp.stack([n, 2]) * np.ones(2, np.int32))(3).dtype == np.int32

@@ -1,4 +1,4 @@
-"""Functions of `tessera.xp` beyond the array API: against NumPy, outside of traces and compiled; derivatives against differences."""
+"""Functions of `tessera.xp` beyond the array API: against NumPy, outside traces and compiled; derivatives against differences."""
 
 import contextlib
 import re
@@ -229,7 +229,7 @@ def test_sets():
 
 
 @pytest.mark.parametrize("fn", [xp.nonzero, xp.argwhere, xp.flatnonzero, xp.unique, lambda x: xp.extract(x, x), lambda x: xp.union1d(x, x)])
-def test_a_size_is_asked_for_where_values_decide(fn):
+def test_a_size_is_required_where_values_decide(fn):
     with pytest.raises(ts.ShapeError, match="size=") as caught:
         ts.jit(fn)(MASK)
     assert caught.value.code == "E_DYNAMIC_EXTENT" and "size=" in caught.value.help
@@ -297,8 +297,8 @@ def test_repeats_that_are_refused():
     x = np.arange(3)
     with pytest.raises(ts.TesseraError, match="expected `total_repeat_length`"):
         ts.jit(xp.repeat)(x, np.arange(3))
-    for wrong, told in (([1, 2], "one for each of 3"), ([1, -1, 2], "at least 0"), ([1.5, 1, 1], "to be integers")):
-        with pytest.raises(ts.TesseraError, match=told):
+    for wrong, message in (([1, 2], "one for each of 3"), ([1, -1, 2], "at least 0"), ([1.5, 1, 1], "to be integers")):
+        with pytest.raises(ts.TesseraError, match=message):
             xp.repeat(x, wrong)
 
 

@@ -57,7 +57,7 @@ def _many(name):
 
 @pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv"])
 def test_f32_against_f64(name):
-    """Within half an ulp and what two ways to compute it differ by: the series for narrow floats against the functions of f64."""
+    """Within half an ulp plus the difference of two algorithms: the series for narrow floats and the functions of f64."""
     x, fn = _many(name), BOUNDS[name][0]
     got, want = np.asarray(fn(x)).astype(np.float64), np.asarray(fn(x.astype(np.float64)))
     with np.errstate(over="ignore"):

@@ -1,8 +1,9 @@
-//! The module that is being added to, and what was already made of its functions: a function called
-//! from many places is transformed once for each way it is used.
+//! The module that transforms add to, and the transformed functions so far: a function that is
+//! called from many places is transformed once for each combination of active arguments and
+//! results.
 
+use crate::activity::Activity;
 use crate::emit::Emit;
-use crate::flow::Flow;
 use crate::forward::Forward;
 use crate::split::Halves;
 use crate::{Jvp, KernelSet, Vjp, is_float};
@@ -14,7 +15,7 @@ use tessera_ir::{Attr, OpSpec, Type, Value};
 
 /// A function that was made, and a mask of its results or of its source's parameters.
 type Found = (String, Vec<bool>);
-/// A function, the parameters asked for cotangents, and the results that have one.
+/// A function, the parameters that need cotangents, and the results that have one.
 type Used = (String, Vec<bool>, Vec<bool>);
 /// A function, the parameters with the axis, whether all results shall have it, and its extent.
 type Spread = (String, Vec<bool>, bool, String);
@@ -25,7 +26,7 @@ pub struct Context<'m> {
     pub kernels: &'m mut KernelSet,
     jvps: BTreeMap<(String, Vec<bool>), Found>,
     vjps: BTreeMap<Used, Named>,
-    /// Callees with their answers, for checkpoints.
+    /// Joint functions of callees, for checkpoints.
     pub(crate) agains: BTreeMap<Used, Found>,
     pub(crate) vmaps: BTreeMap<Spread, Found>,
 }
@@ -51,11 +52,11 @@ impl<'m> Context<'m> {
         }
     }
 
-    pub fn flow(&self, func: &GraphFunc, params: &[bool]) -> Flow {
-        Flow::active(self.module, func, params)
+    pub fn flow(&self, func: &GraphFunc, params: &[bool]) -> Activity {
+        Activity::active(self.module, func, params)
     }
 
-    /// Takes out what nobody uses, and puts the function into the module under a name of its own.
+    /// Eliminates dead code, and adds the function to the module under a fresh name.
     pub fn add(&mut self, mut func: GraphFunc, name: &str) -> String {
         self.tidy(&mut func);
         func.name = fresh_name(self.module, name);
@@ -96,7 +97,7 @@ impl<'m> Context<'m> {
         em.ops(spec)
     }
 
-    /// The function that moves tangents through a callee, and which results have one.
+    /// The JVP of a callee, and which results have a tangent.
     pub fn jvp_of(
         &mut self,
         callee: &GraphFunc,

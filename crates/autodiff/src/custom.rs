@@ -1,6 +1,6 @@
-//! Derivatives that a user gives: that their functions fit the function they belong to.
+//! Custom derivatives of the user: checks that their signatures fit the function they belong to.
 
-use crate::flow::{call_kind, callee_name};
+use crate::activity::{call_kind, callee_name};
 use crate::is_float;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::same_type;

@@ -1,4 +1,4 @@
-//! Adding ops at the place of the op that is being answered, without the ones that would do nothing.
+//! Emits ops at the source location of the op that is being differentiated, and skips no-ops.
 
 use crate::scalar::Scalars;
 use tessera_diag::{Code, Diagnostic, Loc};
@@ -10,7 +10,7 @@ use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
 pub type Out = Result<Value, Diagnostic>;
 pub type Outs = Result<Vec<Option<Value>>, Diagnostic>;
 
-/// A function that is being made, and where the user's op stands that is being answered.
+/// A function under construction, and the location of the user's op that is being differentiated.
 pub struct Emit {
     pub b: GraphBuilder,
     pub loc: Loc,
@@ -59,7 +59,7 @@ impl View<'_> {
     }
 
     pub fn reduce_op(&self) -> ReduceOp {
-        // The verifier has seen the word; scatters that set are asked before.
+        // The verifier has checked the word; scatters that set were handled before.
         ReduceOp::from_name(self.word("op")).unwrap_or(ReduceOp::Sum)
     }
 

@@ -1,8 +1,8 @@
-//! Forward mode: every op is copied, and beside it stands what moves its results.
+//! Forward mode: every op is copied, followed by the ops that compute the tangents of its results.
 
+use crate::activity::Activity;
 use crate::context::Context;
 use crate::emit::{Emit, View};
-use crate::flow::Flow;
 use crate::{is_float, rules};
 use tessera_diag::Diagnostic;
 use tessera_graph::walk::returned;
@@ -18,10 +18,10 @@ pub struct Forward {
     pub tangents: Vec<bool>,
 }
 
-/// A function while tangents move through it.
+/// A function during forward mode.
 pub struct Tangents<'s> {
     pub source: &'s GraphFunc,
-    pub flow: Flow,
+    pub flow: Activity,
     pub em: Emit,
     pub copier: Copier<'s>,
     of: SideTable<Value, Option<Value>>,
@@ -38,7 +38,7 @@ impl Tangents<'_> {
         }
     }
 
-    /// What stands for a value of the source.
+    /// The new value for a value of the source.
     pub fn new_value(&self, v: Value) -> Value {
         self.copier.get(v).expect("operands are copied before their users")
     }

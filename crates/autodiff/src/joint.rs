@@ -1,9 +1,9 @@
-//! Reverse mode: the function and its answer in one. Ops are copied in order, then answered from the
-//! last to the first.
+//! Reverse mode: the joint function of forward and backward pass. Ops are copied in order, then
+//! their reverse rules are applied from the last to the first.
 
+use crate::activity::{Activity, RegionActivity, call_kind};
 use crate::context::{Context, Named};
 use crate::emit::{Emit, View};
-use crate::flow::{Flow, Plan, call_kind};
 use crate::is_float;
 use crate::reverse_control::Branches;
 use crate::rules::{self, Kept};
@@ -22,7 +22,7 @@ pub struct Joint {
     /// How many parameters and results are the source's.
     pub params: usize,
     pub results: usize,
-    /// How many of its ops are the source's own, before the answers.
+    /// How many of its ops are the forward pass, before the backward pass.
     pub early: usize,
     /// For each parameter of the source whether its cotangent is given.
     pub grads: Vec<bool>,
@@ -59,17 +59,17 @@ impl Joint {
     }
 }
 
-/// What the forward pass keeps of one op for its answer.
+/// What the forward pass keeps of one op for its reverse rule.
 pub enum Tape {
     Kept(Kept),
     Loop {
-        plan: Plan,
+        plan: RegionActivity,
         halves: Box<Halves>,
         grads: Vec<bool>,
         stacks: Vec<Value>,
     },
     Cond {
-        plan: Plan,
+        plan: RegionActivity,
         branches: Branches,
     },
     Call {
@@ -83,10 +83,10 @@ pub enum Tape {
     },
 }
 
-/// A function while cotangents move back through it.
+/// A function during reverse mode.
 pub struct Adjoint<'s> {
     pub source: &'s GraphFunc,
-    pub flow: Flow,
+    pub flow: Activity,
     pub em: Emit,
     pub copier: Copier<'s>,
     pub tape: BTreeMap<OpId, Tape>,
@@ -102,7 +102,7 @@ impl Adjoint<'_> {
         values.iter().map(|&v| self.new_value(v)).collect()
     }
 
-    /// Adds to the cotangent of a value that is asked for one.
+    /// Adds to the cotangent of a value that needs one.
     pub fn give(&mut self, v: Value, part: Option<Value>) {
         if let Some(part) = part
             && self.flow.wanted[v]
@@ -111,7 +111,7 @@ impl Adjoint<'_> {
         }
     }
 
-    /// The whole cotangent of a value; all its users have been answered.
+    /// The complete cotangent of a value: the reverse rules of all its uses have run.
     pub fn take(&mut self, v: Value) -> Result<Option<Value>, Diagnostic> {
         let parts = std::mem::take(self.parts.get_mut(v));
         if parts.is_empty() {
@@ -136,7 +136,7 @@ impl Adjoint<'_> {
 }
 
 impl Context<'_> {
-    /// `wrt` says which parameters are asked for a cotangent, `cotangents` which results have one.
+    /// `wrt` says which parameters need a cotangent, `cotangents` which results have one.
     pub fn joint(
         &mut self,
         source: &GraphFunc,
@@ -207,7 +207,7 @@ impl Context<'_> {
     /// The forward pass of one op.
     fn keep(&mut self, a: &mut Adjoint<'_>, id: OpId) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
-        if !a.flow.asked(&op.results).contains(&true) {
+        if !a.flow.requested(&op.results).contains(&true) {
             a.em.b.copy_op(&mut a.copier, id);
             return Ok(());
         }
@@ -274,7 +274,7 @@ impl Context<'_> {
                     results: a.new_values(&op.results),
                     extra,
                 };
-                let wanted = a.flow.asked(&op.operands);
+                let wanted = a.flow.requested(&op.operands);
                 let parts = rules::vjp(&mut a.em, &view, &cts, &wanted)?;
                 for (&v, part) in op.operands.iter().zip(parts) {
                     if is_float(a.source.ty(v)) {

@@ -9,18 +9,18 @@
 //! | [`gradient`] | arguments | results, cotangents of the arguments for the first result |
 //! | [`vmap`] | arguments with one more axis | results with one more axis |
 //!
-//! **Reverse mode** is by reverse rules: forward ops are copied, then each is answered, last to first,
-//! by ops that turn cotangents of its results into cotangents of its operands. What the answers take
-//! from the forward pass is found afterwards by cutting that joint function in two (`split.rs`); the
-//! values on the cut are the residuals. Bodies of loops, branches and called functions go the same way
-//! as functions of their own, so that their residuals are found by the same cut.
+//! **Reverse mode** is by reverse rules: forward ops are copied, then each is followed, last to
+//! first, by ops that compute cotangents of its operands from cotangents of its results. Afterwards
+//! the joint function is cut into a forward and a backward part (`split.rs`); the values on the cut
+//! are the residuals. Bodies of loops, branches and called functions are transformed as functions
+//! of their own, so that their residuals are found by the same cut.
 //!
 //! **What has a derivative:** floats. Arguments that are integers or bools have no tangents and no
 //! cotangents at all (they are left out, not passed as zeros). A tangent or cotangent has the type of
 //! its value. Several cotangents of one value are added in the carrier of its dtype and stored once.
 //!
 //! **Zeros are not computed:** a tangent or cotangent that is zero for every argument is left out
-//! while rules run, and only made where a signature asks for it.
+//! while rules run, and only materialised where a signature has it.
 //!
 //! Nothing here evaluates; the interpreter judges every rule in the tests.
 //!
@@ -40,12 +40,12 @@
 //! assert_eq!(module.func(&grad).unwrap().params().len(), 1);
 //! ```
 
+mod activity;
 mod context;
-mod control;
 mod custom;
 mod emit;
-mod flow;
 mod forward;
+mod forward_control;
 mod joint;
 mod kernel;
 mod region;
@@ -56,7 +56,7 @@ mod split;
 mod vmap;
 
 pub use custom::{check_custom_jvp, check_custom_vjp};
-pub use kernel::{KernelDef, KernelSet, slope};
+pub use kernel::{KernelDef, KernelSet, value_and_grad};
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -90,12 +90,13 @@ pub struct Vjp {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vmap {
     pub func: String,
-    /// For each result whether it depends on a batched argument; one that does not is repeated along
-    /// its axis where `out_axes` asks for one.
+    /// For each result whether it depends on a batched argument; one that does not is repeated
+    /// along its axis where `out_axes` has one.
     pub batched: Vec<bool>,
 }
 
-/// Forward mode: how the results move when the arguments `wrt` (positions, each once) move.
+/// Forward mode: tangents of the results from tangents of the arguments `wrt` (positions, each
+/// once).
 ///
 /// The new function is added to the module; so are derivatives of functions it calls.
 pub fn jvp(module: &mut GraphModule, func: &str, wrt: &[usize]) -> Result<Jvp, Diagnostics> {

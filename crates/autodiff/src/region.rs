@@ -1,5 +1,5 @@
-//! Regions as functions: what a loop runs and what a branch does are taken out, transformed like any
-//! function, and put back.
+//! Outlining: regions of loops and branches become functions, are transformed like any function,
+//! and are put back.
 
 use crate::emit::Emit;
 use tessera_diag::Diagnostic;

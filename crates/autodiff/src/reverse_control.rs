@@ -1,11 +1,11 @@
-//! Cotangents through branches, loops and calls. What is inside is cut in two like any function:
-//! the first half runs where the op stood and hands out what the second half needs, which runs where
-//! the op is answered.
+//! Cotangents through branches, loops and calls. A region is split like any function: the forward
+//! part runs in the place of the op and yields the residuals; the backward part runs where the op's
+//! reverse rule is applied.
 
+use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
 use crate::context::Context;
-use crate::control::pick;
 use crate::emit::Emit;
-use crate::flow::{call_kind, callee_name, meaning, own_rule_args};
+use crate::forward_control::pick;
 use crate::joint::{Adjoint, Tape};
 use crate::scalar::Scalars;
 use crate::split::{Halves, Residual};
@@ -15,8 +15,8 @@ use tessera_graph::{GraphOp, tensor};
 use tessera_ir::{Attr, OpId, OpSpec, Type, Value};
 use tessera_numerics::NumType;
 
-/// Both branches of a cond: their halves, which captures each answers, and what the cond handed out
-/// for each.
+/// Both branches of a cond: their halves, which captures get a cotangent from each, and the
+/// residuals of each.
 pub struct Branches {
     halves: Vec<Halves>,
     grads: Vec<Vec<bool>>,
@@ -67,7 +67,12 @@ impl Context<'_> {
         a: &mut Adjoint<'_>,
         id: OpId,
         cts: &[Option<Value>],
-        (plan, halves, grads, stacks): (&crate::flow::Plan, &Halves, &[bool], &[Value]),
+        (plan, halves, grads, stacks): (
+            &crate::activity::RegionActivity,
+            &Halves,
+            &[bool],
+            &[Value],
+        ),
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let body = &plan.bodies[0];
@@ -205,7 +210,7 @@ impl Context<'_> {
         a: &mut Adjoint<'_>,
         id: OpId,
         cts: &[Option<Value>],
-        plan: &crate::flow::Plan,
+        plan: &crate::activity::RegionActivity,
         branches: Branches,
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
@@ -215,7 +220,7 @@ impl Context<'_> {
                 given.push(a.made(cts[i], v)?);
             }
         }
-        // Every value that one of the branches answers.
+        // Every value that gets a cotangent from one of the branches.
         let mut answered: Vec<Value> = Vec::new();
         for (body, grads) in plan.bodies.iter().zip(&branches.grads) {
             for v in pick(&body.captures, grads) {
@@ -282,8 +287,8 @@ impl Context<'_> {
                 for &v in pick(&op.operands, &takes).iter() {
                     all.push(a.em.zeros(a.source.ty(v))?);
                 }
-                let asked = pick(&a.flow.asked(&op.operands), &takes);
-                let wrt = [vec![false; args.len()], asked].concat();
+                let requested = pick(&a.flow.requested(&op.operands), &takes);
+                let wrt = [vec![false; args.len()], requested].concat();
                 let mut cotangents = vec![false; n];
                 for &v in op.results.iter().filter(|&&v| crate::is_float(a.source.ty(v))) {
                     cotangents.push(a.flow.wanted[v]);
@@ -296,7 +301,7 @@ impl Context<'_> {
             }
             _ => {
                 let callee = self.callee(meaning(op), &a.em.loc)?;
-                let (wrt, cts) = (a.flow.asked(&op.operands), a.flow.asked(&op.results));
+                let (wrt, cts) = (a.flow.requested(&op.operands), a.flow.requested(&op.results));
                 let named = self.vjp_of(&callee, &wrt, &cts)?;
                 let out = self.call(&mut a.em, &named.forward, "jit", &args)?;
                 a.set_results(id, &out[..n]);
@@ -329,7 +334,8 @@ impl Context<'_> {
             }
         }
         let out = self.call(&mut a.em, &named.pullback, "jit", &inner)?;
-        // A rule of tangents answers for the tangents, which follow the arguments.
+        // The pullback of a custom JVP gives cotangents of the tangents, which follow the
+        // arguments.
         let answered: Vec<Value> = if call_kind(op) == "custom_jvp" {
             let takes = pick(&op.operands, &own_rule_args(a.source, op));
             pick(&takes, &named.grads[op.operands.len()..])
@@ -364,8 +370,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The callee and its answer in one function, behind a barrier: nothing of it may be taken from
-    /// the first run.
+    /// The joint function of the callee, behind an optimisation barrier: it is recomputed, and
+    /// nothing is reused from the first run.
     pub fn answer_checkpoint(
         &mut self,
         a: &mut Adjoint<'_>,
@@ -374,8 +380,8 @@ impl Context<'_> {
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let callee = self.callee(callee_name(op, "callee"), &a.em.loc)?;
-        let (wrt, asked) = (a.flow.asked(&op.operands), a.flow.asked(&op.results));
-        let (name, grads) = self.again_of(&callee, &wrt, &asked)?;
+        let (wrt, requested) = (a.flow.requested(&op.operands), a.flow.requested(&op.results));
+        let (name, grads) = self.again_of(&callee, &wrt, &requested)?;
         let mut args = a.new_values(&op.operands);
         for (i, &v) in op.results.iter().enumerate() {
             if a.flow.wanted[v] {
@@ -393,13 +399,13 @@ impl Context<'_> {
         &mut self,
         callee: &tessera_graph::GraphFunc,
         wrt: &[bool],
-        asked: &[bool],
+        requested: &[bool],
     ) -> Result<(String, Vec<bool>), Diagnostic> {
-        let key = (callee.name.clone(), wrt.to_vec(), asked.to_vec());
+        let key = (callee.name.clone(), wrt.to_vec(), requested.to_vec());
         if let Some(made) = self.agains.get(&key) {
             return Ok(made.clone());
         }
-        let joint = self.joint(callee, wrt, asked)?;
+        let joint = self.joint(callee, wrt, requested)?;
         let mut em = Emit::new(&callee.name);
         em.loc = callee.loc.clone();
         let args = em.params_of(&joint.func);

@@ -1,5 +1,5 @@
-//! Derivatives of the scalar functions, one row each: by every operand, as a factor of what comes
-//! along. Forward mode multiplies tangents by the factors and adds; reverse mode multiplies the
+//! Derivatives of the scalar functions, one row each: the partial derivative by every operand, as a
+//! factor. Forward mode multiplies tangents by the factors and adds; reverse mode multiplies the
 //! cotangent by each.
 
 use crate::emit::{Out, Outs1};
@@ -21,7 +21,7 @@ pub enum Factor {
     Over(Value),
 }
 
-/// Whether a function moves when its operands do; the others are steps, questions or integers.
+/// Whether a function has a derivative; the others are piecewise constant, comparisons or integer.
 pub fn moves(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {
@@ -34,7 +34,7 @@ pub fn moves(f: ScalarFn) -> bool {
     }
 }
 
-/// What the rows need of whoever emits: Graph IR and Tile IR have the same scalar functions.
+/// What the rows need of an emitter: Graph IR and Tile IR have the same scalar functions.
 pub trait Scalars {
     fn ew(&mut self, f: ScalarFn, args: &[Value]) -> Out;
     /// A constant of the type of `v`.
@@ -181,7 +181,7 @@ pub trait Scalars {
             }
             Pow if first => Times(self.power(arg(0), arg(1))?),
             Pow => {
-                // x^y at x = 0 does not move with y.
+                // The derivative of x^y by y is 0 at x = 0.
                 let (zero, one) = (self.like(0.0, r)?, self.like(1.0, r)?);
                 let none = self.ew(Eq, &[arg(0), zero])?;
                 let base = self.select(none, one, arg(0))?;
@@ -254,7 +254,7 @@ pub trait Scalars {
         self.ew(ScalarFn::And, &[x, y])
     }
 
-    /// How `r = f(x)` moves when its operands do.
+    /// The tangent of `r = f(x)`.
     fn moved(&mut self, f: ScalarFn, x: &[Value], r: Value, tangents: &[Option<Value>]) -> Outs1 {
         let mut sum = None;
         for (by, t) in tangents.iter().enumerate() {

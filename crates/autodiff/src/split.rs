@@ -1,8 +1,8 @@
-//! Cutting a joint function in two: the source's own ops, and the answers. The values on the cut are
-//! the residuals. What only the answers need is computed with them, from values of the source, even
-//! where no cotangent goes in: so factors fuse with what they multiply, and are not kept. A value
-//! that costs nothing to make again (constants, positions, repeats, other shapes, widened copies) is
-//! made again instead of being kept.
+//! Splits a joint function into a forward and a backward function. The values on the cut are the
+//! residuals. A value that only the backward pass needs is computed there, from values of the
+//! forward pass, even where it depends on no cotangent: factors then fuse with what they multiply,
+//! and are not stored. A value that costs nothing to recompute (constants, iotas, broadcasts,
+//! reshapes, widening casts) is recomputed instead of stored.
 
 use crate::context::Context;
 use crate::joint::Joint;
@@ -18,7 +18,7 @@ use tessera_support::SideTable;
 pub enum Residual {
     /// It is a parameter of the source.
     Param(usize),
-    /// It is the result of the forward half at this place after the source's own.
+    /// It is the result of the forward half at this position after the source's own.
     Made(usize),
 }
 

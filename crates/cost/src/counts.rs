@@ -1,4 +1,4 @@
-//! What a launch is made of, as far as its time depends on it.
+//! Counts of a launch that its time depends on: MMAs, other flops, bytes, cache lines.
 
 use crate::tally::Tally;
 use crate::{Launch, Work, tallied};
@@ -7,14 +7,14 @@ use tessera_numerics::DType;
 use tessera_target::speed::LINE;
 use tessera_tile::TileFunc;
 
-/// A product of tiles, and how often a launch makes it.
+/// An MMA on tiles, and how often a launch executes it.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Product {
     pub rows: u64,
     pub columns: u64,
     pub depth: u64,
-    /// The time of one of its multiply-adds over that of 16-bit elements, on matrix units; none where those do not
-    /// take the dtype.
+    /// The time of one of its multiply-adds relative to 16-bit elements, on tensor cores; none
+    /// where those do not take the dtype.
     pub weight: Option<f64>,
     pub times: u64,
 }
@@ -25,8 +25,8 @@ impl Product {
         self.rows as f64 * self.columns as f64 * self.depth as f64 * self.times as f64
     }
 
-    /// What part of their speed matrix units reach with such tiles: operands come from shared memory, and small tiles
-    /// read more for each product.
+    /// The fraction of their peak that tensor cores reach with such tiles: operands come from
+    /// shared memory, and small tiles read more for each MMA.
     pub fn efficiency(&self) -> f64 {
         match (self.rows, self.columns) {
             (256.., 192..) | (128.., 256..) => 1.0,
@@ -57,27 +57,29 @@ pub struct Counts {
     pub work: Work,
     pub groups: u64,
     pub products: Vec<Product>,
-    /// Bytes that the cache of all processors is asked for, in whole pieces.
-    pub asked: u64,
+    /// Bytes that are requested from the L2 cache, in whole sectors.
+    pub requested: u64,
     /// The largest tile, in bytes.
     pub tile: u64,
 }
 
 impl Counts {
-    /// Of a launch of `func`, which has been through the tile pipeline. `Err` names the size that is not given.
+    /// The counts of a launch of `func`, which has been through the tile passes. `Err` names the
+    /// size that is not given.
     pub fn of(func: &TileFunc, launch: &Launch<'_>) -> Result<Self, String> {
         Self::counted(func, launch).map(|(counts, _)| counts)
     }
 
-    /// The same where the rows of each parameter lie on multiples of so many bytes: what products read and leave is then
-    /// counted in the lines that copies touch, and where a row lies is told no other way.
+    /// The same where the rows of each parameter are aligned to a number of bytes: loads and stores
+    /// of MMAs are then counted in cache lines. The position of a row is not given in any other
+    /// form.
     pub fn lying(func: &TileFunc, launch: &Launch<'_>, on: &[u64]) -> Result<Self, String> {
         let (mut counts, tally) = Self::counted(func, launch)?;
         if !counts.products.is_empty() {
             let one = |(&(place, bytes), &rows): (&(usize, u64), &u64)| {
                 rows as f64 * lines(bytes, on.get(place).copied().unwrap_or(LINE))
             };
-            counts.asked = (tally.rows.iter().map(one).sum::<f64>() * LINE as f64) as u64;
+            counts.requested = (tally.rows.iter().map(one).sum::<f64>() * LINE as f64) as u64;
         }
         Ok(counts)
     }
@@ -98,21 +100,22 @@ impl Counts {
             work,
             groups: launch.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul),
             products: tally.products.iter().map(product).collect(),
-            asked: tally.asked,
+            requested: tally.requested,
             tile: results.map(|r| bytes(func.ty(r))).max().unwrap_or(0),
         };
         Ok((counts, tally))
     }
 
-    /// Flops that no product makes.
+    /// Flops outside MMAs.
     pub fn other_flops(&self) -> f64 {
         let products: f64 = self.products.iter().map(|p| 2.0 * p.multiply_adds()).sum();
         (self.work.flops as f64 - products).max(0.0)
     }
 }
 
-/// The lines that a row of so many bytes touches, on average over the places where it may begin: multiples of `on`. Copies take
-/// rows in pieces of a line's length, each for itself, and ask for a whole line for a short one.
+/// The cache lines that a row of `bytes` bytes touches, on average over its possible starts:
+/// multiples of `on`. TMA copies rows in pieces of a line's length, each by itself, and requests a
+/// whole line for a short one.
 fn lines(bytes: u64, on: u64) -> f64 {
     let piece = |bytes: u64| match on.is_multiple_of(LINE) {
         true => 1.0,
@@ -135,12 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_rows_and_rows_inside_of_lines_touch_more_of_them() {
+    fn short_and_misaligned_rows_touch_more_lines() {
         assert_eq!([64, 128, 256, 320].map(|bytes| lines(bytes, 128)), [1.0, 1.0, 2.0, 3.0]);
         assert_eq!(lines(128, 16), 1.875);
         assert_eq!(lines(64, 16), 1.375);
         assert_eq!(lines(64, 64), 1.0);
-        // As many bytes in pieces of half the length are more lines.
+        // The same bytes in pieces of half the length are more lines.
         assert!(2.0 * lines(64, 16) > lines(128, 16));
     }
 }

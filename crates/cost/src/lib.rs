@@ -1,13 +1,13 @@
-//! How much work a launch is: arithmetic and bytes, counted in Tile IR without running it.
+//! Cost model: the work of a launch, arithmetic and bytes, counted in Tile IR without running it.
 //!
-//! Every op has a count ([`ops`]); loops multiply it ([`walk`]) by how often they run, which
-//! follows from the dims, the group's coordinates and the variables of loops around them
-//! ([`scalar`]). What follows from data cannot be known: such a loop is counted once, of such a
-//! branch the longer side is taken, and the result says that it is not exact.
+//! Every op has a count ([`ops`]); loops multiply it ([`walk`]) by their iteration counts, which
+//! follow from the dims, the group's coordinates and the variables of outer loops ([`scalar`]).
+//! What depends on data is unknown: such a loop is counted once, of such a branch the longer side
+//! is taken, and the result says that it is not exact.
 //!
-//! From the same counts ([`Counts`]) follows how long a launch takes on a machine of a certain
-//! [`Speed`](tessera_target::speed::Speed) ([`estimate()`]), and so which of several schedules is the best; for
-//! products of matrices that is done before there is any Tile IR ([`product`]).
+//! The same counts ([`Counts`]) give the time of a launch on a machine of a certain
+//! [`Speed`](tessera_target::speed::Speed) ([`estimate()`]), and so the best of several schedules;
+//! for matmuls that is done before there is any Tile IR ([`matmul`]).
 //!
 //! ```
 //! use tessera_cost::{Launch, work};
@@ -27,14 +27,14 @@
 
 mod counts;
 mod estimate;
+pub mod matmul;
 mod ops;
-pub mod product;
 mod scalar;
 mod tally;
 mod walk;
 
 pub use counts::{Counts, Product, weight};
-pub use estimate::{Asked, Estimate, Limit, estimate};
+pub use estimate::{Estimate, Limit, Requested, estimate};
 
 use scalar::Sizes;
 use std::collections::BTreeMap;
@@ -43,10 +43,10 @@ use tessera_ir::{Dim, Type};
 use tessera_tile::TileFunc;
 use walk::Walk;
 
-/// What a launch is given, beside its arrays.
+/// The sizes of a launch, beside its arrays.
 #[derive(Copy, Clone, Debug)]
 pub struct Launch<'a> {
-    /// Sizes by symbol, and by text for products; integers of the caller by name.
+    /// Sizes by symbol, and by text for products of symbols; integers of the caller by name.
     pub dims: &'a BTreeMap<String, i64>,
     pub grid: [i64; 3],
     /// Of a lane kernel: how many lanes there are, and how many form a group.
@@ -57,12 +57,12 @@ pub struct Launch<'a> {
 /// The work of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Arithmetic on floats, and products of matrices of any type: two for each fused product.
+    /// Arithmetic on floats, and matmuls of any dtype: two for each fused multiply-add.
     pub flops: u64,
     /// Bytes of global memory that the program's accesses name, padding included.
     pub read: u64,
     pub written: u64,
-    /// Bytes that must be moved however it is done: each array at most once in each direction.
+    /// Bytes that must be moved in any implementation: each array at most once in each direction.
     pub least_read: u64,
     pub least_written: u64,
     /// Whether nothing depended on data.
@@ -70,7 +70,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// A copy of so many bytes.
+    /// A copy of `bytes` bytes.
     pub fn moved(bytes: u64) -> Self {
         let (read, written, exact) = (bytes, bytes, true);
         Self { flops: 0, read, written, least_read: bytes, least_written: bytes, exact }
@@ -87,13 +87,13 @@ impl Work {
     }
 }
 
-/// Counts the work of a launch of `func`, which has been through the tile pipeline. `Err` names the
+/// Counts the work of a launch of `func`, which has been through the tile passes. `Err` names the
 /// size that is not given.
 pub fn work(func: &TileFunc, launch: &Launch<'_>) -> Result<Work, String> {
     tallied(func, launch).map(|(work, _)| work)
 }
 
-/// The work of a launch, and the counts it was made of.
+/// The work of a launch, and the counts it was computed from.
 fn tallied(func: &TileFunc, launch: &Launch<'_>) -> Result<(Work, Tally), String> {
     let sizes = Sizes(launch.dims);
     let arrays = array_bytes(func, sizes)?;
@@ -103,7 +103,7 @@ fn tallied(func: &TileFunc, launch: &Launch<'_>) -> Result<(Work, Tally), String
         let one = |(&moved, &array): (&u64, &u64)| match (moved, walk.exact) {
             (0, _) => 0,
             (moved, true) => moved.min(array),
-            // Loops that were counted once say too little.
+            // Loops that were counted once are underestimated.
             (_, false) => array,
         };
         moved.iter().zip(&arrays).map(one).fold(0, u64::saturating_add)

@@ -40,8 +40,8 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
         TileOp::For
         | TileOp::If
         | TileOp::While
-        // Rows seldom need it.
-        | TileOp::Repair
+        // Few rows take it.
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return
         | TileOp::ProgramId
@@ -73,7 +73,7 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
     }
 }
 
-/// The basic operations of a function: those on floats in its expansion, or one.
+/// The basic operations of a function: the float operations of its expansion, or one.
 fn basic_ops(f: ScalarFn) -> u64 {
     let Some(e) = expansion(f) else { return simple(f) };
     let of_floats = |op: &ExpOp| match op {
@@ -100,7 +100,7 @@ fn floats(ty: &Type, count: u64) -> u64 {
     if ty.dtype().is_float() { count } else { 0 }
 }
 
-/// The parameter an op names, with the bytes of one element; shared memory is none.
+/// The parameter an op accesses, with the bytes of one element; none for shared memory.
 fn param(func: &TileFunc, memory: Value) -> Option<(usize, u64)> {
     let place = func.params().iter().position(|&p| p == memory)?;
     Some((place, func.ty(memory).dtype().bytes() as u64))
@@ -120,18 +120,19 @@ fn write(func: &TileFunc, op: &Op<Tile>, tile: &Type, tally: &mut Tally) {
     }
 }
 
-/// The least that memory is asked for.
+/// Bytes of the smallest memory request.
 const SECTOR: u64 = 32;
 
-/// The bytes of a tile where each row is taken in whole sectors. A number is a part of one that its neighbours share.
+/// The bytes of a tile where each row is read in whole sectors. A scalar is a part of one that its
+/// neighbours share.
 fn moved(tile: &Type, place: usize, bytes: u64, tally: &mut Tally) {
     let shape = tile.static_shape().unwrap_or_default();
     let Some(&inner) = shape.last() else {
-        tally.asked += bytes;
+        tally.requested += bytes;
         return;
     };
     let inner = inner.max(1) as u64;
     let rows = elements(tile) / inner;
-    tally.asked += rows * (inner * bytes).next_multiple_of(SECTOR);
+    tally.requested += rows * (inner * bytes).next_multiple_of(SECTOR);
     *tally.rows.entry((place, inner * bytes)).or_default() += rows;
 }

@@ -1,4 +1,4 @@
-//! Scalars that are known before a launch: made of dims, coordinates and loop variables.
+//! Scalars that are known before a launch: computed from dims, coordinates and loop variables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use tessera_ir::{Attr, DimExpr, Type, Value};
 use tessera_numerics::{DType, Scalar, ScalarFn, cast, eval};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Sizes by symbol, and by text for products that are known only as a whole.
+/// Sizes by symbol, and by text for products of symbols that are known only as a whole.
 #[derive(Copy, Clone)]
 pub struct Sizes<'a>(pub &'a BTreeMap<String, i64>);
 
@@ -24,7 +24,7 @@ impl Sizes<'_> {
     }
 }
 
-/// How many ops one question may look at.
+/// The most ops of one query.
 const FUEL: usize = 1000;
 
 /// What is known at one point of the walk.
@@ -119,7 +119,7 @@ impl Known<'_> {
                 if first == last {
                     return Some(all(first));
                 }
-                // It changes once: where?
+                // The condition changes once: find where.
                 let (mut before, mut after) = (lanes.start, lanes.end - 1);
                 while after - before > 1 {
                     let middle = before + (after - before) / 2;

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use tessera_ir::OpId;
 
-/// Arithmetic, the bytes read and written of each parameter, how many bytes that is where short rows are
-/// counted as the pieces that memory is asked for, the rows of tiles by their parameter and their bytes, and how often
-/// each product of tiles is made.
+/// Arithmetic, the bytes read and written of each parameter, the bytes requested where short rows
+/// are counted in whole sectors, the rows of tiles by their parameter and bytes, and the number of
+/// executions of each MMA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tally {
     pub flops: u64,
     pub read: Vec<u64>,
     pub written: Vec<u64>,
-    pub asked: u64,
+    pub requested: u64,
     pub rows: BTreeMap<(usize, u64), u64>,
     pub products: BTreeMap<OpId, u64>,
 }
@@ -20,14 +20,14 @@ impl Tally {
     pub fn new(params: usize) -> Self {
         let (read, written) = (vec![0; params], vec![0; params]);
         let (rows, products) = (BTreeMap::new(), BTreeMap::new());
-        Self { flops: 0, read, written, asked: 0, rows, products }
+        Self { flops: 0, read, written, requested: 0, rows, products }
     }
 
-    /// Adds `other`, so many times.
+    /// Adds `other`, `times` times.
     pub fn add(&mut self, other: &Tally, times: u64) {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         sum(&mut self.flops, other.flops);
-        sum(&mut self.asked, other.asked);
+        sum(&mut self.requested, other.requested);
         for (row, from) in &other.rows {
             sum(self.rows.entry(*row).or_default(), *from);
         }

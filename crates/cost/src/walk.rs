@@ -9,13 +9,14 @@ use std::ops::Range;
 use tessera_ir::{Attr, BlockId, OpId, Value};
 use tessera_tile::{KernelKind, TileFunc, TileOp, kind_of};
 
-/// How many coordinates and turns of loops are followed one by one. Beyond that some stand for all.
+/// The most coordinates and iterations that are followed one by one. Beyond that a sample
+/// represents all.
 const BUDGET: u64 = 1 << 14;
 
 pub struct Walk<'a> {
     known: Known<'a>,
     domain: i64,
-    /// Values that the bounds of loops and conditions are made of.
+    /// Values that loop bounds and conditions depend on.
     control: BTreeSet<Value>,
     budget: u64,
     pub exact: bool,
@@ -74,7 +75,7 @@ impl<'a> Walk<'a> {
         Tally::new(self.known.func.params().len())
     }
 
-    /// Which of `n` are looked at, and how many each of them stands for.
+    /// The sample of `n`, and how many each of them represents.
     fn samples(&mut self, n: u64, one_by_one: bool) -> Vec<(u64, u64)> {
         let most = if one_by_one { n.min(self.budget.max(1)) } else { n.min(1) };
         if one_by_one && n > 1 {
@@ -87,7 +88,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// A block as it runs in these lanes; in a group kernel, in the one that stands for the group.
+    /// A block as it runs in these lanes; in a group kernel, in one lane for the group.
     fn block(&mut self, block: BlockId, lanes: &Range<i64>) -> Tally {
         let mut total = self.empty();
         if lanes.is_empty() {
@@ -97,7 +98,7 @@ impl<'a> Walk<'a> {
         let mut once = self.empty();
         for &id in &func.blocks[block].ops {
             let inner = match func.ops[id].code {
-                TileOp::For => self.turns(id, lanes),
+                TileOp::For => self.iterations(id, lanes),
                 TileOp::If => self.branches(id, lanes),
                 TileOp::While => {
                     self.exact = false;
@@ -121,17 +122,17 @@ impl<'a> Walk<'a> {
         total
     }
 
-    fn turns(&mut self, id: OpId, lanes: &Range<i64>) -> Tally {
+    fn iterations(&mut self, id: OpId, lanes: &Range<i64>) -> Tally {
         let func = self.known.func;
         let op = &func.ops[id];
         let (body, variable) = (op.regions[0], func.blocks[op.regions[0]].args[0]);
-        let Some((lo, step, turns)) = self.bounds(&op.operands, lanes) else {
+        let Some((lo, step, iterations)) = self.bounds(&op.operands, lanes) else {
             self.exact = false;
             return self.block(body, lanes);
         };
         let mut total = self.empty();
-        for (turn, weight) in self.samples(turns, self.control.contains(&variable)) {
-            let at = lo.saturating_add(step.saturating_mul(turn as i64));
+        for (iteration, weight) in self.samples(iterations, self.control.contains(&variable)) {
+            let at = lo.saturating_add(step.saturating_mul(iteration as i64));
             self.known.variables.insert(variable, at);
             let one = self.block(body, lanes);
             total.add(&one, weight);
@@ -140,14 +141,15 @@ impl<'a> Walk<'a> {
         total
     }
 
-    /// The first value, the step and the number of turns of a loop.
+    /// The first value, the step and the number of iterations of a loop.
     fn bounds(&mut self, operands: &[Value], lanes: &Range<i64>) -> Option<(i64, i64, u64)> {
         let at = |lane: i64| -> Option<(i64, i64, u64)> {
             let int = |i: usize| self.known.int(operands[i], lane);
             let (lo, hi, step) = (int(0)?, int(1)?, int(2)?);
             let span = i128::from(hi) - i128::from(lo);
-            let turns = if span <= 0 || step <= 0 { 0 } else { (span - 1) / i128::from(step) + 1 };
-            Some((lo, step, u64::try_from(turns).ok()?))
+            let iterations =
+                if span <= 0 || step <= 0 { 0 } else { (span - 1) / i128::from(step) + 1 };
+            Some((lo, step, u64::try_from(iterations).ok()?))
         };
         let (first, last) = (at(lanes.start)?, at(lanes.end - 1)?);
         if first != last || operands[..3].iter().any(|&v| self.known.varies(v, &mut 1000)) {
@@ -177,7 +179,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Everything that the bounds of loops and the conditions of branches come from.
+/// Everything that the bounds of loops and the conditions of branches depend on.
 fn control(func: &TileFunc) -> BTreeSet<Value> {
     let mut found = BTreeSet::new();
     let mut open: Vec<Value> = Vec::new();

@@ -34,7 +34,7 @@ const GEMM: &str = "func @gemm(%A: view<[M, K], bf16, read>, %B: view<[K, N], bf
 }";
 
 #[test]
-fn a_product_of_matrices_is_two_flops_for_each_of_its_products() {
+fn a_matmul_is_two_flops_for_each_multiply_add() {
     let (m, n, k) = (128, 192, 96);
     let sizes = [("M", m), ("N", n), ("K", k)];
     let found = counted(GEMM, &sizes, [2, 3, 1], 0);
@@ -75,12 +75,12 @@ fn loops_that_depend_on_the_group_are_counted_for_each() {
   }
   tile.return
 }";
-    // Group p runs p + 1 turns of the first loop, and turn k of it p + 1 - k of the second.
-    let turns: i64 = (1..=10).map(|p| p * (p + 1) / 2).sum();
+    // Group p runs p + 1 iterations of the first loop, and iteration k of it p + 1 - k of the second.
+    let iterations: i64 = (1..=10).map(|p| p * (p + 1) / 2).sum();
     let found = counted(text, &[("n", 80)], [10, 1, 1], 0);
-    assert_eq!(found.flops, (turns * 8) as u64);
+    assert_eq!(found.flops, (iterations * 8) as u64);
     assert_eq!((found.least_read, found.least_written, found.exact), (320, 320, true));
-    // Far more groups than are followed: some stand for all.
+    // Far more groups than are followed: a sample represents all.
     let many = counted(text, &[("n", 8 << 22)], [1 << 22, 1, 1], 0);
     assert!(!many.exact && many.flops > 0);
 }

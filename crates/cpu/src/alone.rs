@@ -1,8 +1,9 @@
-//! Which launches may change shared elements without the processor's atomic instructions.
+//! Which launches may replace atomic instructions by plain loads and stores.
 //!
-//! Those cost some twenty clocks each, also where nobody else is near. A launch on one thread is alone
-//! with its arrays as long as no other launch of the process that has atomics runs beside it: then
-//! what it reads is still there when it writes. A launch that begins meanwhile waits for its end.
+//! An atomic instruction costs about twenty cycles, even without contention. A launch on one thread
+//! is alone with its arrays as long as no other launch of the process that has atomics runs
+//! concurrently: no write comes between its load and its store. A launch that begins meanwhile
+//! waits for its end.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -29,16 +30,16 @@ thread_local! {
 }
 
 /// A launch with atomics, while it runs.
-pub struct Turn(Kind);
+pub struct Admission(Kind);
 
 enum Kind {
     Alone,
     Together,
-    /// Inside of one that is alone, on its thread.
+    /// Nested in a launch that is alone, on its thread.
     Within,
 }
 
-impl Turn {
+impl Admission {
     /// `may_be_alone`: the launch runs on one thread and waits for nobody. The host may end the wait.
     pub fn begin(may_be_alone: bool) -> Result<Self, Diagnostics> {
         if HERE.get() {
@@ -80,7 +81,7 @@ fn join(may_be_alone: bool) -> Option<Kind> {
     Some(Kind::Together)
 }
 
-impl Drop for Turn {
+impl Drop for Admission {
     fn drop(&mut self) {
         let mut running = RUNNING.lock();
         match self.0 {
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn one_that_is_alone_keeps_others_waiting_and_many_run_together() {
-        let begin = |may| Turn::begin(may).unwrap_or_else(|_| panic!("nobody ends the wait"));
+        let begin = |may| Admission::begin(may).unwrap_or_else(|_| panic!("nobody ends the wait"));
         let first = begin(true);
         assert!(first.is_alone());
         assert!(begin(true).is_alone(), "what the host runs in the middle of it is part of it");

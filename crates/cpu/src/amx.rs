@@ -1,6 +1,6 @@
-//! Matrix tiles: whether the processor and the system let this process use them.
+//! AMX: whether the processor and the operating system let this process use its tiles.
 
-/// Asks the system once; a process must have its leave before the first tile instruction.
+/// Requests permission once: Linux grants a process the use of tiles (`arch_prctl`).
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub fn is_available() -> bool {
     use std::arch::x86_64::__cpuid_count;

@@ -1,6 +1,6 @@
-//! Changes of one element that nothing comes between, on codes of any dtype. Where other threads may
-//! be at the memory: one instruction if the processor has it, else read, compute what should be there,
-//! and put it there if nobody was faster. Where a launch is alone (`alone.rs`) it reads and writes.
+//! Atomic read-modify-writes of one element of any dtype. Where other threads may access the
+//! memory: one instruction if the processor has it, else a compare-and-swap loop. Where a launch is
+//! alone (`alone.rs`): a plain load and store.
 
 use crate::fold::Fold;
 use crate::llvm::{AtomicChange, IntCmp, Ir, Val};
@@ -26,7 +26,7 @@ pub enum What {
     CompareExchange,
 }
 
-/// Whether an op `atomic` folds and nobody asks what was there.
+/// Whether an op `atomic` folds and its result, the old value, is unused.
 pub fn only_folds(func: &TileFunc, id: OpId) -> bool {
     matches!(Change::of(func, &func.ops[id]).what, What::Fold(_)) && !is_used(func, id)
 }
@@ -86,7 +86,7 @@ impl Change {
         found
     }
 
-    /// The same where nobody else is at the memory.
+    /// The same where no other thread accesses the memory.
     pub fn emit_alone(
         &self,
         s: &Scalars<'_>,

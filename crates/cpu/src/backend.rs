@@ -41,7 +41,7 @@ pub fn threads() -> usize {
     }
 }
 
-/// Asked once: the system reads several files to tell.
+/// Queried once: the operating system reads several files for it.
 fn cores() -> usize {
     static CORES: AtomicUsize = AtomicUsize::new(0);
     match CORES.load(Ordering::Relaxed) {
@@ -66,12 +66,12 @@ impl Backend for Cpu {
     }
 
     fn caps(&self) -> Caps {
-        let matrix_units =
+        let mma_dtypes =
             if self.isa == Isa::Amx { vec![DType::BF16, DType::I8, DType::U8] } else { Vec::new() };
         Caps {
             backend: "cpu",
             arch: self.isa.name().into(),
-            matrix_units,
+            mma_dtypes,
             warp_size: crate::WARP,
             async_copy: false,
             // As much as the largest GPU block has, so that what runs here can run there.
@@ -81,11 +81,8 @@ impl Backend for Cpu {
             device_count: 1,
             memory_bytes: 0,
             speed: None,
-            emulated: [
-                ("async_copy", "a copy that is done at once"),
-                ("lanes", "vectors with a mask"),
-            ]
-            .into(),
+            emulated: [("async_copy", "a synchronous copy"), ("lanes", "vectors with a mask")]
+                .into(),
         }
     }
 
@@ -96,7 +93,7 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         tessera_ir::verify(func)?;
         tessera_tile::has_elements(func)?;
-        let always = tessera_tile::without_repairs(func);
+        let always = tessera_tile::without_slow_paths(func);
         let func = always.as_ref().unwrap_or(func);
         supported(func)?;
         let frame = Frame::new(func)?;
@@ -119,7 +116,7 @@ impl Backend for Cpu {
             variants: ForkLock::default(),
             building: ForkLock::default(),
         }));
-        // Arrays that lie otherwise get code of their own when they come.
+        // Code for other layouts is compiled when such arrays come.
         kernel.variant(&kernel.first)?;
         Ok(Box::new(kernel))
     }
@@ -140,7 +137,7 @@ impl Deref for Kernel {
 pub struct Core {
     pub func: TileFunc,
     pub frame: Frame,
-    /// How arrays are said to lie.
+    /// The declared layouts of arrays.
     first: Layouts,
     pub cpu: Cpu,
     pub profile: Profile,

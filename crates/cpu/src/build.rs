@@ -27,7 +27,7 @@ pub struct Variant {
     pub scratch_bytes: u64,
     /// 8-byte places that each lane of a group has in memory.
     pub slots: u64,
-    /// The kernel divides its work itself, into as many parts as it is told.
+    /// The kernel divides its work itself, into the number of parts that it is given.
     pub parts: bool,
     pub sites: Vec<Site>,
     pub prints: Vec<Printing>,
@@ -170,7 +170,7 @@ impl Target<'_> {
 const PASSES: &str = "function(early-cse,loop-mssa(licm),instsimplify)";
 
 /// Whether groups must run one after another, in order: where they fold into the same elements, or
-/// tell the host something.
+/// print.
 pub fn is_serial(func: &TileFunc, profile: Profile) -> bool {
     func.walk().into_iter().any(|id| {
         let op = &func.ops[id];
@@ -189,9 +189,9 @@ pub fn is_serial(func: &TileFunc, profile: Profile) -> bool {
 #[derive(Copy, Clone, PartialEq)]
 pub enum Atomics {
     None,
-    /// In loops whose rounds are counted: the kernel waits for nobody.
+    /// Only in counted loops: the kernel does not wait for another one.
     Bounded,
-    /// Beside a `while`, which may wait for what another launch does.
+    /// With a `while`, which may wait for another launch.
     Waiting,
 }
 

@@ -1,5 +1,5 @@
-//! What one kernel's generated code is beside its instructions: the scratch memory it wants, the
-//! places where it can stop, and what it prints; and the few words that it and the launch share.
+//! The generated code of one kernel beside its instructions: its scratch memory, the sites where it
+//! can stop, and what it prints; and the context that it shares with the launch.
 
 use crate::frame;
 use crate::llvm::{IntCmp, Ir, Symbol, Val};
@@ -24,7 +24,7 @@ pub enum Stop {
     LoopStep,
     /// Lanes that do not all come to a barrier or a group operation.
     Divergent(&'static str),
-    /// The host asks for it.
+    /// The host requests a stop.
     Interrupted,
 }
 
@@ -53,7 +53,7 @@ pub struct Code {
     pub notes: Vec<(&'static str, String)>,
 }
 
-/// Room behind the scratch memory: vectors may read past the end of a tile.
+/// Padding after the scratch memory: vectors may read past the end of a tile.
 const SLACK: u64 = 512;
 
 impl Code {
@@ -153,7 +153,7 @@ pub struct Context<'a> {
     /// The group that runs, when something is said about it.
     pub group: [i64; 3],
     pub lane: i64,
-    /// Rounds of loops until the host is asked again.
+    /// Iterations of loops until the host is polled again.
     pub countdown: i64,
     /// Whether no other thread changes what this launch does: see `alone.rs`.
     pub alone: i64,
@@ -182,7 +182,7 @@ impl Shared<'_> {
     }
 }
 
-/// How many rounds of loops pass between two questions to the host.
+/// How many iterations of loops pass between two polls of the host.
 const ROUNDS: i64 = 1 << 12;
 const GROUP_OFFSET: i64 = 0;
 const LANE_OFFSET: i64 = 24;
@@ -212,7 +212,8 @@ pub fn alone(ir: &Ir, words: Val) -> Val {
     ir.icmp(IntCmp::LLVMIntNE, flag, ir.c64(0))
 }
 
-/// Whether the host wants the kernel to stop: asked once in many rounds of loops, of which these many are counted.
+/// Whether the host wants the kernel to stop. It is polled once in many iterations; this counts
+/// `rounds` of them.
 pub fn poll(ir: &Ir, words: Val, rounds: i64) -> Val {
     let context = context(ir, words);
     let place = ir.offset_const(context, COUNTDOWN_OFFSET);
@@ -258,7 +259,7 @@ extern "C" fn tessera_print(context: *const Context<'_>, which: i64, list: *cons
         line.push_str(piece);
         if let (Some(shape), Some(&dtype)) = (print.shapes.get(n), print.dtypes.get(n)) {
             let bytes = shape.iter().product::<usize>() * dtype.bytes();
-            // SAFETY: a tile of this shape in its carrier lies there.
+            // SAFETY: a tile of this shape in its carrier is there.
             let data = unsafe { std::slice::from_raw_parts(*list.add(n), bytes) };
             line.push_str(&tessera_target::show_elements(dtype, data, shape));
         }
@@ -332,7 +333,7 @@ pub fn supported(func: &TileFunc) -> Result<(), tessera_diag::Diagnostics> {
         };
         match op.code {
             TileOp::Origin => refuse(
-                "an implicit tile origin was left in the program: `tile-normalise` turns it into a \
+                "an implicit tile origin was left in the program: `tile-normalise` replaces it by a \
                  grid coordinate or a loop",
             ),
             TileOp::GroupReduce

@@ -1,5 +1,5 @@
-//! Combining what is in memory with a value: read, bring to the value's dtype, combine, bring back by
-//! the memory's own rounding. Both kinds of kernel and atomics do it alike.
+//! Folds a value into memory: load, convert to the value's dtype, combine, round to the memory's
+//! dtype, store. Group kernels, lane kernels and atomics share this code.
 
 use crate::llvm::Val;
 use crate::scalar::Scalars;

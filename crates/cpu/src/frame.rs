@@ -9,11 +9,11 @@ use tessera_tile::TileFunc;
 
 pub use tessera_target::frame::{CONTEXT, DOMAIN, Frame, GRID, LANES, PARTS, SLOTS, bits};
 
-/// For each parameter, the axes along which neighbours lie side by side in memory: what code may
-/// be generated for beyond the types.
+/// For each parameter, the axes along which it is contiguous. Code is specialised for them, beside
+/// the types.
 pub type Layouts = Vec<u32>;
 
-/// The layouts of arrays that lie as is said, and row by row without gaps, as most do, where nothing is.
+/// The declared layouts of arrays; row-major contiguous, as most are, where nothing is declared.
 pub fn layouts_said(frame: &Frame, said: &Said) -> Layouts {
     classes_said(frame, said).iter().map(|class| class.contiguous).collect()
 }
@@ -36,15 +36,16 @@ pub fn fill(
 /// From this size on an array that is only written does not fit the caches beside what is read.
 const STREAM_BYTES: i64 = 32 << 20;
 
-/// Whether whole cache lines of the array may be written past the caches.
+/// Whether whole cache lines of the array may be written with non-temporal stores.
 fn stream(kind: &ParamKind, b: &BufferArg) -> u32 {
     let ParamKind::Array { privilege: Privilege::Write, .. } = kind else { return 0 };
     let bytes = b.dtype.bytes() as i64;
     let long = || (0..b.dims.len()).filter(|&axis| b.dims[axis] > 1);
-    // Parts of a view may share memory: what counts is how far it reaches.
+    // Elements of a view may share memory: what counts is the span of its addresses.
     let reach = |axis: usize| b.strides[axis].saturating_abs().saturating_mul(b.dims[axis] - 1);
     let size = long().fold(bytes, |n, axis| n.saturating_add(reach(axis)));
-    // Every part of a view begins on a line: one axis has neighbours, all others move by whole lines.
+    // Every row of a view begins on a line: one axis is contiguous, the strides of all others are
+    // whole lines.
     let rows = long().filter(|&axis| b.strides[axis] == bytes).count();
     let moves = |axis: usize| b.strides[axis] == bytes || b.strides[axis] % 64 == 0;
     let lines = (b.data as usize).is_multiple_of(64) && rows <= 1 && long().all(moves);

@@ -11,7 +11,7 @@ pub enum Isa {
     Avx2,
     /// 64-byte vectors with masks.
     Avx512,
-    /// Matrix tiles for bf16 and int8 beside the vectors.
+    /// AMX for bf16 and int8, beside the vectors.
     Amx,
 }
 

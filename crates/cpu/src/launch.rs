@@ -1,6 +1,6 @@
 //! One launch: arguments become words, groups are divided among the threads.
 
-use crate::alone::Turn;
+use crate::alone::Admission;
 use crate::backend::Kernel;
 use crate::build::{Atomics, Variant};
 use crate::code::{Context, Shared};
@@ -87,9 +87,9 @@ fn fit(kernel: &Kernel, args: &LaunchArgs) -> Result<Option<Fit>, Diagnostics> {
     Ok(Some(Fit { variant, shape, words }))
 }
 
-/// The most groups between two questions to the host. A caller may ask for any number of groups, and one that
-/// has nothing to do still takes a moment.
-const MOST_AT_ONCE: u64 = 1 << 20;
+/// The most groups between two polls of the host. A launch may have any number of groups, and even
+/// an empty group takes time.
+const MAX_GRAIN: u64 = 1 << 20;
 
 fn run(
     about: &About,
@@ -104,28 +104,28 @@ fn run(
     let threads = if shape.bytes < WORTH_SHARING { 1 } else { about.threads().min(most) };
     *about.last.lock() = Some((variant.clone(), threads));
     // More parts than threads, so that one that is held up does not keep the others waiting.
-    // On one thread the host is asked between parts, each of which takes a moment.
+    // On one thread the host is polled between parts, each of which takes a moment.
     let parts = match threads as u64 {
         1 => 1 + shape.bytes as u64 / PART_BYTES,
         threads => 4 * threads,
     };
     words[frame::PARTS] = parts;
-    let turn = match about.atomics {
+    let admission = match about.atomics {
         Atomics::None => None,
-        found => Some(Turn::begin(threads == 1 && found == Atomics::Bounded)?),
+        found => Some(Admission::begin(threads == 1 && found == Atomics::Bounded)?),
     };
     let run = Run {
         variant,
         words,
         shared: &shared,
         lanes: shape.lanes,
-        alone: turn.as_ref().is_some_and(Turn::is_alone),
+        alone: admission.as_ref().is_some_and(Admission::is_alone),
         flush: about.flush,
         failure: Mutex::new(None),
     };
     let total = if variant.parts { parts } else { shape.groups as u64 };
-    // Chunks small enough that the last ones end together, and that the host is asked in time.
-    let grain = (total / (threads as u64 * 16)).clamp(1, MOST_AT_ONCE);
+    // Chunks small enough that the last ones end together, and that the host is polled in time.
+    let grain = (total / (threads as u64 * 16)).clamp(1, MAX_GRAIN);
     let finish = pool::run(
         Split { total, grain, threads },
         &|worker, range| run.chunk(worker, range.start as i64, range.end as i64),
@@ -180,7 +180,7 @@ const SETTLED_BYTES: i64 = 16 << 20;
 /// Below this many bytes of arrays a launch is over before another thread has woken.
 const WORTH_SHARING: i64 = 128 << 10;
 
-/// Arrays of a product that takes long enough to be interrupted.
+/// Arrays of a matmul that takes long enough to be interrupted.
 const PART_BYTES: u64 = 64 << 20;
 
 fn array_bytes(args: &LaunchArgs) -> i64 {
@@ -209,10 +209,10 @@ impl Run<'_> {
         let slots = self.variant.slots * (self.lanes.max(64) as u64) * 8;
         let fixed = self.variant.scratch_bytes.next_multiple_of(64);
         let poll = RefCell::new(Poll::start());
-        // Only the thread of the launch may ask the host; the others hear of it.
+        // Only the thread of the launch may poll the host; the others read a flag.
         let stop = || {
-            let told = worker.stop.load(Ordering::Relaxed);
-            told || (worker.number == 0 && poll.borrow_mut().is_interrupted())
+            let stopped = worker.stop.load(Ordering::Relaxed);
+            stopped || (worker.number == 0 && poll.borrow_mut().is_interrupted())
         };
         let bytes = fixed + slots + 512;
         let done = with_room(bytes, |room| {
@@ -236,12 +236,12 @@ impl Run<'_> {
                 return ControlFlow::Continue(());
             }
             let site = self.variant.sites.get(site as usize - 1);
-            // One that stops because it was told to has nothing to say.
-            let told = worker.stop.load(Ordering::Relaxed);
-            if let Some(site) = site.filter(|s| !(told && s.is_interruption())) {
+            // A chunk that stopped because the host requested it has nothing to report.
+            let stopped = worker.stop.load(Ordering::Relaxed);
+            if let Some(site) = site.filter(|s| !(stopped && s.is_interruption())) {
                 let place = self.shared.place(context.group, context.lane);
                 let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
-                // What the host asks for goes before what kernels find.
+                // An interruption by the host takes precedence over errors of the kernel.
                 if site.is_interruption() || failure.is_none() {
                     *failure = Some(site.diagnostic(&place));
                 }

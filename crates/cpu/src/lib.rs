@@ -1,8 +1,8 @@
 //! The CPU backend: Tile IR to machine code of this host, through LLVM.
 //!
-//! Group kernels ([`group`]) become loop nests in vectors, lane kernels ([`lane`]) become vectors of
-//! lanes under masks, and products of matrices ([`contract`]) become packed panels and blocks of
-//! registers or matrix tiles. Scalar meaning is in [`scalar`], bit for bit that of the interpreter.
+//! Group kernels ([`group`]) become loop nests in vectors, lane kernels ([`lane`]) become vectors
+//! of lanes under masks, and matmuls ([`contract`]) become packed panels and blocks of registers or
+//! AMX tiles. Scalar semantics are in [`scalar`], bit for bit those of the interpreter.
 
 mod alone;
 mod amx;

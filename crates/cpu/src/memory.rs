@@ -10,7 +10,7 @@ pub struct Mem {
     pub base: Val,
     pub dims: Vec<Val>,
     pub strides: Vec<Val>,
-    /// Axes along which neighbours lie side by side.
+    /// Axes along which it is contiguous.
     pub unit: Vec<bool>,
     pub dtype: DType,
     /// Large, only written, and on cache lines: whole lines may go past the caches.
@@ -31,16 +31,16 @@ pub enum Pos {
 /// What the lanes of an access touch.
 enum Address {
     One(Val),
-    /// The first of elements side by side.
+    /// The first of contiguous elements.
     Row(Val),
     /// A vector of pointers.
     Each(Val),
 }
 
-/// Arrays of the caller may lie at any byte.
+/// Arrays of the caller may be misaligned.
 const ALIGN: u32 = 1;
 
-/// Lanes that lie farther apart, in elements, are better gathered.
+/// With a stride between lanes above this, in elements, a gather is faster.
 const FARTHEST: i64 = 4;
 
 /// One access: positions, and which of them must be held against the extents.
@@ -312,7 +312,7 @@ impl Access<'_> {
         (ps, self.vector_mask(ir))
     }
 
-    /// The address of the first lane, where the lanes are side by side.
+    /// The address of the first lane, where the lanes are contiguous.
     pub fn row(&self, ir: &Ir) -> Option<Val> {
         match self.address(ir) {
             Address::Row(p) => Some(p),
@@ -320,9 +320,9 @@ impl Access<'_> {
         }
     }
 
-    /// As `store`, past the caches where whole vectors are whole cache lines; `on_lines` says that
-    /// they are known to be, otherwise each is asked. False where the lanes are no such vector, and
-    /// nothing was written.
+    /// As `store`, with non-temporal stores where whole vectors are whole cache lines; `on_lines`
+    /// says that they are known to be, otherwise each address is tested. False where the lanes are
+    /// not such a vector: then nothing was written.
     pub fn stream(&self, s: &Scalars<'_>, code: Val, on_lines: bool) -> bool {
         let ir = s.ir;
         let per_line = 64 / self.mem.dtype.bytes() as u32;

@@ -1,6 +1,6 @@
-//! Scratch memory of a thread, kept between launches: making it anew each time costs more than a
-//! small kernel. Large ones lie on large pages where the system has them, since packed panels are
-//! walked from end to end again and again.
+//! Scratch memory of a thread, kept between launches: to allocate it each time costs more than a
+//! small kernel. Large scratch memory is in huge pages where the system has them, since packed
+//! panels are read from end to end repeatedly.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -51,8 +51,8 @@ impl Drop for Room {
     }
 }
 
-/// Calls `f` with at least so many bytes, on a cache line, that belong to this thread; `None` where
-/// there is not so much memory.
+/// Calls `f` with at least `bytes` bytes of this thread, aligned to a cache line; `None` where
+/// memory runs out.
 pub fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     ROOM.with(|room| match room.try_borrow_mut() {
         Ok(mut room) => {
@@ -63,7 +63,7 @@ pub fn with_room<R>(bytes: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
             }
             Some(f(room.start))
         }
-        // A launch inside of a launch on one thread.
+        // A launch nested in a launch on one thread.
         Err(_) => {
             let own = Room::new(bytes)?;
             Some(f(own.start))
@@ -80,7 +80,7 @@ mod tests {
         for bytes in [1u64, 64, 4096, 3 << 20, 100] {
             with_room(bytes, |outer| {
                 assert_eq!(outer as usize % LINE, 0);
-                // SAFETY: as many bytes were asked for.
+                // SAFETY: this number of bytes was requested.
                 unsafe { outer.write_bytes(7, bytes as usize) };
                 with_room(bytes, |inner| assert_ne!(inner, outer)).unwrap();
             })
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_told_and_leaves_a_room_that_works() {
+    fn too_much_is_reported_and_leaves_a_room_that_works() {
         assert!(with_room(1 << 60, |_| ()).is_none());
         assert!(with_room(u64::MAX, |_| ()).is_none());
         assert!(with_room(100, |start| start.is_null()) == Some(false));

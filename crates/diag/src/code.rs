@@ -1,7 +1,7 @@
 //! The closed table of codes. A row gives the name users search for, the exception class it is
 //! raised as, and one line for the reference.
 
-/// How bad it is; told by the first letter of the code.
+/// How bad it is: the first letter of the code.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
     Error,
@@ -95,7 +95,7 @@ codes! {
     E_UNINIT Check "A value is read that was never written."
     E_UNWAITED Check "A buffer is used while a copy into it has not been waited for."
     E_ASSERT Check "An assertion of the kernel does not hold."
-    E_OOB Check "A scalar or gathered element is outside of its array."
+    E_OOB Check "A scalar or gathered element is outside its array."
     E_OVERFLOW Check "Integer arithmetic that makes an index leaves the range of its dtype."
     E_DIV_ZERO Check "An integer is divided by zero."
     E_NAN_INF Check "An op makes NaN or an infinity of finite numbers, and it is stored."
@@ -115,13 +115,19 @@ codes! {
     W_HOST_COPY Launch "Arrays are copied between host and device at every call."
     W_REGISTER_SPILL Resource "Tiles do not fit in the registers of the threads that a kernel pins, and spill to memory."
     W_DUMP_IO Tool "A dump of the IR could not be written."
+    W_DEPRECATED Syntax "A name was used that the next release will not have."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."
-    N_NOT_PIPELINED Syntax "A shared buffer stays memory and is not pipelined."
+    N_NOT_PIPELINED Syntax "Loads of a loop are not copied ahead of its iterations."
+    N_BUFFER_IN_MEMORY Syntax "A shared buffer stays in shared memory and is not a value."
+    N_NO_ASYNC_MMA Syntax "MMAs are issued by warps and not asynchronously."
+    N_NO_LAZY_RESCALE Syntax "An online softmax rescales its accumulator in every iteration."
+    N_NO_CLUSTER Syntax "Blocks do not run in the clusters that the schedule requests."
+    N_NO_PINGPONG Syntax "Warpgroups do not take output tiles in turn as the schedule requests."
 }
 
 impl Code {
     /// What can be said to do about every error of the code; an error's own help says more. `None` where what is
-    /// wrong differs too much: there each error names its repair.
+    /// wrong differs too much: there each error names its fix.
     pub fn general_help(self) -> Option<&'static str> {
         Some(match self {
             Code::E_UNKNOWN => "this is a fault of Tessera: please report it with the kernel",

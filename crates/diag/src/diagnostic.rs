@@ -54,7 +54,7 @@ impl Diagnostic {
     }
 
     /// Its own help, or what the code says for all its errors.
-    pub fn repair(&self) -> Option<&str> {
+    pub fn fix(&self) -> Option<&str> {
         self.help.as_deref().or_else(|| self.code.general_help())
     }
 
@@ -82,15 +82,15 @@ impl Diagnostics {
         Self::default()
     }
 
-    /// The same words at the same place are kept once: two ways to one mistake are one mistake, also where they
-    /// are two calls of the function that it is in.
+    /// The same message at the same place is kept once: two paths to one mistake are one mistake,
+    /// also where they are two calls of the function that it is in.
     pub fn push(&mut self, diagnostic: Diagnostic) {
-        let is_told = |told: &Diagnostic| {
-            let same_words = (told.code, &told.message, &told.labels, &told.help)
+        let is_reported = |reported: &Diagnostic| {
+            let same_words = (reported.code, &reported.message, &reported.labels, &reported.help)
                 == (diagnostic.code, &diagnostic.message, &diagnostic.labels, &diagnostic.help);
-            same_words && told.loc.is_place_of(&diagnostic.loc)
+            same_words && reported.loc.is_place_of(&diagnostic.loc)
         };
-        if !self.items.iter().any(is_told) {
+        if !self.items.iter().any(is_reported) {
             self.items.push(diagnostic);
         }
     }
@@ -121,9 +121,9 @@ impl Diagnostics {
         self
     }
 
-    /// The same diagnostics, with a repair for those that name none.
+    /// The same diagnostics, with a fix for those that name none.
     pub fn or_help(mut self, help: &str) -> Self {
-        for d in self.items.iter_mut().filter(|d| d.repair().is_none()) {
+        for d in self.items.iter_mut().filter(|d| d.fix().is_none()) {
             d.help = Some(help.to_string());
         }
         self
@@ -146,7 +146,7 @@ impl Diagnostics {
         self
     }
 
-    /// How a host raises them: the first error tells, unless it was said.
+    /// The exception class that a host raises: that of the first error, unless one was set.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.or_else(|| self.errors().next().map(|d| d.code.kind()))
     }

@@ -19,7 +19,7 @@ impl Diagnostic {
             place(&self.loc),
             labels.join(","),
             notes.join(","),
-            self.repair().map_or("null".into(), quote),
+            self.fix().map_or("null".into(), quote),
         )
     }
 }

@@ -78,7 +78,7 @@ impl Loc {
         })))
     }
 
-    /// Whether both are one piece of source, whoever called it.
+    /// Whether both are one piece of source, whatever called it.
     pub fn is_place_of(&self, other: &Loc) -> bool {
         let same_file = match (self.file(), other.file()) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,

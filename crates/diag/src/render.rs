@@ -20,7 +20,7 @@ impl Diagnostic {
         for note in &self.notes {
             bullet(&mut out, "note", note);
         }
-        if let Some(help) = self.repair() {
+        if let Some(help) = self.fix() {
             bullet(&mut out, "help", help);
         }
         out.truncate(out.trim_end().len());

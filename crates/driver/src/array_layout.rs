@@ -1,4 +1,4 @@
-//! How an array is said to lie in memory, where code is made for it before it is there:
+//! The declared layout of an array, for code that is compiled before the array exists:
 //! `layouts={"b": {"axis": 0, "align": 4}}`.
 
 use crate::config;
@@ -8,7 +8,7 @@ use tessera_diag::{Code, Diagnostic};
 use tessera_frontend::Capture;
 use tessera_target::arrays::{ArrayClass, WIDEST};
 
-const HELP: &str = "write `layouts={\"b\": {\"axis\": 0}}` for an array whose columns lie side by side in memory, and `{\"align\": 2}` for one whose address or rows are multiples of 2 bytes alone";
+const HELP: &str = "write `layouts={\"b\": {\"axis\": 0}}` for an array whose columns are contiguous, and `{\"align\": 2}` for one whose address or rows are multiples of 2 bytes alone";
 
 pub fn read(
     params: &Params,

@@ -1,13 +1,14 @@
-//! Compiled kernels that the process has, by a key of what they were compiled from and for. They live as long as
-//! somebody holds them, and a few of late longer.
+//! Compiled kernels of the process, by a key of what they were compiled from and for. They live as
+//! long as they are referenced; the most recent ones live longer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use tessera_support::ForkLock;
 use tessera_target::Artifact;
 
-/// How many kernels stay whether or not somebody holds them, for a caller that asks again: a function that is made
-/// anew in each turn of a loop, or one whose caller was interrupted. Each has memory mapped for its code.
+/// How many recent kernels are kept alive without a reference: for a function that is traced again
+/// in each iteration of a loop, or one whose caller was interrupted. Each has memory mapped for its
+/// code.
 const RECENT: usize = 32;
 
 #[derive(Default)]
@@ -15,7 +16,7 @@ struct Known {
     all: BTreeMap<String, Weak<dyn Artifact>>,
     /// The latest at the end.
     recent: VecDeque<Arc<dyn Artifact>>,
-    /// At so many entries those are looked for that are gone.
+    /// At this many entries the dead ones are removed.
     full: usize,
 }
 
@@ -46,7 +47,7 @@ impl Artifacts {
             there.full = 2 * there.all.len() + RECENT;
         }
         drop(there);
-        // Unmapping its code takes a while, for which nobody has to wait.
+        // Unmapping its code takes a while: the lock is released before.
         drop(gone);
     }
 

@@ -9,7 +9,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
 use tessera_target::{Backend, Caps};
 
-enum State {
+enum BackendState {
     Ready(Arc<dyn Backend>),
     /// NVIDIA GPUs: code is made for many, and run on those that are there.
     Nvidia,
@@ -21,11 +21,11 @@ enum State {
 
 struct Entry {
     name: &'static str,
-    state: State,
+    state: BackendState,
 }
 
 /// The backends of this build and the one the user selected. Every name that exists anywhere is
-/// known, so that an absent backend is told from a misspelt one.
+/// known, so that an absent backend is distinguished from a misspelt one.
 pub struct Backends {
     entries: Vec<Entry>,
     selected: ForkLock<Option<String>>,
@@ -49,30 +49,39 @@ pub(crate) const PTX_EMULATED: &str = "ptx-emulated";
 
 impl Default for Backends {
     fn default() -> Self {
-        let mut entries =
-            vec![Entry { name: "interp", state: State::Ready(Arc::new(tessera_interp::Interp)) }];
+        let mut entries = vec![Entry {
+            name: "interp",
+            state: BackendState::Ready(Arc::new(tessera_interp::Interp)),
+        }];
         entries.push(Entry { name: "cpu", state: cpu() });
-        let gpu = if cfg!(feature = "cuda") { State::Nvidia } else { State::Missing(NOT_IN_BUILD) };
+        let gpu = if cfg!(feature = "cuda") {
+            BackendState::Nvidia
+        } else {
+            BackendState::Missing(NOT_IN_BUILD)
+        };
         entries.push(Entry { name: PTX, state: gpu });
-        let software =
-            if cfg!(feature = "cuda") { State::Emulated } else { State::Missing(NOT_IN_BUILD) };
+        let software = if cfg!(feature = "cuda") {
+            BackendState::Emulated
+        } else {
+            BackendState::Missing(NOT_IN_BUILD)
+        };
         entries.push(Entry { name: PTX_EMULATED, state: software });
         for name in ["rocm", "level_zero", "cudatile"] {
-            entries.push(Entry { name, state: State::Missing(NOT_IN_BUILD) });
+            entries.push(Entry { name, state: BackendState::Missing(NOT_IN_BUILD) });
         }
         Self { entries, selected: ForkLock::new(None), changes: AtomicU64::new(0) }
     }
 }
 
 #[cfg(feature = "cpu")]
-fn cpu() -> State {
+fn cpu() -> BackendState {
     let isa = knobs::cpu().ok().flatten().unwrap_or_else(tessera_cpu::Isa::host);
-    State::Ready(Arc::new(tessera_cpu::Cpu::new(isa)))
+    BackendState::Ready(Arc::new(tessera_cpu::Cpu::new(isa)))
 }
 
 #[cfg(not(feature = "cpu"))]
-fn cpu() -> State {
-    State::Missing(NOT_IN_BUILD)
+fn cpu() -> BackendState {
+    BackendState::Missing(NOT_IN_BUILD)
 }
 
 impl Choice {
@@ -96,10 +105,10 @@ impl Choice {
     }
 }
 
-/// A backend that somebody names: what was written, who wrote it, and why that is followed.
+/// A backend that is named: the text, the setting it comes from, and why it takes effect.
 struct Named {
     text: String,
-    asked: &'static str,
+    requested: &'static str,
     why: &'static str,
 }
 
@@ -107,9 +116,9 @@ impl Backends {
     /// Each name, with what is missing for it if something is.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
         self.entries.iter().map(|e| match e.state {
-            State::Ready(_) | State::Emulated => (e.name, None),
-            State::Nvidia => (e.name, nvidia::missing()),
-            State::Missing(what) => (e.name, Some(what.to_string())),
+            BackendState::Ready(_) | BackendState::Emulated => (e.name, None),
+            BackendState::Nvidia => (e.name, nvidia::missing()),
+            BackendState::Missing(what) => (e.name, Some(what.to_string())),
         })
     }
 
@@ -123,7 +132,7 @@ impl Backends {
         Ok(())
     }
 
-    /// How often another backend was selected: what was settled before holds while it stays.
+    /// How often another backend was selected. Cached choices are valid while it does not change.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -132,8 +141,8 @@ impl Backends {
     /// `pinned` is the kernel's own `target=`.
     pub fn to_compile(&self, pinned: Option<&str>) -> Result<Choice, Diagnostics> {
         match self.named(pinned) {
-            Some(Named { text, asked, why }) => {
-                Ok(Choice { backend: self.ready(&text, asked)?, why })
+            Some(Named { text, requested, why }) => {
+                Ok(Choice { backend: self.ready(&text, requested)?, why })
             }
             None => self.by_location(Location::Host),
         }
@@ -146,8 +155,8 @@ impl Backends {
         location: Location,
     ) -> Result<Choice, Diagnostics> {
         match self.named(pinned) {
-            Some(Named { text, asked, why }) => {
-                Ok(Choice { backend: self.to_run(&text, asked, location)?, why })
+            Some(Named { text, requested, why }) => {
+                Ok(Choice { backend: self.to_run(&text, requested, location)?, why })
             }
             None => self.by_location(location),
         }
@@ -156,14 +165,14 @@ impl Backends {
     fn named(&self, pinned: Option<&str>) -> Option<Named> {
         if let Some(name) = pinned {
             let why = "`target=` names it";
-            return Some(Named { text: name.into(), asked: "`target=`", why });
+            return Some(Named { text: name.into(), requested: "`target=`", why });
         }
         if let Some(text) = self.selected.lock().clone() {
             let why = "`select_backend` names it";
-            return Some(Named { text, asked: "`select_backend`", why });
+            return Some(Named { text, requested: "`select_backend`", why });
         }
         let why = "TESSERA_BACKEND names it";
-        knobs::BACKEND.get().map(|text| Named { text, asked: knobs::BACKEND.name, why })
+        knobs::BACKEND.get().map(|text| Named { text, requested: knobs::BACKEND.name, why })
     }
 
     fn by_location(&self, location: Location) -> Result<Choice, Diagnostics> {
@@ -181,45 +190,48 @@ impl Backends {
         }
     }
 
-    /// The backend that checks and watches, whatever is selected; `why` it is wanted.
+    /// The backend for checked and watched calls, whatever is selected; `why` it is needed.
     pub fn interpreter(&self, why: &'static str) -> Result<Choice, Diagnostics> {
         Ok(Choice { backend: self.ready("interp", "the call")?, why })
     }
 
     fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
         self.entries.iter().find_map(|e| match &e.state {
-            State::Ready(backend) if e.name == name => Some(backend.clone()),
-            State::Ready(_) | State::Nvidia | State::Emulated | State::Missing(_) => None,
+            BackendState::Ready(backend) if e.name == name => Some(backend.clone()),
+            BackendState::Ready(_)
+            | BackendState::Nvidia
+            | BackendState::Emulated
+            | BackendState::Missing(_) => None,
         })
     }
 
-    /// A backend by name, to compile with; `asked` says who asked for it.
-    pub fn ready(&self, name: &str, asked: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
-        self.find(name, asked, nvidia::to_compile)
+    /// A backend by name, to compile with; `requested` names the setting that requests it.
+    pub fn ready(&self, name: &str, requested: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
+        self.find(name, requested, nvidia::to_compile)
     }
 
     /// A backend by name, to run on arrays that are there.
     fn to_run(
         &self,
         name: &str,
-        asked: &str,
+        requested: &str,
         location: Location,
     ) -> Result<Arc<dyn Backend>, Diagnostics> {
-        let backend = self.find(name, asked, |target| {
+        let backend = self.find(name, requested, |target| {
             let device = match (location, target.device) {
                 (Location::Cuda(here), Some(named)) if here != named => {
-                    return Err(elsewhere(here, &format!("cuda:{named}"), asked));
+                    return Err(elsewhere(here, &format!("cuda:{named}"), requested));
                 }
                 (Location::Cuda(here), _) => here,
                 (Location::Host, named) => named.unwrap_or(0),
             };
             let found = nvidia::on_device(device, target.arch.as_deref());
-            found.map_err(|errors| self.unavailable(errors, asked))
+            found.map_err(|errors| self.unavailable(errors, requested))
         })?;
         match location {
             Location::Cuda(device) if ["cpu", PTX_EMULATED].contains(&backend.name()) => {
                 let place = format!("the backend `{}` in host memory", backend.name());
-                Err(elsewhere(device, &place, asked))
+                Err(elsewhere(device, &place, requested))
             }
             _ => Ok(backend),
         }
@@ -228,7 +240,7 @@ impl Backends {
     fn find(
         &self,
         name: &str,
-        asked: &str,
+        requested: &str,
         nvidia: impl FnOnce(&Target) -> Result<Arc<dyn Backend>, Diagnostics>,
     ) -> Result<Arc<dyn Backend>, Diagnostics> {
         if let Some(backend) = self.present(name) {
@@ -241,25 +253,25 @@ impl Backends {
                 Code::E_DRIVER,
                 format!("expected a backend (one of {}), got `{name}`", names.join(", ")),
             ).help("`ts.runtime.backends()` lists them with what they miss; `select_backend(None)` returns to the default")
-            .note(format!("{asked} asks for it"))
+            .note(format!("{requested} requests it"))
             .into());
         };
         match &entry.state {
-            State::Ready(backend) => Ok(backend.clone()),
-            State::Nvidia => nvidia(&target),
-            State::Emulated => nvidia::emulated(&target),
-            State::Missing(what) => {
+            BackendState::Ready(backend) => Ok(backend.clone()),
+            BackendState::Nvidia => nvidia(&target),
+            BackendState::Emulated => nvidia::emulated(&target),
+            BackendState::Missing(what) => {
                 let message = format!("the backend `{}` is not available: {what}", entry.name);
-                Err(self.unavailable(Diagnostic::new(Code::E_DRIVER, message).into(), asked))
+                Err(self.unavailable(Diagnostic::new(Code::E_DRIVER, message).into(), requested))
             }
         }
     }
 
-    /// Says of a backend that cannot be had who asked for it, and which there are.
-    fn unavailable(&self, found: Diagnostics, asked: &str) -> Diagnostics {
+    /// The error for an unavailable backend: what requested it, and which backends there are.
+    fn unavailable(&self, found: Diagnostics, requested: &str) -> Diagnostics {
         let mut out = Diagnostics::new();
         for mut error in found {
-            error.notes.push(format!("{asked} asks for it"));
+            error.notes.push(format!("{requested} requests it"));
             error.help.get_or_insert_with(|| format!("use one of: {}", self.always().join(", ")));
             out.push(error);
         }
@@ -268,15 +280,15 @@ impl Backends {
 
     /// Backends that need no device.
     fn always(&self) -> Vec<&'static str> {
-        let ready = |e: &&Entry| matches!(e.state, State::Ready(_));
+        let ready = |e: &&Entry| matches!(e.state, BackendState::Ready(_));
         self.entries.iter().filter(ready).map(|e| e.name).collect()
     }
 }
 
-/// Arrays on one device, and something that was told to run elsewhere.
-fn elsewhere(device: u32, place: &str, asked: &str) -> Diagnostics {
-    let message = format!("the arrays are on cuda:{device}, and {asked} asks for {place}");
-    let help = match asked {
+/// The error for arrays on one device and a request to run elsewhere.
+fn elsewhere(device: u32, place: &str, requested: &str) -> Diagnostics {
+    let message = format!("the arrays are on cuda:{device}, and {requested} requests {place}");
+    let help = match requested {
         "`target=`" => "leave `target=` out, or copy the arrays to where it runs",
         "`select_backend`" => {
             "call `ts.runtime.select_backend(None)`, so that calls run where their arrays are, or copy the arrays first"
@@ -288,7 +300,7 @@ fn elsewhere(device: u32, place: &str, asked: &str) -> Diagnostics {
     Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help).into()
 }
 
-/// What a name stands for: users type backends, architectures, vendors, and devices such as
+/// The target that a name means: users write backends, architectures, vendors, and devices such as
 /// `cuda:0`.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
@@ -337,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_and_unknown_backends_are_told_apart() {
+    fn absent_and_unknown_backends_are_distinguished() {
         let backends = Backends::default();
         let absent = backends.select(Some("gfx942")).unwrap_err().render();
         assert!(

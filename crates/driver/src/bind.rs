@@ -1,5 +1,5 @@
-//! A call's arguments against a kernel's parameters: which goes where, what sizes the dims have,
-//! and what of it is compile-time. Nothing here runs or writes; errors are collected.
+//! Binds a call's arguments to a kernel's parameters: which goes where, the sizes of the dims, and
+//! the compile-time values. Nothing here runs or writes; errors are collected.
 
 use crate::args::{Arg, ArrayArg, Number, Place, shape};
 use crate::dims::Sizes;
@@ -93,7 +93,7 @@ pub fn bind(
     Ok(Bound { slots, sizes: b.sizes, config: b.config })
 }
 
-/// No argument tells the size of a dim that must be known.
+/// The error for a dim that must be known and that no argument determines.
 fn missing_dim(params: &Params, name: &str) -> Diagnostic {
     Diagnostic::new(Code::E_SPECIALIZE, format!("no argument gives the size of `{name}`"))
         .at(params.loc.clone())
@@ -368,10 +368,10 @@ impl<'a> Binder<'a> {
                 self.sizes.known.insert(name.into_owned(), got);
             }
             (_, Some(known)) if known != got => {
-                let giver = self.giver(dim).unwrap_or(&param.name);
+                let first = self.first_with(dim).unwrap_or(&param.name);
                 let dim = show_dim(dim);
                 let message = format!(
-                    "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{giver}`, got {got}",
+                    "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{first}`, got {got}",
                     param.name
                 );
                 let error = param
@@ -384,8 +384,8 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The parameter that gave a dim its size: the first that has it.
-    fn giver(&self, dim: &DimExpr) -> Option<&'a str> {
+    /// The first parameter that has a dim: its array determined the size.
+    fn first_with(&self, dim: &DimExpr) -> Option<&'a str> {
         let has = |p: &&Param| {
             let Kind::Array { dims: Some(dims), .. } = &p.kind else { return false };
             dims.iter().flatten().any(|d| d == dim)
@@ -393,7 +393,8 @@ impl<'a> Binder<'a> {
         self.params.items.iter().find(has).map(|p| p.name.as_str())
     }
 
-    /// A product must be that of its factors, as far as they have sizes, and one that they can have.
+    /// Checks product dims: the sizes must agree with the factors that are known, and the others
+    /// must have a solution.
     fn products(&mut self, slots: &[Slot]) {
         let mut open = Vec::new();
         for (param, slot) in self.params.items.iter().zip(slots) {
@@ -410,7 +411,7 @@ impl<'a> Binder<'a> {
                 }
             }
         }
-        // What one product says of a factor holds for all.
+        // A factor that one product determines is known to all.
         let mut known = self.sizes.known.clone();
         loop {
             let (before, count) = (known.len(), open.len());

@@ -1,5 +1,5 @@
-//! The store of compiled code that this process uses, as the environment says. Opened when
-//! something is compiled or asked about, never at import.
+//! The store of compiled code of this process, as the environment sets it. It is opened when
+//! something is compiled or the cache is inspected, never at import.
 
 use crate::{knobs, warnings};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub(crate) fn in_memory() -> (usize, usize) {
     store.map_or((0, 0), |store| store.in_memory())
 }
 
-/// What went wrong with the store and was not told yet.
+/// What went wrong with the store and was not reported yet.
 pub(crate) fn take_warnings() -> impl Iterator<Item = Diagnostic> {
     let store = OPEN.lock().as_ref().map(|(_, store)| store.clone());
     store.map(|store| store.take_warnings()).unwrap_or_default().into_iter().map(advised)
@@ -135,7 +135,7 @@ pub fn entries() -> Result<Listing, Diagnostics> {
     let (store, limit) = (open()?, knobs::cache_bytes()?);
     let found = store.as_ref().map(|store| store.entries()).unwrap_or_default();
     let dir = store.map(|store| store.dir().to_path_buf());
-    Ok(Listing { dir, limit, entries: found.entries, warnings: told(found.warnings) })
+    Ok(Listing { dir, limit, entries: found.entries, warnings: reported(found.warnings) })
 }
 
 /// Removes all of it.
@@ -143,7 +143,7 @@ pub fn clear() -> Result<Cleared, Diagnostics> {
     let store = open()?;
     let done = store.as_ref().map(|store| store.clear()).unwrap_or_default();
     let dir = store.map(|store| store.dir().to_path_buf());
-    Ok(Cleared { dir, entries: done.entries, bytes: done.bytes, warnings: told(done.warnings) })
+    Ok(Cleared { dir, entries: done.entries, bytes: done.bytes, warnings: reported(done.warnings) })
 }
 
 /// For tests of Tessera itself: keeps bytes under the hash of `name`, as a backend would.
@@ -157,7 +157,7 @@ pub fn get(name: &str) -> Result<Option<Vec<u8>>, Diagnostics> {
     Ok(store()?.get(StableHasher::of(name)))
 }
 
-fn told(found: Diagnostics) -> Vec<String> {
+fn reported(found: Diagnostics) -> Vec<String> {
     found.into_iter().map(|d| warnings::text(&advised(d))).collect()
 }
 

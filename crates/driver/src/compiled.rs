@@ -20,7 +20,7 @@ use tessera_numerics::Profile;
 pub struct Compiled {
     pub kernel: Arc<KernelHandle>,
     spec: Arc<Specialised>,
-    /// The backend that was asked for.
+    /// The backend that was requested.
     target: Option<String>,
     replays: Arc<Replays>,
 }

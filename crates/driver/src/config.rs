@@ -38,7 +38,7 @@ pub fn key(
     for (name, class) in said {
         h.write_str(name);
         h.write_u64(u64::from(class.contiguous) << 32 | u64::from(class.align));
-        h.write_u64(class.boxes.into());
+        h.write_u64(class.tma_compatible.into());
     }
     h.write_u64(config.args.len() as u64);
     for (name, ty) in &config.args {
@@ -102,7 +102,7 @@ pub fn entries(config: &Config) -> Vec<(String, Capture)> {
     dims.chain(rest).collect()
 }
 
-/// The configuration as it stands in Graph and Schedule IR.
+/// The configuration as attributes of Graph and Schedule IR.
 pub fn attrs(config: &Config) -> Attrs {
     let mut out = Attrs::new();
     for (name, value) in entries(config) {
@@ -112,7 +112,7 @@ pub fn attrs(config: &Config) -> Attrs {
         }
         let attr = match value {
             Capture::Bool(v) => Attr::Bool(v),
-            // An attribute has 64 bits; nobody reads these back.
+            // An attribute has 64 bits; larger ones are only printed.
             Capture::Int(v) => {
                 i64::try_from(v).map_or_else(|_| Attr::Str(v.to_string()), Attr::Int)
             }

@@ -25,7 +25,7 @@ impl Copies {
     }
 }
 
-/// The elements side by side in memory of their own, to which the argument then points.
+/// Copies the elements to contiguous memory, to which the argument then points.
 pub(crate) fn copy(buffer: &mut BufferArg) -> Result<Vec<u64>, Diagnostics> {
     let mut words = room(packed_bytes(buffer))?;
     let to = words.as_mut_ptr().cast::<u8>();
@@ -37,7 +37,7 @@ pub(crate) fn copy(buffer: &mut BufferArg) -> Result<Vec<u64>, Diagnostics> {
     Ok(words)
 }
 
-/// Memory for so many bytes: words, so that every element is aligned.
+/// Memory for `bytes` bytes: words, so that every element is aligned.
 pub(crate) fn room(bytes: usize) -> Result<Vec<u64>, Diagnostics> {
     let (mut words, count) = (Vec::new(), bytes.div_ceil(8));
     words.try_reserve_exact(count).map_err(|_| {

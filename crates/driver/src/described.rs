@@ -9,18 +9,18 @@ use tessera_target::BufferArg;
 /// What is said of an array.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// The address of its memory, and how far behind it the first element is.
+    /// The address of its memory, and the offset of the first element in bytes.
     pub address: u64,
     pub offset: u64,
     pub dims: Vec<i64>,
-    /// In steps of `unit` bytes; none for an array that lies row by row.
+    /// In units of `unit` bytes; `None` for a row-major contiguous array.
     pub strides: Option<Vec<i64>>,
     pub unit: i64,
     pub dtype: DType,
     pub writable: bool,
 }
 
-/// The most axes that a description may have. NumPy has as many.
+/// The most axes that a description may have, as in NumPy.
 pub const MOST_AXES: usize = 64;
 
 impl Described {
@@ -59,7 +59,7 @@ impl Described {
         }
         let first = address.checked_add(offset).filter(|&at| i64::try_from(at).is_ok());
         let Some(first) = first else {
-            return Err(format!("expected an offset inside of memory, got {offset} bytes"));
+            return Err(format!("expected an offset inside memory, got {offset} bytes"));
         };
         let (mut low, mut high) = (i128::from(first), i128::from(first) + i128::from(size));
         for (&n, &stride) in dims.iter().zip(&strides) {

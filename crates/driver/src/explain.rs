@@ -42,7 +42,7 @@ pub struct Launch {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum How {
     Backend,
-    /// Put on a stream of a device, to be done when its turn comes.
+    /// Enqueued on a stream of a device.
     Queued,
     /// On a device, on copies of the caller's arrays.
     Copied,

@@ -9,7 +9,7 @@ use tessera_ir::{Attr, Attrs, Module, PrintOptions, Privilege, Type};
 use tessera_schedule::launch_module;
 use tessera_tile::{TileFunc, TileModule};
 
-/// The levels a user may ask for.
+/// The levels a user may request.
 pub const LEVELS: [&str; 5] = ["graph", "schedule", "tile", "staged", "target"];
 /// Those that a target makes.
 pub const OF_TARGET: [&str; 2] = ["staged", "target"];

@@ -26,7 +26,7 @@ use tessera_support::{Census, Counted, ForkLock, Hash128};
 use tessera_target::arrays::Said;
 use tessera_target::beside;
 
-/// What stands beside the declaration: how the kernel is to be used.
+/// Options beside the declaration: how the kernel is to be used.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The backend the kernel is bound to.
@@ -41,7 +41,7 @@ pub struct KernelHandle {
     /// The tunables, in the order they are tried.
     candidates: Vec<BTreeMap<String, Capture>>,
     options: Options,
-    /// Shared with threads that compile, which may outlast the call that asked them.
+    /// Shared with threads that compile, which may outlast the call that requested them.
     shared: Arc<Shared>,
     /// Calls that can be repeated without being bound again.
     replays: Arc<Replays>,
@@ -60,8 +60,8 @@ pub fn census() -> (usize, usize) {
 }
 
 struct Shared {
-    state: ForkLock<State>,
-    /// One configuration is compiled at a time; whoever asked for the same finds what the other made.
+    state: ForkLock<KernelState>,
+    /// One configuration is compiled at a time; a thread that wants the same one finds the result.
     compiling: ForkLock<()>,
     /// Whether there may be warnings that were not handed out.
     news: AtomicBool,
@@ -69,7 +69,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(state: State) -> Self {
+    fn new(state: KernelState) -> Self {
         let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
         Self { state, compiling: ForkLock::default(), news, _counted: ALIVE.count(0) }
     }
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// Compiled code by its configuration; what was not asked for longest is forgotten first.
+/// Compiled code by its configuration: a least-recently-used cache.
 #[derive(Default)]
 struct Compiled {
     all: BTreeMap<Hash128, (Arc<Specialised>, u64)>,
@@ -114,10 +114,10 @@ impl Compiled {
 }
 
 #[derive(Default)]
-struct State {
+struct KernelState {
     compiled: Compiled,
     last: Option<Arc<Record>>,
-    /// How long the last launch took, where the record tells of an earlier one like it.
+    /// How long the last launch took, where it was a replay and `last` describes an earlier launch.
     took: Option<Duration>,
     warnings: Warnings,
 }
@@ -128,7 +128,7 @@ impl KernelHandle {
         let kernel = declare(decl).map_err(|e| e.inside_kernel(Kind::Type))?;
         let params = Params::new(kernel.decl());
         crate::schedule::check(&candidates, &params.loc)?;
-        let mut state = State::default();
+        let mut state = KernelState::default();
         state.warnings.add(kernel.notes());
         let (kernel, shared) = (Arc::new(kernel), Arc::new(Shared::new(state)));
         let replays = Arc::<Replays>::default();
@@ -157,7 +157,7 @@ impl KernelHandle {
 
     /// Warnings that were not handed out yet; each is handed out once.
     pub fn take_warnings(&self) -> Vec<String> {
-        // A call seldom has any, and should not take the lock to find that out.
+        // A call rarely has any, and should not take the lock to find that out.
         if !self.shared.news.swap(false, Ordering::Acquire) {
             return Vec::new();
         }
@@ -267,7 +267,7 @@ impl KernelHandle {
         (state.last, state.took) = (Some(record), Some(took));
     }
 
-    /// A warning that is told once.
+    /// A warning that is reported once.
     pub(crate) fn warn(&self, warning: Diagnostic) {
         self.shared.state.lock().warnings.add(&warning.into());
         self.shared.news.store(true, Ordering::Release);
@@ -352,7 +352,7 @@ impl KernelHandle {
 }
 
 /// Decoration checks a kernel with its first candidate. One that does not fit for its shapes is
-/// passed over here as it would be at a call; the first one's errors are told if none fits.
+/// passed over here as it would be at a call; the first one's errors are reported if none fits.
 fn declare(decl: KernelDecl) -> Result<Kernel, Diagnostics> {
     let mut first = None;
     for place in 0..decl.tunables.candidates.len().max(1) {

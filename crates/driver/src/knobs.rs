@@ -140,8 +140,8 @@ pub const ALL: &[Knob] = &[
 ];
 
 impl Knob {
-    /// What it is set to; an empty value counts as not set. One that is not text is refused by `off`, which
-    /// every call and every compilation asks.
+    /// What it is set to; an empty value counts as not set. One that is not text is refused by
+    /// `off`, which every call and every compilation reads.
     pub fn get(&self) -> Option<String> {
         self.bytes()?.into_string().ok()
     }
@@ -170,14 +170,14 @@ impl Knob {
         self.get().is_some() && !self.is_off()
     }
 
-    /// Set to say no: what is on by itself asks for this.
+    /// Whether it is set to a false value: for features that are on by default.
     pub fn is_off(&self) -> bool {
         self.get().is_some_and(|v| matches!(v.as_str(), "0" | "false" | "off"))
     }
 }
 
-/// What every launch asks for. Looking names up one by one takes longer than all else that a repeated
-/// launch compares, so that it is done once for each state of the environment.
+/// The variables that every launch reads. To look them up takes longer than all else that a
+/// repeated launch compares, so it is done once for each state of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfLaunches {
     pub check: bool,
@@ -191,7 +191,7 @@ thread_local! {
     static SEEN: RefCell<Option<(usize, OfLaunches)>> = const { RefCell::new(None) };
 }
 
-/// Hands over the variables that launches ask for, as they are now.
+/// Passes the current values of the variables that launches read.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
     let read = || OfLaunches {
         check: CHECK.is_set(),
@@ -332,7 +332,7 @@ fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnosti
     match Isa::from_name(text) {
         Some(isa) if isa <= host => Ok(isa),
         Some(isa) => {
-            let message = format!("{} asks for {isa}, and this processor has {host}", CPU.name);
+            let message = format!("{} requests {isa}, and this processor has {host}", CPU.name);
             Err(Diagnostic::new(Code::E_DRIVER, message).help(format!("set it to {host}")).into())
         }
         None => {
@@ -344,7 +344,7 @@ fn isa(text: &str, host: tessera_cpu::Isa) -> Result<tessera_cpu::Isa, Diagnosti
     }
 }
 
-/// How many threads may be asked for.
+/// How many threads may be requested.
 #[cfg(feature = "cpu")]
 pub const THREAD_RANGE: std::ops::RangeInclusive<usize> = 1..=1024;
 
@@ -377,7 +377,7 @@ mod tests {
     use tessera_diag::Code;
 
     #[test]
-    fn instructions_that_the_processor_lacks_are_told_from_misspelt_ones() {
+    fn instructions_that_the_processor_lacks_are_distinguished_from_misspelt_ones() {
         let code = |text, host| isa(text, host).map_err(|e| e.errors().next().map(|d| d.code));
         assert_eq!(code("avx2", Isa::Avx512), Ok(Isa::Avx2));
         assert_eq!(code("amx", Isa::Avx512), Err(Some(Code::E_DRIVER)));

@@ -14,7 +14,7 @@ use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
 use crate::nvidia;
 use crate::profile::Span;
-use crate::replay::{Basis, HOST, Note, Recipe, Replays, Way};
+use crate::replay::{Basis, HOST, Note, Recipe, Replays, Variant};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,8 +98,8 @@ pub struct Prepared {
     made: Vec<usize>,
     /// What the choice of the backend rested on.
     basis: Basis,
-    /// Where it is kept to be repeated; arguments given by name, and arrays made for it on a device, go
-    /// the long way in any case.
+    /// Where it is kept for replay; arguments given by name, and arrays made for it on a device,
+    /// always take the full path.
     replays: Option<Arc<Replays>>,
 }
 
@@ -295,7 +295,7 @@ impl KernelHandle {
         call.made.iter().filter_map(place).collect()
     }
 
-    /// Runs a call by the lines of its source and tells what was asked for.
+    /// Runs a call line by line and reports the requested values to the sink.
     pub fn watch(&self, call: Prepared, wanted: &Watch, sink: Sink<'_>) -> Result<(), Diagnostics> {
         let ready = self.ready(call)?;
         self.run(ready, How::Watched, |spec, args| {
@@ -324,7 +324,7 @@ impl KernelHandle {
             tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
         let here = (location == Location::Host) != spec.choice.is_cuda();
-        // The interpreter is asked for to look at what happens, and is slow enough not to feel the rest.
+        // The interpreter is used to inspect a call, and is too slow for replay to matter.
         let repeatable = here && !checked && spec.choice.backend.name() != "interp";
         let note = replays.filter(|_| repeatable).and_then(|replays| {
             let note = Note::of(&self.params, &spec, &bound, &made)?;
@@ -378,7 +378,7 @@ impl KernelHandle {
         if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
             let record =
                 Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
-            replays.keep(Recipe::new(note, basis, Way::Queued(settled), Arc::new(record)));
+            replays.keep(Recipe::new(note, basis, Variant::Queued(settled), Arc::new(record)));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
@@ -415,8 +415,8 @@ impl KernelHandle {
             let launch = Some(launch.clone());
             let record = Arc::new(Record { spec: spec.clone(), cache_hit: true, launch });
             let way = match spec.artifact.settle_here(&args) {
-                Some(settled) => Way::Settled(settled),
-                None => Way::Here(args, ForkLock::new(None)),
+                Some(settled) => Variant::Settled(settled),
+                None => Variant::Here(args, ForkLock::new(None)),
             };
             replays.keep(Recipe::new(note, basis, way, record));
         }
@@ -463,7 +463,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Puts copies on the host in the place of arrays of a device, after the work on them.
+    /// Replaces arrays of a device by copies on the host, after the work on them.
     fn fetch(&mut self) -> Result<Option<Fetched>, Diagnostics> {
         let Location::Cuda(device) = self.location else { return Ok(None) };
         let queue = Queue { device, stream: self.streams.on };
@@ -500,10 +500,10 @@ impl Placed {
         let choice: Choice = match ask.purpose {
             Purpose::Run if checked => {
                 choose()?;
-                backends.interpreter("TESSERA_CHECK asks for it")?
+                backends.interpreter("TESSERA_CHECK requests it")?
             }
             Purpose::Run => choose()?,
-            Purpose::Check | Purpose::Watch => backends.interpreter("the call asks for it")?,
+            Purpose::Check | Purpose::Watch => backends.interpreter("the call requests it")?,
         };
         let mut basis = Basis::default();
         if ask.purpose == Purpose::Run && !checked {
@@ -550,7 +550,7 @@ impl Placed {
     }
 }
 
-/// Errors that stand nowhere stand here.
+/// Gives errors without a location this one.
 fn placed(errors: Diagnostics, loc: &Loc) -> Diagnostics {
     let mut out = Diagnostics::new();
     out.extend(errors.into_iter().map(|e| if e.loc.is_known() { e } else { e.at(loc.clone()) }));

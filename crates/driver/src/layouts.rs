@@ -35,11 +35,11 @@ const EXAMPLE: &str = "tessera layout coalesced --shape 128x64";
 const SHARED_EXAMPLE: &str =
     "tessera layout shared \"[order 1,0; swizzle 4,3,3]\" --shape 64x64 --bytes 2";
 
-type Told<T> = Result<T, Diagnostic>;
+type Reported<T> = Result<T, Diagnostic>;
 
 /// Describes the layout that the words and the options name: its canonical text, facts, and the
 /// picture. Options are names without dashes, and what was written after them; `blocks` has nothing.
-pub fn describe(words: &[String], options: &[(String, String)]) -> Told<String> {
+pub fn describe(words: &[String], options: &[(String, String)]) -> Reported<String> {
     let words: Vec<&str> = words.iter().map(|word| bare(word)).collect();
     let (what, rest) = match words.split_first() {
         Some((what, rest)) if !what.is_empty() => (*what, rest),
@@ -59,13 +59,13 @@ pub fn describe(words: &[String], options: &[(String, String)]) -> Told<String> 
         let error = argument(&format!("options that {} takes", form.0), &format!("--{name}"));
         return Err(error.help(format!("it takes {}", takes.join(", "))));
     }
-    let asked = Asked { options };
+    let requested = Requested { options };
     match (form.0, rest) {
-        ("shared", [text]) => describe_shared(text, &asked),
+        ("shared", [text]) => describe_shared(text, &requested),
         ("shared", []) => {
             Err(missing("the text of shared memory").help(format!("write `{SHARED_EXAMPLE}`")))
         }
-        (_, []) => describe_registers(what, &asked),
+        (_, []) => describe_registers(what, &requested),
         (_, [.., extra]) => {
             Err(argument("one layout", extra).help("put the layout's text in quotes"))
         }
@@ -87,17 +87,17 @@ fn bare(text: &str) -> &str {
 }
 
 /// The options as they were written.
-struct Asked<'o> {
+struct Requested<'o> {
     options: &'o [(String, String)],
 }
 
-impl Asked<'_> {
+impl Requested<'_> {
     fn text(&self, name: &str) -> Option<&str> {
         self.options.iter().find(|option| option.0 == name).map(|option| option.1.trim())
     }
 
     /// Extents or counts, as in `64x32`.
-    fn list(&self, name: &str) -> Told<Option<Vec<u32>>> {
+    fn list(&self, name: &str) -> Reported<Option<Vec<u32>>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let numbers: Option<Vec<u32>> = text.split('x').map(number).collect();
         match numbers {
@@ -107,7 +107,7 @@ impl Asked<'_> {
         }
     }
 
-    fn one(&self, name: &str, expected: &str, fits: impl Fn(u32) -> bool) -> Told<Option<u32>> {
+    fn one(&self, name: &str, expected: &str, fits: impl Fn(u32) -> bool) -> Reported<Option<u32>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match number(text) {
             Some(number) if fits(number) => Ok(Some(number)),
@@ -115,19 +115,19 @@ impl Asked<'_> {
         }
     }
 
-    fn power_of_two(&self, name: &str, most: u32) -> Told<Option<u32>> {
+    fn power_of_two(&self, name: &str, most: u32) -> Reported<Option<u32>> {
         let expected = format!("a power of two up to {most}");
         self.one(name, &expected, |n| n.is_power_of_two() && n <= most)
             .map_err(|error| error.help(near_powers(self.text(name).and_then(number), most)))
     }
 
-    fn dim(&self, name: &str, rank: usize) -> Told<Option<usize>> {
+    fn dim(&self, name: &str, rank: usize) -> Reported<Option<usize>> {
         let expected = format!("a dim from 0 to {}", rank - 1);
         let dim = self.one(name, &expected, |n| (n as usize) < rank)?;
         Ok(dim.map(|dim| dim as usize))
     }
 
-    fn shape(&self) -> Told<Vec<u32>> {
+    fn shape(&self) -> Reported<Vec<u32>> {
         let shape = self
             .list("shape")?
             .ok_or_else(|| missing("the tile's shape").help("write it as in `--shape 64x32`"))?;
@@ -139,12 +139,12 @@ impl Asked<'_> {
         Ok(shape)
     }
 
-    fn bytes(&self) -> Told<Option<u32>> {
+    fn bytes(&self) -> Reported<Option<u32>> {
         self.power_of_two("bytes", MOST_ELEMENT_BYTES)
     }
 
     /// Warps along the two dims of an accumulator.
-    fn warps(&self) -> Told<[u32; 2]> {
+    fn warps(&self) -> Reported<[u32; 2]> {
         let Some(warps) = self.list("warps")? else { return Ok([2, 2]) };
         let powers = warps.iter().all(|n| n.is_power_of_two() && *n <= MOST_WARPS);
         match warps[..] {
@@ -169,7 +169,7 @@ fn near_powers(got: Option<u32>, most: u32) -> String {
 }
 
 /// Refuses tiles that no machine holds.
-fn elements(shape: &[u32], place: &str) -> Told<()> {
+fn elements(shape: &[u32], place: &str) -> Reported<()> {
     // Eight factors below 2^32 may be more than a word.
     let count = shape.iter().fold(1u64, |count, &n| count.saturating_mul(n.into()));
     if count > MOST_ELEMENTS {
@@ -180,17 +180,17 @@ fn elements(shape: &[u32], place: &str) -> Told<()> {
     Ok(())
 }
 
-fn describe_registers(what: &str, asked: &Asked<'_>) -> Told<String> {
-    let shape = asked.shape()?;
+fn describe_registers(what: &str, requested: &Requested<'_>) -> Reported<String> {
+    let shape = requested.shape()?;
     let (layout, elem_bytes) = match what {
-        "coalesced" => (coalesced(&shape, asked)?, 4),
-        "mma_acc" | "mma_a" | "mma_b" => fragment(what, &shape, asked)?,
+        "coalesced" => (coalesced(&shape, requested)?, 4),
+        "mma_acc" | "mma_a" | "mma_b" => fragment(what, &shape, requested)?,
         text => (read(text, &shape)?, 4),
     };
     small_enough(&layout)?;
-    let elem_bytes = asked.bytes()?.unwrap_or(elem_bytes);
+    let elem_bytes = requested.bytes()?.unwrap_or(elem_bytes);
     let mut out = format!("{layout}\n\n{}", facts(&layout));
-    if let Some(text) = asked.text("convert") {
+    if let Some(text) = requested.text("convert") {
         out += &converted(&layout, text, elem_bytes)?;
     }
     let cta = if layout.ctas() > 1 { "C<cta>." } else { "" };
@@ -199,18 +199,18 @@ fn describe_registers(what: &str, asked: &Asked<'_>) -> Told<String> {
     Ok(out)
 }
 
-fn coalesced(shape: &[u32], asked: &Asked<'_>) -> Told<Layout> {
+fn coalesced(shape: &[u32], requested: &Requested<'_>) -> Reported<Layout> {
     let rank = shape.len();
-    let contiguous = asked.dim("contiguous", rank)?.unwrap_or(rank - 1);
-    let vector = asked.power_of_two("vector", MOST_VECTOR)?.unwrap_or(8);
-    let warps = asked.power_of_two("warps", MOST_WARPS)?.unwrap_or(4);
-    let ctas = asked.power_of_two("ctas", MOST_CTAS)?.unwrap_or(1);
-    let cta_dim = asked.dim("cta-dim", rank)?;
+    let contiguous = requested.dim("contiguous", rank)?.unwrap_or(rank - 1);
+    let vector = requested.power_of_two("vector", MOST_VECTOR)?.unwrap_or(8);
+    let warps = requested.power_of_two("warps", MOST_WARPS)?.unwrap_or(4);
+    let ctas = requested.power_of_two("ctas", MOST_CTAS)?.unwrap_or(1);
+    let cta_dim = requested.dim("cta-dim", rank)?;
     Ok(Layout::coalesced(shape, Some(contiguous), vector, warps, ctas, cta_dim))
 }
 
 /// A fragment of matrix instructions, and the bytes of its elements.
-fn fragment(what: &str, shape: &[u32], asked: &Asked<'_>) -> Told<(Layout, u32)> {
+fn fragment(what: &str, shape: &[u32], requested: &Requested<'_>) -> Reported<(Layout, u32)> {
     let &[rows, cols] = shape else {
         let error = Diagnostic::new(
             Code::E_SHAPE_MISMATCH,
@@ -218,13 +218,13 @@ fn fragment(what: &str, shape: &[u32], asked: &Asked<'_>) -> Told<(Layout, u32)>
         );
         return Err(error.help("write its rows and columns, as in `--shape 64x64`"));
     };
-    let warps = asked.warps()?;
-    let bits = asked.one("bits", "4, 8, 16, 32 or 64", |n| [4, 8, 16, 32, 64].contains(&n))?;
+    let warps = requested.warps()?;
+    let bits = requested.one("bits", "4, 8, 16, 32 or 64", |n| [4, 8, 16, 32, 64].contains(&n))?;
     let bits = bits.unwrap_or(16);
-    let k = asked.one("k", "a positive integer", |n| n > 0)?.unwrap_or(32);
+    let k = requested.one("k", "a positive integer", |n| n > 0)?.unwrap_or(32);
     let doubles = bits == 64;
     let shape = [rows, cols];
-    let acc = match (doubles, asked.text("blocks").is_some()) {
+    let acc = match (doubles, requested.text("blocks").is_some()) {
         (false, false) => Layout::mma_acc(&shape, warps),
         (false, true) => Layout::mma_acc_blocks(&shape, warps),
         (true, false) => Layout::mma_acc_f64(&shape, warps),
@@ -244,15 +244,15 @@ fn fragment(what: &str, shape: &[u32], asked: &Asked<'_>) -> Told<(Layout, u32)>
     })
 }
 
-fn read(text: &str, shape: &[u32]) -> Told<Layout> {
+fn read(text: &str, shape: &[u32]) -> Reported<Layout> {
     let text = bare(text);
-    let layout = Layout::parse(text, shape).map_err(|error| told(&error, text, shape))?;
+    let layout = Layout::parse(text, shape).map_err(|error| reported(&error, text, shape))?;
     small_enough(&layout)?;
     Ok(layout)
 }
 
 /// Refuses what would take long to describe. Bits are counted, for numbers may be too large.
-fn small_enough(layout: &Layout) -> Told<()> {
+fn small_enough(layout: &Layout) -> Reported<()> {
     let bits = |input| layout.bases(input).len() as u32;
     for (input, name, most) in [(In::Warp, "warps", MOST_WARPS), (In::Cta, "ctas", MOST_CTAS)] {
         if bits(input) > most.ilog2() {
@@ -268,7 +268,7 @@ fn small_enough(layout: &Layout) -> Told<()> {
     Ok(())
 }
 
-fn told(error: &LayoutError, text: &str, shape: &[u32]) -> Diagnostic {
+fn reported(error: &LayoutError, text: &str, shape: &[u32]) -> Diagnostic {
     let (code, help) = match error {
         LayoutError::Text { .. } => (
             Code::E_SYNTAX,
@@ -365,7 +365,7 @@ fn replicas(layout: &Layout) -> Vec<(&'static str, Vec<usize>)> {
 }
 
 /// How data would go to another layout, as the compiler does it.
-fn converted(from: &Layout, text: &str, elem_bytes: u32) -> Told<String> {
+fn converted(from: &Layout, text: &str, elem_bytes: u32) -> Reported<String> {
     let to = read(text, from.shape())?;
     if (from.warps(), from.ctas()) != (to.warps(), to.ctas()) {
         let threads = |layout: &Layout| {
@@ -417,13 +417,13 @@ fn cost_text(cost: &Cost) -> String {
     format!("{}; about {}", parts.join(", "), count(cost.cycles(), "cycle"))
 }
 
-fn describe_shared(text: &str, asked: &Asked<'_>) -> Told<String> {
-    let shape = asked.shape()?;
-    let elem_bytes = asked.bytes()?.ok_or_else(|| {
+fn describe_shared(text: &str, requested: &Requested<'_>) -> Reported<String> {
+    let shape = requested.shape()?;
+    let elem_bytes = requested.bytes()?.ok_or_else(|| {
         missing("the bytes of an element").help(format!("write `{SHARED_EXAMPLE}`"))
     })?;
     let shared =
-        Shared::parse(text, &shape, elem_bytes).map_err(|error| told(&error, text, &shape))?;
+        Shared::parse(text, &shape, elem_bytes).map_err(|error| reported(&error, text, &shape))?;
     memory_small_enough(&shared)?;
 
     let (strides, panel) = shared.strides();
@@ -449,23 +449,26 @@ fn describe_shared(text: &str, asked: &Asked<'_>) -> Told<String> {
             ),
         );
     }
-    if let Some(text) = asked.text("convert") {
+    if let Some(text) = requested.text("convert") {
         let layout = read(text, &shape)?;
         let vector = shared.vector(&layout);
-        let turns = count(shared.wavefronts(&layout, vector), "wavefront");
+        let iterations = count(shared.wavefronts(&layout, vector), "wavefront");
         let extra = match shared.conflicts(&layout, vector) {
             0 => "no bank conflicts".to_owned(),
             extra => format!("up to {} in one access", count(extra, "bank conflict")),
         };
         out += &row("registers", &layout.to_string());
-        out += &row("access", &format!("{} at a time, {turns}, {extra}", count(vector, "element")));
+        out += &row(
+            "access",
+            &format!("{} at a time, {iterations}, {extra}", count(vector, "element")),
+        );
     }
     out += &format!("\n<bank>+<which 128 bytes>\n{}", draw_shared(&shared));
     Ok(out)
 }
 
 /// Offsets are words of 32 bits: refuses padding and panels that would leave them.
-fn memory_small_enough(shared: &Shared) -> Told<()> {
+fn memory_small_enough(shared: &Shared) -> Reported<()> {
     let Some((&fast, slower)) = shared.order.split_first() else { return Ok(()) };
     let row = u64::from(shared.panel.unwrap_or(shared.shape[fast]));
     let panels = u64::from(shared.shape[fast]).div_ceil(row);

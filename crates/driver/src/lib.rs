@@ -1,6 +1,6 @@
 //! Wires the compiler together: a declared kernel is bound to arguments, specialised, compiled for
-//! a backend and launched, and what happened can be asked for. The only crate that names backends.
-//! It knows no Python: the binding converts, this decides.
+//! a backend and launched, and the call can be inspected. The only crate that names backends. It
+//! knows no Python: the binding converts values, this crate decides.
 //!
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
@@ -48,13 +48,13 @@ mod nvidia;
 mod nvidia;
 mod overlap;
 // A build without GPUs copies less.
+mod matmuls;
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 mod pack;
 mod params;
 mod place;
 mod pointwise;
 mod processor;
-mod products;
 pub mod profile;
 mod replay;
 mod reproducible;
@@ -78,16 +78,16 @@ pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Missing, Prepared, Purpose, Streams, grid_of};
 pub use location::Location;
 pub use made::{TracedKernel, compile_made, launch_made};
+pub use matmuls::{grouped_columns, matmul_plans};
 pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use processor::{Processor, processor, set_threads, threads};
-pub use products::{grouped_columns, product_plans};
 pub use replay::{Function, HOST, MAX_RANK, Made, Replay, Replays, Seen, View};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
-pub use tessera_cost::product::{Plan as ProductPlan, Shape as ProductShape};
-pub use tessera_cost::weight as product_weight;
+pub use tessera_cost::matmul::{MatmulPlan, Shape as MatmulShape};
+pub use tessera_cost::weight as matmul_weight;
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{
     CheckReport, HostArray, KernelCall, Kernels, Lines, Moment, NoKernels, Observed, Watch,

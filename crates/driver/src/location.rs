@@ -34,15 +34,15 @@ pub fn location(params: &Params, slots: &[Slot]) -> Result<Location, Diagnostics
 fn mixed(params: &Params, slots: &[Slot], first: &Param) -> Diagnostic {
     let mut error =
         Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, String::new()).at(first.loc.clone());
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for (param, slot) in params.items.iter().zip(slots) {
         let Slot::Array(array) = slot else { continue };
-        told.push(format!("`{}` {}", param.name, array.place));
+        reported.push(format!("`{}` {}", param.name, array.place));
         if param.name != first.name {
             error = error.label(param.loc.clone(), array.place.to_string());
         }
     }
-    error.message = format!("expected all arrays in one place, got {}", told.join(", "));
+    error.message = format!("expected all arrays in one place, got {}", reported.join(", "));
     error.help("copy arrays with what their library has for that, or with `ts.array(x, device=\"cuda:0\")`")
 }
 

@@ -131,7 +131,7 @@ pub fn census() -> (usize, usize) {
     COMPILED.census()
 }
 
-/// The code of a made kernel. Whoever calls it again keeps it: here it stays for a while only.
+/// The code of a generated kernel. A caller that calls it again keeps it: this cache is small.
 pub fn compile_made(
     func: &TileFunc,
     backends: &Backends,

@@ -91,8 +91,8 @@ impl Mode {
     }
 }
 
-/// Takes the place of `tile-geometry` where the caller gives the grid: nothing may rest on the
-/// kernel's own, and what several groups of the caller's grid write is a race.
+/// Replaces `tile-geometry` where the caller gives the grid: nothing may depend on the kernel's own
+/// grid, and an element that several groups of the caller's grid write is a race.
 struct CallerGrid([bool; 3]);
 
 impl Pass<Tile> for CallerGrid {
@@ -135,7 +135,7 @@ mod tests {
         for &profile in Profile::ALL {
             for form in [Form::Lowered, Form::Source, Form::Checked] {
                 for grid in grids {
-                    for off in [&[][..], &["epilogue"], &["epilogue", "roles"]] {
+                    for off in [&[][..], &["epilogue"], &["epilogue", "warp_specialization"]] {
                         let off = Off::named(off.iter().copied(), "off").unwrap();
                         let mode = Mode { profile, form, grid: GridFrom::caller(grid), off };
                         assert!(tags.insert(mode.tag()), "{mode:?}");

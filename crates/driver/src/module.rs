@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_level_is_told_with_its_place() {
+    fn an_unknown_level_is_reported_with_its_place() {
         let error = parse("module @m : staged {version = 1}\n").err().unwrap();
         let first = error.iter().next().unwrap();
         assert_eq!((first.code, first.loc.line(), first.loc.column()), (Code::E_SYNTAX, 1, 13));

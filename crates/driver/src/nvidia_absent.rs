@@ -1,4 +1,4 @@
-//! What stands for NVIDIA GPUs in a build without them.
+//! The backend for NVIDIA GPUs in a build without CUDA: it is never available.
 
 use crate::backends::{NOT_IN_BUILD, PTX, PTX_EMULATED, Target};
 use std::sync::Arc;

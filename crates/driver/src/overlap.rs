@@ -24,7 +24,7 @@ fn byte_range(b: &BufferArg) -> Option<(i128, i128)> {
     Some((low, high))
 }
 
-pub fn ranges_meet(a: &BufferArg, b: &BufferArg) -> bool {
+pub fn ranges_overlap(a: &BufferArg, b: &BufferArg) -> bool {
     match (byte_range(a), byte_range(b)) {
         (Some((a0, a1)), Some((b0, b1))) => a0 < b1 && b0 < a1,
         _ => false,
@@ -33,7 +33,7 @@ pub fn ranges_meet(a: &BufferArg, b: &BufferArg) -> bool {
 
 /// Whether the two views may share a byte.
 pub fn views_overlap(a: &BufferArg, b: &BufferArg) -> bool {
-    if !ranges_meet(a, b) {
+    if !ranges_overlap(a, b) {
         return false;
     }
     // A byte of `a` counts up from its first, a byte of `b` down from its last; every stride is
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_and_side_by_side_views_are_disjoint() {
+    fn interleaved_and_adjacent_views_are_disjoint() {
         assert!(!views_overlap(&view(0, &[10], &[8]), &view(4, &[10], &[8])));
         assert!(views_overlap(&view(0, &[10], &[8]), &view(8, &[10], &[8])));
         // The left and right halves of the columns of a 100 x 64 matrix.
         assert!(!views_overlap(&view(0, &[100, 32], &[256, 4]), &view(128, &[100, 32], &[256, 4])));
         assert!(views_overlap(&view(0, &[100, 33], &[256, 4]), &view(128, &[100, 32], &[256, 4])));
-        // Two views that run in opposite directions and meet, and two that only come near.
+        // Two views that run in opposite directions and overlap, and two that are only close.
         assert!(views_overlap(&view(0, &[10], &[4]), &view(40, &[2], &[-4])));
         assert!(!views_overlap(&view(0, &[10], &[4]), &view(48, &[3], &[-4])));
         // Half an element is an overlap too.

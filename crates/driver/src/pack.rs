@@ -1,10 +1,10 @@
-//! Strided views and their elements side by side.
+//! Strided views, and their elements packed into contiguous memory.
 
 use tessera_numerics::DType;
 use tessera_target::BufferArg;
 
-/// The strides in bytes of an array that lies row by row without gaps. Those of an array without elements
-/// may be more than 64 bits hold, and are then the most that they do: nobody goes along them.
+/// The strides in bytes of a row-major contiguous array. Those of an array without elements may
+/// exceed 64 bits, and are then clamped: they are never used.
 pub fn row_major(dims: &[i64], dtype: DType) -> Vec<i64> {
     let mut strides = vec![dtype.bytes() as i64; dims.len()];
     for axis in (1..dims.len()).rev() {
@@ -39,7 +39,7 @@ pub fn reach(view: &BufferArg) -> (i64, i64) {
     (low, high)
 }
 
-/// Copies elements of a view, whose first is at `view`, to where they lie side by side.
+/// Packs the elements of a view, whose first is at `view`, into contiguous memory.
 ///
 /// # Safety
 /// All positions of the view are memory that may be read, and `to` has room for all elements.
@@ -62,7 +62,7 @@ pub unsafe fn scatter(view: *mut u8, dims: &[i64], strides: &[i64], size: usize,
 }
 
 /// Calls `f` with the offset in the view, the offset in packed memory and the bytes of each run
-/// that is side by side in both.
+/// that is contiguous in both.
 fn each(dims: &[i64], strides: &[i64], size: usize, mut f: impl FnMut(isize, usize, usize)) {
     if dims.iter().any(|&d| d <= 0) {
         return;
@@ -108,7 +108,7 @@ mod tests {
         ] {
             let mut packed = vec![0i16; expected.len()];
             let mut back = vec![-1i16; 24];
-            // SAFETY: the positions are inside of the 24 elements.
+            // SAFETY: the positions are inside the 24 elements.
             unsafe {
                 let view = x.as_ptr().add(first).cast();
                 gather(view, &dims, &strides, 2, packed.as_mut_ptr().cast());

@@ -34,7 +34,7 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
         {
             return false;
         }
-        // In a loop, the next round would read what this one wrote.
+        // In a loop, the next iteration would read what this one wrote.
         if in_loop(func, id) || (memory == read && was_written) {
             return false;
         }

@@ -23,8 +23,8 @@ mod with_backend {
     use tessera_cpu::Isa;
     use tessera_diag::{Code, Diagnostic, Diagnostics};
 
-    /// Whether the number of threads has been settled: the environment is asked for it once, and
-    /// only where nobody has said it before.
+    /// Whether the number of threads has been set: the environment is read once, and only where no
+    /// call has set it before.
     static SETTLED: AtomicBool = AtomicBool::new(false);
 
     pub fn settle_threads() -> Result<(), Diagnostics> {

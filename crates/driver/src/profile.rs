@@ -1,4 +1,4 @@
-//! What runs while somebody looks: each launch with its begin, its time and its work.
+//! Profiling sessions: each launch with its begin, its time and its work.
 //!
 //! One session at a time holds for the process. While none does, a launch pays one relaxed load. On
 //! a device the times are those of events around the launch on its own stream, so that nothing waits
@@ -46,7 +46,7 @@ struct Noted {
 
 struct Session {
     start: Instant,
-    /// For each device the first mark, and when it was set: where its clock stands against ours.
+    /// For each device the first event, and its time on the host: the offset of the two clocks.
     origins: BTreeMap<u32, (Mark, f64)>,
     noted: Vec<Noted>,
 }
@@ -133,7 +133,15 @@ impl Span {
             _ => record.spec.choice.backend.name(),
         };
         let (kind, memory) = ("kernel", None);
-        self.close(Told { name, kind, on, loc, work: None, memory, record: Some(record.clone()) });
+        self.close(Reported {
+            name,
+            kind,
+            on,
+            loc,
+            work: None,
+            memory,
+            record: Some(record.clone()),
+        });
     }
 
     /// A step of a compiled function is done.
@@ -145,12 +153,12 @@ impl Span {
         work: Option<Work>,
         memory: Option<u64>,
     ) {
-        self.close(Told { name, kind, on, loc, work, memory, record: None });
+        self.close(Reported { name, kind, on, loc, work, memory, record: None });
     }
 
-    fn close(self, told: Told<'_>) {
+    fn close(self, reported: Reported<'_>) {
         let seconds = self.start.elapsed().as_secs_f64();
-        let Told { name, kind, on, loc, work, memory, record } = told;
+        let Reported { name, kind, on, loc, work, memory, record } = reported;
         let after = match (self.queue, &self.before) {
             (Some(queue), Some(_)) => Mark::new(queue, true).ok(),
             _ => None,
@@ -177,7 +185,7 @@ impl Span {
     }
 }
 
-struct Told<'a> {
+struct Reported<'a> {
     name: &'a str,
     kind: &'static str,
     on: &'a str,
@@ -187,7 +195,8 @@ struct Told<'a> {
     record: Option<Arc<Record>>,
 }
 
-/// Sets the first mark of a device. It is waited for once, so that its time is known by our clock.
+/// Records the first event of a device. It is waited for once, so that its time on the host is
+/// known.
 fn origin(queue: Queue) -> Option<()> {
     let mut session = SESSION.lock();
     let session = session.as_mut()?;

@@ -1,6 +1,6 @@
-//! Calls that are like an earlier one in all but addresses and real numbers: they are run, or put on
-//! their stream, without being bound, specialised and checked again. What could be different is compared;
-//! whatever is not the same goes the long way.
+//! Call replay: a call that differs from an earlier one only in addresses and float scalars is run,
+//! or enqueued on its stream, without being bound, specialised and checked again. Everything that
+//! could differ is compared; a call with a difference takes the full path.
 
 use crate::args::{Arg, Number};
 use crate::backends::Backends;
@@ -21,7 +21,7 @@ use tessera_numerics::{DType, NumType, Profile, Scalar};
 use tessera_support::ForkLock;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
-/// Arrays of more axes go the long way.
+/// Calls with arrays of more axes take the full path.
 pub const MAX_RANK: usize = 6;
 
 /// Code may be made for addresses that are multiples of this.
@@ -99,13 +99,13 @@ struct Layout {
 pub(crate) struct Recipe {
     basis: Basis,
     wanted: Vec<Wanted>,
-    /// So many arguments or more: those after them are as the kernel has them by default.
+    /// The least number of arguments; the rest have their defaults.
     least: usize,
     /// All numbers that the launch takes, and which of them are a call's own.
     scalars: Vec<Scalar>,
     reals: Vec<usize>,
     made: Vec<Made>,
-    way: Way,
+    way: Variant,
     record: Arc<Record>,
 }
 
@@ -120,7 +120,7 @@ pub struct Made {
 }
 
 /// How a launch is repeated.
-pub(crate) enum Way {
+pub(crate) enum Variant {
     /// Put on a stream.
     Queued(Arc<dyn Settled>),
     /// Run to its end.
@@ -130,13 +130,13 @@ pub(crate) enum Way {
     Here(LaunchArgs, ForkLock<Option<LaunchArgs>>),
 }
 
-/// What a launch rests on beside its arguments.
+/// What a launch depends on beside its arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Basis {
     pub profile: Profile,
     pub grid: Option<Vec<i64>>,
     pub device: u32,
-    /// What the choice of the backend rests on, beside where the arrays are.
+    /// What the choice of the backend depends on, beside where the arrays are.
     pub selection: u64,
     pub environment: Option<String>,
     /// Passes that the environment leaves out.
@@ -213,7 +213,7 @@ impl KernelHandle {
     pub fn launch_again(&self, replay: &Replay, stream: u64) -> Result<(), Diagnostics> {
         let recipe = &*replay.recipe;
         match &recipe.way {
-            Way::Queued(settled) => {
+            Variant::Queued(settled) => {
                 let span = Span::open(Some(Queue { device: recipe.basis.device, stream }));
                 replay.launch(&**settled, stream)?;
                 if let Some(span) = span {
@@ -222,13 +222,13 @@ impl KernelHandle {
                 self.record(recipe.record.clone());
                 Ok(())
             }
-            Way::Settled(settled) => {
+            Variant::Settled(settled) => {
                 let (span, start) = (Span::open(None), Instant::now());
                 replay.launch(&**settled, 0)?;
                 self.ran_again(recipe, span, start.elapsed());
                 Ok(())
             }
-            Way::Here(args, spare) => self.run_again(replay, args, spare),
+            Variant::Here(args, spare) => self.run_again(replay, args, spare),
         }
     }
 
@@ -298,7 +298,7 @@ impl Replay {
         &self.recipe.made
     }
 
-    /// Puts one of them in; false where it does not lie as the one of the earlier call did.
+    /// Sets one of them; false where its layout is not that of the recorded call.
     pub fn fill(&mut self, made: usize, view: &View) -> bool {
         let Made { param, array, .. } = self.recipe.made[made];
         self.addresses[array] = view.address;
@@ -360,8 +360,8 @@ fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
     scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
 }
 
-/// Whether no written array comes near another one. Where they do, the long way tells whether they
-/// share an element.
+/// Whether the address range of no written array overlaps another one. Where they overlap, the full
+/// path finds out whether they share an element.
 fn is_disjoint(recipe: &Recipe, addresses: &[u64]) -> bool {
     let layouts = || {
         recipe.wanted.iter().filter_map(|w| match w {
@@ -418,7 +418,7 @@ pub(crate) struct Note {
     made: Vec<Made>,
 }
 
-/// Larger results are made the long way, which knows whether they must be cleared.
+/// Larger results take the full path, which knows whether they must be cleared.
 const MADE_BYTES: i64 = 64 << 10;
 
 impl Note {
@@ -513,7 +513,7 @@ fn constant(value: &Capture) -> Option<Seen> {
 }
 
 impl Recipe {
-    pub fn new(note: Note, basis: Basis, way: Way, record: Arc<Record>) -> Self {
+    pub fn new(note: Note, basis: Basis, way: Variant, record: Arc<Record>) -> Self {
         let Note { wanted, least, scalars, reals, made } = note;
         Self { basis, wanted, least, scalars, reals, made, way, record }
     }

@@ -1,8 +1,9 @@
-//! `tile-check-profile`: what a profile that promises the same bits cannot run (SPEC 4.3).
+//! `tile-check-profile`: refuses what a profile with reproducible bits cannot run (SPEC 4.3).
 //!
-//! Sums of floats depend on their order, and atomic ones come in any. What an atomic found, or left
-//! where another may come after it, depends on the order of groups: on the interpreter and, in these
-//! profiles, on the CPU they run one after another, in row-major order; on a GPU they do not.
+//! Sums of floats depend on the order of additions, and atomic additions come in any order. The old
+//! value that an atomic returns, and a value that a later atomic may overwrite, depend on the order
+//! of groups. The interpreter and, in these profiles, the CPU run groups one after another in
+//! row-major order; a GPU does not.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext};

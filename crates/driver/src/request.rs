@@ -1,4 +1,4 @@
-//! What `.jit(...)` asks for: dims, tunables and constants by name, and how arrays lie.
+//! What `.jit(...)` requests: dims, tunables and constants by name, and the layouts of arrays.
 
 use crate::args::Arg;
 use crate::array_layout;
@@ -18,7 +18,7 @@ use tessera_target::arrays::Said;
 pub struct Given {
     /// Dims, tunables and constants by name.
     pub values: BTreeMap<String, Capture>,
-    /// How arrays lie, by parameter: each entry is a property with its value.
+    /// Layouts of arrays, by parameter: each entry is a property with its value.
     pub layouts: BTreeMap<String, BTreeMap<String, Capture>>,
     /// Passes that are left out.
     pub off: Off,

@@ -1,5 +1,6 @@
-//! What a schedule pins: names among the tunables that every kernel may have, whatever it reads itself. They are checked
-//! when a kernel is declared, stand in the function's `config` when it is compiled, and are read from the text of a plan.
+//! The fields of a schedule: tunables that every kernel has, beside those it declares. They are
+//! checked when a kernel is declared, are part of the function's `config` when it is compiled, and
+//! are read from the text of a plan.
 
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
@@ -40,22 +41,22 @@ const FIELDS: [Field; 11] = [
     Field { name: "cluster_m", expected: CLUSTER, allows: is_cluster, of_parameters: true },
     Field { name: "cluster_n", expected: CLUSTER, allows: is_cluster, of_parameters: true },
     Field {
-        name: ROLES,
+        name: WARP_SPECIALIZATION,
         expected: "\"cooperative\" or \"pingpong\"",
-        allows: is_roles,
+        allows: is_warp_specialization,
         of_parameters: true,
     },
     Field { name: PERSISTENT, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: MULTICAST, expected: "True or False", allows: is_flag, of_parameters: true },
-    Field { name: FREE, expected: "True or False", allows: is_flag, of_parameters: true },
+    Field { name: LAZY_RESCALE, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: OFF, expected: "names of passes", allows: is_names, of_parameters: false },
 ];
 const CLUSTER: &str = "1, 2, 4, 8 or 16 blocks";
 /// These turn off what is on where it is legal.
-const FREE: &str = "free_reference";
+const LAZY_RESCALE: &str = "lazy_rescale";
 const MULTICAST: &str = "multicast";
 const PERSISTENT: &str = "persistent";
-const ROLES: &str = "roles";
+const WARP_SPECIALIZATION: &str = "warp_specialization";
 const OFF: &str = "off";
 
 fn is_count(value: &Capture) -> bool {
@@ -66,7 +67,7 @@ fn is_cluster(value: &Capture) -> bool {
     matches!(value, Capture::Int(0 | 1 | 2 | 4 | 8 | 16))
 }
 
-fn is_roles(value: &Capture) -> bool {
+fn is_warp_specialization(value: &Capture) -> bool {
     matches!(name(value), Some("" | "cooperative" | "pingpong"))
 }
 
@@ -93,7 +94,7 @@ fn name(value: &Capture) -> Option<&str> {
 /// Whether candidates pin what can be.
 pub fn check(candidates: &[BTreeMap<String, Capture>], loc: &Loc) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::new();
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for candidate in candidates {
         for field in &FIELDS {
             let Some(value) = candidate.get(field.name).filter(|v| !(field.allows)(v)) else {
@@ -101,8 +102,8 @@ pub fn check(candidates: &[BTreeMap<String, Capture>], loc: &Loc) -> Result<(), 
             };
             let (name, shown) = (field.name, crate::config::show(value));
             let message = format!("`{name}`: expected {}, got {shown}", field.expected);
-            if !told.contains(&message) {
-                told.push(message.clone());
+            if !reported.contains(&message) {
+                reported.push(message.clone());
                 let error = Diagnostic::new(Code::E_ARGUMENT, message).at(loc.clone());
                 errors.push(error.help("leave it out: the compiler chooses"));
             }
@@ -118,13 +119,13 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     for field in &FIELDS {
         let param = config.consts.get(field.name).filter(|_| field.of_parameters);
         match config.tunables.get(field.name).or(param) {
-            Some(Capture::Bool(false) | Capture::Int(0)) if turns_off(field) => {
+            Some(Capture::Bool(false) | Capture::Int(0)) if can_be_off(field) => {
                 said.set(field.name, Attr::Bool(false));
             }
-            Some(Capture::Str(word)) if !word.is_empty() && field.name == ROLES => {
-                said.set(ROLES, Attr::word(word));
+            Some(Capture::Str(word)) if !word.is_empty() && field.name == WARP_SPECIALIZATION => {
+                said.set(WARP_SPECIALIZATION, Attr::word(word));
             }
-            Some(Capture::Int(n @ 1..=1024)) if !turns_off(field) => {
+            Some(Capture::Int(n @ 1..=1024)) if !can_be_off(field) => {
                 said.set(field.name, Attr::Int(*n as i64));
             }
             Some(value) if field.name == OFF => {
@@ -140,8 +141,8 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     said
 }
 
-fn turns_off(field: &Field) -> bool {
-    matches!(field.name, FREE | MULTICAST | PERSISTENT)
+fn can_be_off(field: &Field) -> bool {
+    matches!(field.name, LAZY_RESCALE | MULTICAST | PERSISTENT)
 }
 
 /// What was found for what a configuration leaves open, and the passes that were left out.
@@ -200,13 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_once_for_each_value() {
+    fn what_cannot_be_is_reported_once_for_each_value() {
         let passes = |name: &str| Capture::Tuple(vec![Capture::Str(name.into())]);
         let good = candidate(&[
             ("num_warps", Capture::Int(8)),
             ("cluster", Capture::Int(4)),
-            ("free_reference", Capture::Bool(false)),
-            ("off", passes("rotate")),
+            ("lazy_rescale", Capture::Bool(false)),
+            ("off", passes("mma_in_flight")),
             ("BM", Capture::Int(-3)),
         ]);
         assert!(check(&[good.clone(), good], &Loc::unknown()).is_ok());
@@ -215,15 +216,15 @@ mod tests {
             ("num_stages", Capture::Str("two".into())),
             ("raster", Capture::Float(2.0)),
             ("cluster", Capture::Int(3)),
-            ("free_reference", Capture::Int(2)),
-            ("off", passes("rotated")),
-            ("off", Capture::Str("rotate".into())),
+            ("lazy_rescale", Capture::Int(2)),
+            ("off", passes("in_flight")),
+            ("off", Capture::Str("mma_in_flight".into())),
         ] {
             let wrong = candidate(&[(name, value)]);
             let errors = check(&[wrong.clone(), wrong], &Loc::unknown()).unwrap_err();
-            let told: Vec<_> = errors.errors().collect();
-            assert_eq!((told.len(), told[0].code), (1, Code::E_ARGUMENT), "{name}");
-            assert!(told[0].message.starts_with(&format!("`{name}`: expected ")));
+            let reported: Vec<_> = errors.errors().collect();
+            assert_eq!((reported.len(), reported[0].code), (1, Code::E_ARGUMENT), "{name}");
+            assert!(reported[0].message.starts_with(&format!("`{name}`: expected ")));
         }
     }
 
@@ -233,14 +234,17 @@ mod tests {
             ("BM", Capture::Int(64)),
             ("num_warps", Capture::Int(8)),
             ("raster", Capture::Int(0)),
-            ("off", Capture::Tuple(vec![Capture::Str("rotate".into())])),
+            ("off", Capture::Tuple(vec![Capture::Str("mma_in_flight".into())])),
         ]);
         // A parameter called so means what its kernel says, unless it is one of the old names.
         let consts = candidate(&[("cluster", Capture::Int(4)), ("num_stages", Capture::Int(3))]);
         let config = Config { tunables, consts, ..Config::default() };
-        let said = attrs(&config, Off::default().with(Step::Pair));
+        let said = attrs(&config, Off::default().with(Step::InterleavedMmas));
         let text = Attr::Dict(said).to_string();
-        assert_eq!(text, "{num_warps = 8, num_stages = 3, off = [rotate, pair]}");
+        assert_eq!(
+            text,
+            "{num_warps = 8, num_stages = 3, off = [mma_in_flight, interleaved_mmas]}"
+        );
         assert!(attrs(&Config::default(), Off::default()).is_empty());
     }
 }

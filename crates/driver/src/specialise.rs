@@ -30,13 +30,13 @@ pub struct Specialised {
     pub artifact: Box<dyn Artifact>,
     pub choice: Choice,
     pub mode: Mode,
-    /// How the arrays were said to lie.
+    /// The declared layouts of the arrays.
     pub said: Said,
     pub notes: Diagnostics,
     pub stages: Vec<(String, Duration)>,
     /// Candidates that were tried before, each with the reason it was passed over.
     pub rejected: Vec<(String, String)>,
-    /// Stores that may write a parameter whole; asked for only where arrays are made for a call.
+    /// Stores that may write a whole parameter; computed only where arrays are made for a call.
     covers: OnceLock<Vec<Cover>>,
 }
 
@@ -102,7 +102,7 @@ pub fn lower(
     mode: Mode,
 ) -> Result<Lowered, Diagnostics> {
     if knobs::DEBUG_PANIC.is_on() {
-        panic!("TESSERA_DEBUG_PANIC asks for it");
+        panic!("TESSERA_DEBUG_PANIC requests it");
     }
     // Said to be wrong before anything is compiled for it.
     choice.caps()?;
@@ -164,7 +164,7 @@ impl Lowered {
     }
 }
 
-/// The function with the schedule that the configuration asks for, where it asks for any. Tile IR itself does not have it.
+/// The function with the schedule of the configuration, if it has one. Tile IR by itself has none.
 pub fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let said = schedule::attrs(config, off);
     if said.is_empty() {

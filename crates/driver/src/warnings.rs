@@ -1,16 +1,16 @@
-//! Warnings of one kernel: each is told once.
+//! Warnings of one kernel: each is reported once.
 
 use crate::params::{Kind, Params};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Severity};
 use tessera_frontend::{Capture, Config};
 
-/// So many values of one `int` parameter are taken for a size that changes, not for a choice.
+/// With this many values an `int` parameter is taken for a size that changes, not for a choice.
 const MANY_VALUES: usize = 8;
 
 #[derive(Default)]
 pub struct Warnings {
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     pending: Vec<String>,
     values: BTreeMap<String, BTreeSet<i128>>,
 }
@@ -19,7 +19,7 @@ impl Warnings {
     /// Notes among them are for `explain()` only.
     pub fn add(&mut self, found: &Diagnostics) {
         for d in found.iter().filter(|d| d.severity() == Severity::Warning) {
-            if self.told.insert(first_line(d)) {
+            if self.reported.insert(first_line(d)) {
                 self.pending.push(text(d));
             }
         }

@@ -131,10 +131,10 @@ fn code_is_made_for_arrays_that_lie_as_is_said() {
     let usual = text(&Given::default());
     assert!(usual.contains("ld.global.v4.b32"), "{usual}");
     assert_eq!(usual, text(&laid("x", &[("axis", Capture::Int(-1)), ("align", Capture::Int(16))])));
-    let crooked = text(&laid("x", &[("align", Capture::Int(4))]));
-    assert!(!crooked.contains(".v4"), "{crooked}");
+    let misaligned = text(&laid("x", &[("align", Capture::Int(4))]));
+    assert!(!misaligned.contains(".v4"), "{misaligned}");
     let apart = text(&laid("x", &[("axis", Capture::None)]));
-    assert!(apart != usual && apart != crooked);
+    assert!(apart != usual && apart != misaligned);
     for (name, entries, words) in [
         ("y", vec![], "expected an array (one of x), got `y`"),
         ("alpha", vec![], "expected an array (one of x), got `alpha`"),

@@ -2,8 +2,8 @@
 //! and puts the body of each function into `crate::report::guarded`, so that a panic is raised as
 //! `ts.InternalError` and not as the exception of the binding's library, which no `except Exception` catches.
 //!
-//! A function that gives no `PyResult` gives one afterwards. Functions that the collector of garbage calls
-//! stay as they are: they have no way to raise.
+//! A function that returns no `PyResult` returns one afterwards. Functions that the garbage
+//! collector calls are not changed: they cannot raise.
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
 

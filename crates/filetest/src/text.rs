@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Diagnostics, Severity};
 
 /// Where the comment of a line begins: a `;` that is not in a string, at the start or after a
-/// space (`ring<3; …>` is a type).
+/// space (`pipeline<3; …>` is a type).
 pub fn comment_start(line: &str) -> Option<usize> {
     let mut in_string = false;
     let mut escaped = false;
@@ -151,7 +151,7 @@ mod tests {
     fn comments_end_outside_strings_only() {
         assert_eq!(comment_start(r#"a "x;y" ; z"#), Some(8));
         assert_eq!(comment_start(r#""\";" "#), None);
-        assert_eq!(comment_start("ring<3; a> ; b"), Some(11));
+        assert_eq!(comment_start("pipeline<3; a> ; b"), Some(15));
         assert_eq!(without_comments("; h\n\na ; b\n  ; c\nd\n\n"), "a\nd\n");
     }
 

@@ -1,5 +1,5 @@
-//! What the tests of passes and of runs are done with. The list of backends is the caller's: each
-//! `; run:` line is executed by every one of them.
+//! The passes and backends of file tests. The caller gives the list of backends: each `; run:` line
+//! is executed by every one of them.
 
 use tessera_diag::Diagnostics;
 use tessera_ir::{Pass, PassContext};

@@ -1,10 +1,7 @@
 //! Damaged text never panics and never hangs the parser, the verifier or the printer.
 
-mod budget;
-mod random;
-
-use budget::Budget;
-use random::{Random, damaged};
+use crate::budget::Budget;
+use crate::random::{Random, damaged};
 use std::path::Path;
 use tessera_filetest::files_under;
 use tessera_graph::Graph;

@@ -2,15 +2,10 @@
 //! interpreter, the CPU backend and the PTX compiler; and damaged Python source through the front end. Nothing
 //! may panic or hang; what the passes made of a kernel must compute what the kernel says, bit for bit.
 
-mod budget;
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-mod generator;
-mod random;
-
-use budget::Budget;
-use generator::{Shape, kernel, params, shape};
-use random::Random;
+use crate::budget::Budget;
+use crate::common;
+use crate::generator::{Shape, kernel, params, shape};
+use crate::random::{self, Random};
 use std::collections::BTreeMap;
 use tessera_cpu::{Cpu, Isa};
 use tessera_diag::Code;
@@ -112,16 +107,16 @@ fn difference(got: &Result<Vec<Vec<u8>>, (Code, String)>, expected: &[Vec<u8>]) 
     None
 }
 
-/// One in so many kernels is compiled too.
+/// One of this many kernels is compiled too.
 const COMPILED: u64 = 4;
 
-/// One in so many kernels is compiled to PTX, and interpreted there.
+/// One of this many kernels is compiled to PTX, and run by the PTX interpreter.
 const EMULATED: u64 = 3;
 
 /// What became of a case.
 enum Outcome {
     Refused,
-    /// And what the PTX compiler said, where it was asked.
+    /// And the result of the PTX compiler, where it was run.
     Ran(Option<Result<(), String>>),
     Faulted,
 }
@@ -198,7 +193,7 @@ fn case(seed: u64) -> Outcome {
             };
             let what = "the passes changed the result";
             assert_eq!(got, Ok(expected.clone()), "{}", show(what, &lowered));
-            // The grid here is not the one that the passes know positions to be inside of.
+            // The passes derived bounds of positions from another grid than this one.
             for id in lowered.walk() {
                 lowered.ops[id].attrs.remove("bounds");
             }

@@ -1,13 +1,9 @@
-//! Kernels that lay tiles out over many threads in unusual ways, compiled to PTX and interpreted there: the
-//! results are those of the interpreter of Tile IR, bit for bit, on every kind of chip and for every way an
-//! array can lie in memory.
+//! Kernels whose tiles have unusual layouts over many threads, compiled to PTX and run by the PTX
+//! interpreter: the results are those of the interpreter of Tile IR, bit for bit, on every
+//! architecture and for every layout of arrays.
 
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-#[allow(dead_code)] // Nothing is damaged here.
-mod random;
-
-use random::Random;
+use crate::common;
+use crate::random::Random;
 use tessera_interp::HostArray;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile, Scalar};
@@ -16,7 +12,7 @@ use tessera_ptx::emulate::Emulated;
 use tessera_target::{ArgValue, Backend, BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-/// How arrays lie in memory.
+/// The layout of arrays.
 #[derive(Copy, Clone, Debug)]
 enum Lie {
     Plain,
@@ -326,7 +322,7 @@ fn scans_and_shapes() {
     ]);
 }
 
-/// Tiles that shared memory does not hold at once.
+/// Tiles that do not fit into shared memory.
 #[test]
 fn tiles_larger_than_shared_memory() {
     check(vec![
@@ -380,7 +376,7 @@ fn the_last_of_several_values_stays() {
             "x: 33,70 f64; i: 33,70 i32; j: 33,70 i32; y: 5,6 f64",
             "y[i[:, :], j[:, :]] = x[:, :]",
         ),
-        // More positions than slots.
+        // More positions than stages.
         Case::new(
             "x: 6000 i32; i: 6000 i32; y: 7000 i32",
             "k = ts.tile.arange(6000)\ny[k + 8 * i[:]] = x[:]\ny[k // 2] = k",
@@ -664,7 +660,7 @@ fn loops_that_read_ahead() {
                 "x: n,64 f32; y: 64 f32",
                 "t = y[:]\nfor c in ts.tile.range(0, n, 16):\n    t += ts.tile.sum(x[c:c + 16, :], axis=0)\ny[:] = t",
             ),
-            // Tiles that are large enough for a ring of their own.
+            // Tiles that are large enough for a pipeline of their own.
             (
                 "x: n f32; w: n f32; y: 2048 f32",
                 "t = y[:]\nfor c in ts.tile.range(0, n, 2048):\n    t += x[c:c + 2048] * w[c:c + 2048]\ny[:] = t",

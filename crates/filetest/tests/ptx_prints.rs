@@ -9,10 +9,10 @@ use tessera_ptx::emulate::Emulated;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{Tile, TileFunc};
 
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 const KERNEL: &str = r#"
-func @told(%x: view<[24, 40], f32, read>, %h: view<[3], bf16, read>) {kind = group, grid = [2, 3]} {
+func @reported(%x: view<[24, 40], f32, read>, %h: view<[3], bf16, read>) {kind = group, grid = [2, 3]} {
   %i = tile.program_id {axis = 0} : i64
   %j = tile.program_id {axis = 1} : i64
   %0 = tile.const {value = 0} : i64
@@ -52,17 +52,17 @@ fn run(func: &TileFunc, backend: &dyn Backend, seed: usize) -> Vec<String> {
         domain: 0,
         lanes: 0,
     };
-    TOLD.lock().unwrap().clear();
+    REPORTED.lock().unwrap().clear();
     let artifact = backend.compile(func, &CompileOptions::new(Profile::Strict));
     artifact.and_then(|a| a.launch(&args)).unwrap_or_else(|e| panic!("{}", e.render()));
-    std::mem::take(&mut *TOLD.lock().unwrap())
+    std::mem::take(&mut *REPORTED.lock().unwrap())
 }
 
 #[test]
 fn lines_are_those_of_the_interpreter() {
-    tessera_target::set_print(|line| TOLD.lock().unwrap().push(line.to_string()));
+    tessera_target::set_print(|line| REPORTED.lock().unwrap().push(line.to_string()));
     let module =
-        parse_module::<Tile>(KERNEL, "told.tir").unwrap_or_else(|e| panic!("{}", e.render()));
+        parse_module::<Tile>(KERNEL, "reported.tir").unwrap_or_else(|e| panic!("{}", e.render()));
     let source = &module.funcs[0];
     let mut lowered = source.clone();
     let pipeline = tessera_lower::tile_pipeline(PassOptions { verify_each: true, dump_dir: None });
@@ -71,7 +71,7 @@ fn lines_are_those_of_the_interpreter() {
         .unwrap_or_else(|e| panic!("{}", e.render()));
     let right = run(source, &tessera_interp::Interp, 1);
     assert_eq!(right.len(), 6 * 2 + 4);
-    assert_eq!(right[0], "told[0, 0]: begin {}");
+    assert_eq!(right[0], "reported[0, 0]: begin {}");
     for sm in [75, 90] {
         let mut gpu = Emulated::new(PtxCaps::of(sm, false).expect("a known target").clone());
         gpu.options.seed = if sm == 75 { 0 } else { 7 };

@@ -1,11 +1,9 @@
-//! Kernels whose blocks take one row after another, and those whose rows several blocks hold, compiled to
-//! PTX and interpreted there in the default profile. All numbers are small whole ones, and all sums
-//! of them exact: the order in which they are added makes no difference, and the results are those of
-//! the interpreter of Tile IR, bit for bit.
+//! Kernels whose blocks take one row after another, and those whose rows are split over a cluster,
+//! compiled to PTX and run by the PTX interpreter in the default profile. All numbers are small
+//! whole ones, and all sums of them exact: the order in which they are added makes no difference,
+//! and the results are those of the interpreter of Tile IR, bit for bit.
 
-#[path = "../../frontend/tests/common/mod.rs"]
-mod common;
-
+use crate::common;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::PtxCaps;
@@ -146,21 +144,21 @@ fn scales_are_loaded_once() {
         body: NORM,
         rows: 5,
         tunables: &[],
-        wants: &["ring_create : ring<2;", "frag_store"],
+        wants: &["pipeline_create : pipeline<2;", "frag_store"],
     });
     check(Case {
         params: "x: n,8192 bf16; w: 8192 bf16; s: 8192 bf16; y: n,8192 bf16",
         body: NORM,
         rows: 7,
         tunables: &[("num_stages", 3)],
-        wants: &["ring_create : ring<3;"],
+        wants: &["pipeline_create : pipeline<3;"],
     });
     check(Case {
         params: "x: n,16384 f32; w: 16384 f32; s: 16384 bf16; y: n,16384 f32",
         body: NORM,
         rows: 3,
         tunables: &[],
-        wants: &["ring_create"],
+        wants: &["pipeline_create"],
     });
     // No power of two: the last elements of some threads are none.
     check(Case {
@@ -168,7 +166,7 @@ fn scales_are_loaded_once() {
         body: NORM,
         rows: 3,
         tunables: &[],
-        wants: &["ring_create"],
+        wants: &["pipeline_create"],
     });
 }
 
@@ -180,7 +178,7 @@ fn rows_that_blocks_share() {
         body: NORM,
         rows: 5,
         tunables: &[],
-        wants: &["cluster = [2]", "ring_create", "blocks 2]"],
+        wants: &["cluster = [2]", "pipeline_create", "blocks 2]"],
     });
     check(Case {
         params: "x: n,131072 bf16; y: n,131072 bf16",
@@ -189,9 +187,9 @@ fn rows_that_blocks_share() {
             y[i, :] = t * (ts.tile.sum(t) * 0.0000019073486328125)",
         rows: 3,
         tunables: &[],
-        wants: &["cluster = [4]", "ring_create", "blocks 4]"],
+        wants: &["cluster = [4]", "pipeline_create", "blocks 4]"],
     });
-    // One exchange a turn, and parts that do not lie side by side.
+    // One exchange in each iteration, and parts that are not contiguous.
     check(Case {
         params: "x: n,70000 bf16; y: n,70000 bf16",
         body: "t = ts.tile.cast(x[i, :], ts.f32)
@@ -200,7 +198,7 @@ fn rows_that_blocks_share() {
         tunables: &[],
         wants: &["cluster = [4]"],
     });
-    // Results of several rows at once, and where a largest element is.
+    // Results of several rows together, and where a largest element is.
     check(Case {
         params: "x: 4,30000 bf16; y: 4 f32; z: 4 i32",
         body: "t = ts.tile.cast(x[:, :], ts.f32)

@@ -3,7 +3,7 @@
 //! One table answers for unknown attributes of `ts` and `ts.tile`, for functions of modules such as
 //! `tl` and `np`, for bare names such as `__syncthreads`, for methods of tiles and arrays, and for
 //! keyword arguments. A name that the language has stands in none of the tables: a test says so, and
-//! that every function which a repair names exists.
+//! that every function which a fix names exists.
 
 /// How modules of other libraries are called in source, and whose they are.
 const MODULES: &[(&str, &str)] = &[
@@ -309,8 +309,8 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
     ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),
-    ("stop_gradient detach", "derivatives are taken outside of kernels: see ts.custom_vjp"),
-    ("block_until_ready synchronize", "call it outside of the kernel"),
+    ("stop_gradient detach", "derivatives are taken outside kernels: see ts.custom_vjp"),
+    ("block_until_ready synchronize", "call it outside the kernel"),
 ];
 
 /// Names that the language has too, where a module of another library means something else by them.
@@ -343,7 +343,7 @@ const METHODS: &[(&str, &str)] = &[
         "index it: `x[0]`; tiles become scalars by a reduction such as `ts.tile.sum(x)`",
     ),
     ("copy clone contiguous", "leave it out: tiles are values, and arrays may have any strides"),
-    ("at", "write `y[i] = v` or `y[i] += v`; `ts.tile.atomic_add(y[i], v)` where groups meet"),
+    ("at", "write `y[i] = v` or `y[i] += v`; `ts.tile.atomic_add(y[i], v)` where groups overlap"),
     ("set add", "write `y[i] = v` or `y[i] += v`"),
     ("view bitcast", "write `ts.tile.bitcast(x, dtype)`"),
     ("mT transpose t swapaxes permute", "write `x.T` or `ts.tile.transpose(x)`"),
@@ -357,7 +357,7 @@ const METHODS: &[(&str, &str)] = &[
     ("flatten ravel squeeze unsqueeze", "write `ts.tile.reshape(x, shape)`"),
     ("masked_fill", "write `ts.tile.where(c, value, x)`"),
     ("real imag conj", "there are no complex numbers: give both parts as arrays of their own"),
-    ("backward grad requires_grad", "derivatives are taken outside of kernels: see ts.grad"),
+    ("backward grad requires_grad", "derivatives are taken outside kernels: see ts.grad"),
     ("handle", "there are no pointers: index the array"),
 ];
 
@@ -488,7 +488,7 @@ const PYTHON: &[(&str, &str)] = &[
         "sorted",
         "sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
     ),
-    ("reversed", "count up, and turn the index around: `j = n - 1 - i`"),
+    ("reversed", "count up, and reverse the index: `j = n - 1 - i`"),
     (
         "list tuple dict set",
         "write a tuple, `(a, b)`, whose length is known; arrays are parameters",
@@ -598,7 +598,7 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn repairs() -> impl Iterator<Item = (String, &'static str)> {
+    fn fixes() -> impl Iterator<Item = (String, &'static str)> {
         let names = NAMES
             .iter()
             .chain(ELSEWHERE)
@@ -609,8 +609,8 @@ mod tests {
     }
 
     #[test]
-    fn every_function_that_a_repair_names_exists() {
-        for (names, write) in repairs() {
+    fn every_function_that_a_fix_names_exists() {
+        for (names, write) in fixes() {
             for piece in write.split("ts.").skip(1) {
                 let path: String = piece
                     .chars()

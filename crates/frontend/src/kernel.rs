@@ -17,8 +17,8 @@ use tessera_ir::{Attr, Dim, DimExpr, DimOp, PassContext, PassOptions, Privilege,
 use tessera_numerics::{DType, NumType};
 use tessera_tile::{KernelKind, TileBuild, TileFunc};
 
-/// The size that stands for a dimension not yet known when the passes try a kernel at decoration.
-/// It is large, so that a slice that could lie inside its tensor does.
+/// The size of an unknown dimension when the passes try a kernel at decoration. It is large, so
+/// that a slice that could be inside its tensor is.
 const TRIAL_SIZE: i64 = 1 << 12;
 
 pub struct Kernel {
@@ -41,7 +41,7 @@ impl Kernel {
         let mut kind = kind_of(&decl.source, &mut Vec::new());
         let mut run = elaborate(&decl, &parsed, kind, &config, Mode::Check)?;
         if run.diags.has_errors() && kind == KernelKind::Group && decl.source.waits() {
-            // A function that comes further down may ask for a lane id, and make it a lane kernel.
+            // A function that is defined later may use a lane id, and make it a lane kernel.
             let lane = elaborate(&decl, &parsed, KernelKind::Lane, &config, Mode::Check)?;
             if !lane.diags.has_errors() {
                 (run, kind) = (lane, KernelKind::Lane);
@@ -86,7 +86,7 @@ impl Kernel {
     pub fn privileges(&self) -> &[Option<Privilege>] {
         &self.privileges
     }
-    /// The kernel with its sizes left open, to look at.
+    /// The kernel with its sizes left open, for inspection.
     pub fn symbolic(&self) -> &TileFunc {
         &self.symbolic
     }
@@ -114,7 +114,7 @@ struct Run {
     diags: Diagnostics,
 }
 
-/// A kernel that asks for a lane id anywhere, also in a function it calls, is a lane kernel.
+/// A kernel that uses a lane id anywhere, also in a function it calls, is a lane kernel.
 fn kind_of(source: &Arc<FuncSource>, seen: &mut Vec<Arc<FuncSource>>) -> KernelKind {
     if seen.iter().any(|s| Arc::ptr_eq(s, source)) {
         return KernelKind::Group;
@@ -199,7 +199,7 @@ fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
 
 /// Runs the checks that are passes on a trial elaboration with sizes made up. Only what cannot depend
 /// on them is believed, and what is found with every value tried of parameters that have none yet;
-/// front-end errors of the trial are not: the check has told the real ones.
+/// front-end errors of the trial are not: the check has reported the real ones.
 fn trial_passes(
     decl: &KernelDecl,
     parsed: &Arc<Parsed>,
@@ -466,7 +466,7 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
                 e.env().insert(p.name.clone(), v);
                 places.push(place);
             }
-            // Its type is told by the argument: until then it means nothing.
+            // The argument decides its type: until then it has none.
             None => {
                 e.env().insert(p.name.clone(), Val::Poison);
             }
@@ -536,7 +536,7 @@ pub fn parse_dim(text: &str) -> Option<DimExpr> {
             let part = part.trim();
             match part.parse() {
                 Ok(size) => DimExpr::Const(size),
-                // No array has so many: a number is never a name.
+                // No array has this extent: a number is never a name.
                 Err(_) if part.starts_with(|c: char| c.is_ascii_digit()) => {
                     DimExpr::Const(i64::MAX)
                 }

@@ -1,10 +1,10 @@
-//! From Python source to Tile IR. The source is parsed here (with ruff's parser); what its free
-//! names stand for, and what its annotations say, is told by the caller, so that this crate knows
-//! no Python interpreter and its tests need none.
+//! From Python source to Tile IR. The source is parsed here (with ruff's parser). The caller
+//! resolves its free names and annotations, so that this crate knows no Python interpreter and its
+//! tests need none.
 //!
 //! A [`Kernel`] is made at decoration: parsed, its names and structure checked, and its body
-//! elaborated once with unknown sizes left open, so that everything the annotations determine is
-//! reported at once. Each configuration is then elaborated anew from the syntax tree.
+//! elaborated once with unknown sizes left open, so that every error that follows from the
+//! annotations is reported then. Each configuration is then elaborated anew from the syntax tree.
 
 mod api;
 mod elab;

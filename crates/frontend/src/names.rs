@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tessera_diag::{Diagnostics, SourceFile};
 
 /// Every dotted path whose first name is neither a parameter nor assigned in the function, in
-/// order of appearance: what Python is asked to resolve.
+/// order of appearance: the caller resolves them in Python.
 pub fn free_paths(file: &Arc<SourceFile>) -> Result<Vec<String>, Diagnostics> {
     let parsed = Parsed::new(file)?;
     let mut bound = assigned(&parsed.def.body);

@@ -1,6 +1,6 @@
 //! Parsed Python: the syntax tree of one function, and the way from its positions back to the
 //! user's file. The text may be indented (a method, a function in a function); it is moved to the
-//! left for the parser, and columns are moved back when a place is told.
+//! left for the parser, and columns are moved back when a place is reported.
 
 use ruff_python_ast::{Stmt, StmtFunctionDef};
 use ruff_text_size::{Ranged, TextRange};

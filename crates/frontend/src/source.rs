@@ -1,4 +1,4 @@
-//! What the caller tells about a kernel, and what it gets back: plain data.
+//! The declaration of a kernel by the caller, and the results: plain data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,17 +39,17 @@ pub struct FuncSource {
     /// The text of the whole `def` with its decorators, as written (it may be indented).
     pub file: Arc<SourceFile>,
     pub captures: BTreeMap<String, Capture>,
-    /// The defaults of its parameters, which Python evaluated where the function stands. A kernel's
-    /// are in its `ParamSpec`s.
+    /// The defaults of its parameters, which Python evaluated at the definition. A kernel's are in
+    /// its `ParamSpec`s.
     pub defaults: BTreeMap<String, Capture>,
 }
 
-/// A constant array: a parameter that nobody passes. Elements lie row by row.
+/// A constant array: a parameter that the launch fills in. Row-major.
 #[derive(Clone, PartialEq)]
 pub struct Table {
     pub dtype: DType,
     pub dims: Vec<i64>,
-    /// The contents, in words so that they lie well.
+    /// The contents, in words so that they are aligned.
     words: Vec<u128>,
     len: usize,
 }
@@ -136,7 +136,7 @@ pub enum ParamKind {
     Const(String),
     /// `epilogue: ts.Fn`: a `@ts.func` given at specialisation.
     Function,
-    /// No annotation: an array or a run-time scalar, told by the argument.
+    /// No annotation: an array or a run-time scalar, as the argument is.
     Any,
 }
 
@@ -166,7 +166,7 @@ pub struct KernelDecl {
     pub most_ops: usize,
 }
 
-/// Ops that a kernel may have where nobody says otherwise. Its code takes some ten seconds to generate then.
+/// The default limit of ops in a kernel. To compile that many takes about ten seconds.
 pub const MOST_OPS: usize = 20_000;
 
 /// What is known of an argument whose annotation leaves it open.

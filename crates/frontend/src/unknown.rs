@@ -1,7 +1,7 @@
 //! Compile-time parameters that have no value at decoration (`BLOCK: int`, `act: str`). The check
 //! leaves them open, and open values agree with most of what is done to them; what it still finds
-//! wrong may be wrong for some values only. Such a finding is told at once if it is also found with
-//! every value tried here, and else waits for the first call.
+//! wrong may be wrong for some values only. Such a finding is reported immediately if it is also
+//! found with every value tried here, and else waits for the first call.
 
 use crate::names::free_paths;
 use crate::parsed::Parsed;
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tessera_numerics::{DType, NumType};
 
-/// What messages call a value that is not known yet. An error that tells of one waits for it.
+/// What messages call a value that is not known yet. An error that mentions one is deferred until
+/// it is known.
 pub const DESCRIBED: &str = "a compile-time value";
 
 /// Configurations that are tried at most.

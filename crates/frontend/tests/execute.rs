@@ -1,7 +1,6 @@
 //! Kernels from Python source to the arrays they leave behind: elaborated, lowered, interpreted.
 
-mod common;
-use common::*;
+use crate::common::*;
 use std::collections::BTreeMap;
 use tessera_diag::Diagnostics;
 use tessera_frontend::{Capture, Config, Kernel, ParamKind};

@@ -1,7 +1,6 @@
 //! The canonical programs, from source to verified Tile IR.
 
-mod common;
-use common::*;
+use crate::common::*;
 use tessera_frontend::{Capture, Kernel, ParamKind};
 use tessera_ir::{PassContext, PassOptions};
 

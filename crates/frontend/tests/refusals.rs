@@ -1,7 +1,6 @@
-//! Programs that are refused: the code, the place, and what the message tells to write.
+//! Programs that are refused: the code, the place, and the help of the message.
 
-mod common;
-use common::*;
+use crate::common::*;
 use tessera_frontend::Capture;
 
 const EXAMPLE_4: &str = "\
@@ -101,7 +100,7 @@ fn refuses(body: &str, wanted: &[&str]) {
         assert!(got.contains(w), "expected {w:?} in:\n{got}");
     }
     for line in got.lines() {
-        assert!(line.contains(" | ") || is_excused(line), "no repair in:\n{line}\n{body}");
+        assert!(line.contains(" | ") || is_excused(line), "no fix in:\n{line}\n{body}");
     }
 }
 
@@ -235,7 +234,7 @@ fn invalid_source_is_reported_at_its_place() {
 }
 
 #[test]
-fn several_errors_are_reported_at_once_and_none_twice() {
+fn several_errors_are_reported_together_and_none_twice() {
     let got = errors_of("u = nope1\ny[0] = u + u\ny[1] = nope2\nv = u * 2.0");
     assert_eq!(got.lines().count(), 2, "{got}");
 }

@@ -22,7 +22,7 @@
 //! assert!(func.to_string().contains("graph.loop init(%0) xs(%x) {trip = 4}"));
 //! ```
 
-use crate::ops::control::{agree, region_args, region_results, types};
+use crate::ops::control_ops::{agree, region_args, region_results, types};
 use crate::rule::{Refusal, Site, types_of};
 use crate::{Copier, Graph, GraphFunc, GraphOp};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl GraphBuilder {
         &self.func
     }
 
-    /// The function as it stands, for transforms that end and check it themselves.
+    /// The function in its present state, for transforms that end and check it themselves.
     pub fn into_func(self) -> GraphFunc {
         self.func
     }
@@ -178,7 +178,7 @@ impl GraphBuilder {
         Ok(spec.results(ruled))
     }
 
-    /// A value may be used in the region that made it and in those inside of it.
+    /// A value may be used in the region that defines it and in nested ones.
     fn in_scope(&self, value: Value, loc: &Loc) -> Result<(), Diagnostic> {
         let home = self.func.values.get(value).map(|data| match data.def {
             ValueDef::Result(op, _) => self.func.ops[op].block,
@@ -238,7 +238,7 @@ impl GraphBuilder {
     /// What is wrong with the stacked operands of a loop.
     fn stacks(&self, id: OpId) -> Option<Refusal> {
         let op = &self.func.ops[id];
-        let trip = crate::ops::control::trip_of(op.attr("trip"));
+        let trip = crate::ops::control_ops::trip_of(op.attr("trip"));
         types(&self.func, op.group("xs")).into_iter().find_map(|ty| {
             let fits = ty.shape().first().is_some_and(|d| crate::dims::same(d, &trip));
             let got = crate::dims::show(ty.shape());

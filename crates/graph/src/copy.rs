@@ -9,7 +9,7 @@ use tessera_diag::Loc;
 use tessera_ir::{BlockId, Op, OpId, Opcode, Type, Value, ValueData, ValueDef};
 use tessera_support::SideTable;
 
-/// What stands for the values of `source` in the function that is copied into.
+/// Copies ops: maps the values of `source` to values of the target function.
 pub struct Copier<'s> {
     source: &'s GraphFunc,
     map: SideTable<Value, Option<Value>>,
@@ -50,7 +50,7 @@ impl<'s> Copier<'s> {
         self.map.set(old, Some(new));
     }
 
-    /// The value that stands for an old one; `None` where nothing was said of it.
+    /// The new value of an old one; `None` where it is not mapped.
     pub fn get(&self, old: Value) -> Option<Value> {
         self.map[old]
     }
@@ -113,7 +113,7 @@ impl<'s> Copier<'s> {
         new
     }
 
-    /// Copies the ops of a block but its terminator, and gives the values that one hands on.
+    /// Copies the ops of a block except its terminator, and returns the terminator's operands.
     pub fn copy_block(&mut self, from: BlockId, dst: &mut GraphFunc, block: BlockId) -> Vec<Value> {
         for &op in &self.source.blocks[from].ops {
             if self.source.ops[op].is_terminator() {

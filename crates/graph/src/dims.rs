@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_ir::{Attr, AttrKind, Attrs, Dim, DimExpr, DimOp, OpInfo, Shape, Type};
 
-/// What stands for each symbol.
+/// The expression that replaces each symbol.
 pub type Symbols = BTreeMap<Arc<str>, DimExpr>;
 
-/// Sums of more products than this are not multiplied out: nested text could ask for 2^100 of them.
+/// Sums of more products than this are not expanded: nested text could have 2^100 of them.
 const MOST_PRODUCTS: usize = 256;
 
 /// Factors in order, and how often their product is taken.

@@ -1,5 +1,5 @@
-//! Short ways to add the ops that transforms add most. Each gives a value of the type its rule says,
-//! or what is wrong; places are the caller's.
+//! Helpers for the ops that transforms add most. Each returns a value of the type that its rule
+//! infers, or the error; the caller gives locations.
 
 use crate::ops::value::hex_text;
 use crate::rule::{elem, tensor};
@@ -44,7 +44,7 @@ impl GraphBuilder {
         self.value(spec, loc.clone())
     }
 
-    /// A tensor with these elements, as they lie in memory.
+    /// A tensor with these elements, as in memory: row-major.
     pub fn dense(&mut self, bytes: &[u8], ty: &Type, loc: &Loc) -> Emitted {
         let data = Attr::Str(hex_text(bytes));
         let spec = OpSpec::new(GraphOp::Const, &[]).attr("data", data).result(ty.clone());

@@ -21,10 +21,10 @@ impl Level for Graph {
             | Type::Buf { .. }
             | Type::Frag { .. }
             | Type::Smem { .. }
-            | Type::Ring { .. }
-            | Type::Slot { .. }
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::Turn => false,
+            | Type::OrderBarrier => false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Rules on a module as a whole: calls fit the functions they name.
 
 use crate::dims::{bind, substitute_type};
-use crate::ops::control::{agree, types};
+use crate::ops::control_ops::{agree, types};
 use crate::rule::Refusal;
 use crate::walk::{call_order, returned};
 use crate::{GraphFunc, GraphModule, GraphOp};

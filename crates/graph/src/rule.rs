@@ -1,9 +1,11 @@
-//! How an op's types are ruled on: one function for each op looks at the types that go in, the
-//! attributes, and the result types where they were written, and gives the result types or says what
-//! is wrong. Inference, the verifier and the builder all ask it.
+//! Typing rules: one function for each op takes the operand types, the attributes, and the result
+//! types where they were written, and returns the result types or an error. Inference, the verifier
+//! and the builder share it.
 
 use crate::dims::show;
-use crate::ops::{control, dot, elementwise, index, kernel, random, reduce, shape, value, window};
+use crate::ops::{
+    control_ops, dot, elementwise, index, kernel, random, reduce, shape, value, window,
+};
 use crate::{Graph, GraphOp};
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::{Attr, Attrs, Dim, DimExpr, Func, InferContext, OpErrors, OpId, Type};
@@ -37,13 +39,13 @@ impl Refusal {
 /// The result types, or why there are none.
 pub type Ruled = Result<Vec<Type>, Refusal>;
 
-/// What a rule sees of an op. Rules are also asked before the structure is checked, so that nothing
-/// here may be taken for granted.
+/// What a rule sees of an op. Rules also run before the structure is checked, so nothing here may
+/// be taken for granted.
 pub struct Site<'a> {
     pub operands: &'a [Type],
     pub groups: &'a [(&'static str, Vec<Type>)],
     pub attrs: &'a Attrs,
-    /// As written; empty where inference is asked.
+    /// As written; empty where types are inferred.
     pub results: &'a [Type],
 }
 
@@ -290,5 +292,5 @@ pub fn verify(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
         }
         Ok(_) => {}
     }
-    control::verify(func, id, errors);
+    control_ops::verify(func, id, errors);
 }

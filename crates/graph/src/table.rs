@@ -26,9 +26,9 @@ define_ops! {
 
     /// Runs a kernel. `privileges` has one word for each argument; the results are the new versions
     /// of the arguments it writes, in order, and the old versions may not be used again. `config`
-    /// holds the values of the kernel's compile-time parameters. `fresh` lists arguments of `write` that
-    /// hold nothing yet: they get memory, and what stands for them is never computed. `views`: what it reads
-    /// may be parts of other arrays, with strides of their own.
+    /// holds the values of the kernel's compile-time parameters. `fresh` lists arguments of `write`
+    /// that hold nothing yet: they get memory, and their contents are never computed. `views`:
+    /// arrays that it reads may be views of other arrays, with strides of their own.
     KernelCall = 0x01 "kernel_call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
@@ -78,13 +78,14 @@ define_ops! {
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%last, %all = graph.loop init(%r8) xs(%x) {trip = 4} : tensor<[8], f32>, tensor<[4, 8], f32> do (%i2: tensor<[], i64>, %acc: tensor<[8], f32>, %row: tensor<[8], f32>) {\n  %m = graph.add %acc, %row : tensor<[8], f32>\n  graph.yield %m, %acc\n}",
     }
-    /// Calls a function of the module. `kind` says why it is a call: `jit` (a boundary that keeps its
-    /// name), `checkpoint` (what is inside is computed again for the reverse pass), `custom_vjp`
-    /// (`fwd` gives the results and then what `bwd` needs; `bwd` takes that and the cotangents),
-    /// `custom_jvp` (`jvp` takes arguments and tangents). `nondiff` lists arguments without derivative.
-    /// `plain` is what the call means in other ops: transforms for which the call has no rule use it in
-    /// place of the callee, which may be kernels that nobody can transform. With `plain`, a derivative by an
-    /// argument in `nondiff` is that of `plain`: there the rule is not taken.
+    /// Calls a function of the module. `kind` says why it is a call: `jit` (a boundary that keeps
+    /// its name), `checkpoint` (what is inside is computed again for the reverse pass),
+    /// `custom_vjp` (`fwd` gives the results and then what `bwd` needs; `bwd` takes that and the
+    /// cotangents), `custom_jvp` (`jvp` takes arguments and tangents). `nondiff` lists arguments
+    /// without derivative. `plain` is what the call means in other ops: transforms for which the
+    /// call has no rule use it in place of the callee, which may be kernels that cannot be
+    /// transformed. With `plain`, a derivative by an argument in `nondiff` is that of `plain`:
+    /// there the rule is not taken.
     Call = 0x07 "call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
@@ -93,8 +94,8 @@ define_ops! {
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%r = graph.call %x, %y {callee = @f, kind = checkpoint} : tensor<[4, 8], f32>",
     }
-    /// A constant: every element is `value`, or `data` holds the elements in row-major order as they
-    /// lie in memory, little-endian and unpacked, in hexadecimal digits.
+    /// A constant: every element is `value`, or `data` holds the elements in row-major order,
+    /// little-endian and unpacked, in hexadecimal digits.
     Const = 0x10 "const" since "0.1" {
         operands: [], groups: [], attrs: [value: Number optional, data: Str optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify),
@@ -112,10 +113,10 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(infer::<value::Select>), verify: Some(verify),
         example: "%r = graph.select %p, %x, %y : tensor<[4, 8], f32>",
     }
-    /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest even
-    /// unless told otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
-    /// saturates; integers wrap unless `saturate`. What the attributes leave open the result's policy
-    /// says.
+    /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest
+    /// even unless `round` says otherwise, saturating for fp8, fp6 and fp4; float to integer
+    /// truncates and saturates; integers wrap unless `saturate`. What the attributes leave open the
+    /// result's policy says.
     Cast = 0x13 "cast" since "0.1" {
         operands: [x: Tensor], groups: [], attrs: [round: Word optional, saturate: Bool optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify),
@@ -186,7 +187,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(infer::<shape::Concat>), verify: Some(verify),
         example: "%r = graph.concat %x, %y {axis = 0} : tensor<[8, 8], f32>",
     }
-    /// Turns the order of the elements around along some axes.
+    /// Iterations the order of the elements around along some axes.
     Reverse = 0x26 "reverse" since "0.1" {
         operands: [x: Tensor], groups: [], attrs: [axes: Ints required], regions: [],
         results: Some(1), effects: Pure, infer: Some(infer::<shape::Reverse>), verify: Some(verify),
@@ -258,11 +259,12 @@ define_ops! {
         results: None, effects: Pure, infer: Some(infer::<reduce::Sort>), verify: Some(verify),
         example: "%r, %q = graph.sort %x, %y {axis = 1} : tensor<[4, 8], f32>, tensor<[4, 8], f32>",
     }
-    /// Sums of products over the contracted axes, for each position of the batch axes. Result: batch
-    /// axes, then the other axes of `a`, then those of `b`. The sum is in `accum` (else the policy of
-    /// `a`, else its compute type), stored as `out` (else the operands' dtype). `class` is the
-    /// accumulation class of LANGUAGE 13; `seq` is one fused multiply-add for each position of the
-    /// contracted axes, row-major in the order they are listed, from zero.
+    /// Contraction, such as a matmul: sums of products over the contracted axes, for each position
+    /// of the batch axes. Result: batch axes, then the other axes of `a`, then those of `b`. The
+    /// accumulator is in `accum` (else the policy of `a`, else its compute type), stored as `out`
+    /// (else the operands' dtype). `class` is the accumulation class of LANGUAGE 13; `seq` is one
+    /// fused multiply-add for each position of the contracted axes, row-major in the order they are
+    /// listed, from zero.
     Dot = 0x40 "dot" since "0.1" {
         operands: [a: Tensor, b: Tensor], groups: [],
         attrs: [batch_a: Ints optional, batch_b: Ints optional, contract_a: Ints required, contract_b: Ints required, accum: Word optional, out: Word optional, class: Word optional],

@@ -1,5 +1,4 @@
-//! What transforms ask of a function: who uses a value, what a region takes from outside, what can
-//! go.
+//! Queries of transforms: the uses of a value, the captures of a region, and dead code.
 
 use crate::{GraphFunc, GraphModule, GraphOp};
 use std::collections::BTreeSet;
@@ -106,7 +105,8 @@ pub fn pure_functions(module: &GraphModule) -> BTreeSet<String> {
     }
 }
 
-/// Takes out ops whose results nobody uses. Loops keep their carried values. `true` if any went.
+/// Dead code elimination: removes ops whose results are unused. Loops keep their carried values.
+/// `true` if any was removed.
 pub fn dce(func: &mut GraphFunc, pure_callee: &dyn Fn(&str) -> bool) -> bool {
     let mut counts: SideTable<Value, usize> = SideTable::new(0);
     let order = func.walk();
@@ -117,7 +117,8 @@ pub fn dce(func: &mut GraphFunc, pure_callee: &dyn Fn(&str) -> bool) -> bool {
     }
     let mut gone: SideTable<OpId, bool> = SideTable::new(false);
     let mut any = false;
-    // Users stand after what they use, and inside of what holds them: backwards one walk is enough.
+    // Uses come after definitions, and ops after the op that contains them: one backward walk is
+    // enough.
     for &id in order.iter().rev() {
         let op = &func.ops[id];
         if op.is_terminator()

@@ -74,7 +74,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Reads what is there, brings it to the value's dtype, combines, brings it back, writes.
+    /// Reads the element, converts it to the value's dtype, combines, converts back, writes.
     pub(crate) fn accumulate(
         &mut self,
         inst: &Inst,
@@ -106,7 +106,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The copy is done at once: waiting for it can then change nothing.
+    /// The copy completes immediately, so waiting for it changes nothing.
     pub(crate) fn copy(&mut self, inst: &Inst, extent: &[i64], dtype: DType) -> Outcome<()> {
         let at = self.positions(inst, 2, extent.len())?;
         let data = self.memory(inst, 1)?.load(&at, extent, None, Scalar::zero(dtype));
@@ -153,7 +153,7 @@ impl Machine<'_> {
     }
 }
 
-/// The mask of a block: `None` when it is a scalar that says no; else the elements' own, if any.
+/// The mask of a block: `None` when it is a scalar that is false; else the elements' own, if any.
 fn block_mask<'m>(
     mask: Option<&'m Tile>,
     len: usize,

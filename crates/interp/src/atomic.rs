@@ -1,5 +1,5 @@
-//! Atomic changes. Groups and lanes run one after another here, so each change is one step by
-//! itself; what is left is their order: ascending lanes, row-major elements.
+//! Atomics. Groups and lanes run one after another here, so every update is atomic; only their
+//! order is defined here: ascending lanes, row-major elements.
 
 use crate::access::unwritten;
 use crate::fault::{Outcome, broken};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tessera_numerics::{DType, Scalar, cast, cast_with, eval};
 
 impl Machine<'_> {
-    /// Gives what was there before; zero outside and in lanes that do not run.
+    /// Returns the old value; zero outside and in inactive lanes.
     pub(crate) fn atomic(
         &mut self,
         inst: &Inst,

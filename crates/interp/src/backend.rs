@@ -9,7 +9,7 @@ use tessera_support::{Hash128, StableHasher};
 use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-/// Raised when the same Tile IR may give other bits than before.
+/// Incremented when the same Tile IR may give other bits than before.
 const VERSION: i64 = 1;
 
 /// The reference backend: executes Tile IR on the host, one group after another.
@@ -25,7 +25,7 @@ impl Backend for Interp {
         Caps {
             backend: "interp",
             arch: "host".into(),
-            matrix_units: Vec::new(),
+            mma_dtypes: Vec::new(),
             warp_size: warp_size(),
             async_copy: false,
             // As much as the largest GPU block has, so that what runs here can run there.
@@ -36,8 +36,8 @@ impl Backend for Interp {
             memory_bytes: 0,
             speed: None,
             emulated: [
-                ("async_copy", "a copy that is done at once"),
-                ("matrix_units", "one fused multiply-add for each k, in order"),
+                ("async_copy", "a copy that completes immediately"),
+                ("mma", "one fused multiply-add for each k, in order"),
                 ("lanes", "vectors with a mask, in lock step"),
             ]
             .into(),
@@ -54,7 +54,7 @@ impl Backend for Interp {
     }
 }
 
-/// Runs a function once: the short way for tests.
+/// Runs a function once: the short form for tests.
 pub fn run(func: &TileFunc, args: &LaunchArgs) -> Result<(), Diagnostics> {
     launch(&prepare(func)?, args)
 }
@@ -105,14 +105,14 @@ impl Artifact for Prepared {
     }
 }
 
-/// The emulated width of a warp. It is the process's, as a device's would be the machine's.
+/// The emulated warp width. It belongs to the process, as a device's belongs to the machine.
 static WARP_SIZE: AtomicU32 = AtomicU32::new(32);
 
 pub(crate) fn warp_size() -> u32 {
     WARP_SIZE.load(Ordering::Relaxed)
 }
 
-/// Sets the width that kernels see: 16, 32 or 64 stand for what targets have.
+/// Sets the width that kernels see: 16, 32 or 64, as targets have.
 pub fn set_warp_size(lanes: u32) {
     WARP_SIZE.store(lanes.max(1), Ordering::Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Copies that a kernel waits for itself. What one brings is there from the wait on; until then the
-//! buffer may not be touched.
+//! Asynchronous copies (`cp.async`) that a kernel waits for itself. Their elements arrive at the
+//! wait; until then the buffer must not be accessed.
 
 use crate::access::unwritten;
 use crate::fault::Outcome;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_numerics::{DType, Scalar};
 
-/// One that is on its way into the buffer of a slot.
+/// A copy in flight into the buffer of a slot.
 struct Copy {
     slot: usize,
     stage: Option<i64>,
@@ -20,7 +20,7 @@ struct Copy {
 
 #[derive(Default)]
 pub(crate) struct Copies {
-    /// Begun since the last commit.
+    /// Issued since the last commit.
     open: Vec<Copy>,
     /// Committed groups, the oldest first.
     groups: VecDeque<Vec<Copy>>,
@@ -32,13 +32,13 @@ impl Copies {
         self.groups.push_back(group);
     }
 
-    /// The buffer of the slot is another one from here on.
+    /// From here on the slot has another buffer.
     pub fn forget(&mut self, slot: usize) {
         self.open.retain(|c| c.slot != slot);
         self.groups.iter_mut().for_each(|g| g.retain(|c| c.slot != slot));
     }
 
-    /// Refuses operand `i` while a copy into it is on its way.
+    /// Refuses operand `i` while a copy into it is in flight.
     pub fn check(&self, inst: &Inst, i: usize) -> Outcome<()> {
         let Some(arg) = inst.args.get(i) else { return Ok(()) };
         let into = |c: &&Copy| c.slot == arg.slot;
@@ -52,7 +52,8 @@ impl Copies {
                 None => return Ok(()),
             },
         };
-        let message = "expected a wait before the buffer is used, got a copy into it that is still on its way";
+        let message =
+            "expected a wait before the buffer is used, got a copy into it that is still in flight";
         let d = Diagnostic::new(Code::E_UNWAITED, message).at(inst.loc.clone());
         Err(Box::new(d.label(copy.loc.clone(), "the copy begins here").help(help)))
     }
@@ -75,7 +76,7 @@ impl Copies {
 }
 
 impl Machine<'_> {
-    /// The source is read now; its elements come into the buffer at the wait.
+    /// The source is read now; its elements arrive in the buffer at the wait.
     pub(crate) fn begin_copy(
         &mut self,
         inst: &Inst,

@@ -11,7 +11,7 @@ pub(crate) fn apply(f: ScalarFn, kernel: Kernel, args: Vec<Tile>) -> Option<Tile
     let mut next = || args.next();
     let x = next()?;
     match kernel {
-        // IEEE sums and products in line, where the loop vectorises: the same as their kernels.
+        // IEEE sums and products inline, so that the loop vectorises: the same as their kernels.
         Kernel::F32B(k) => match f {
             ScalarFn::Add => binary(x, &*next()?, |a: f32, b| a + b),
             ScalarFn::Sub => binary(x, &*next()?, |a: f32, b| a - b),
@@ -48,7 +48,7 @@ pub(crate) fn apply(f: ScalarFn, kernel: Kernel, args: Vec<Tile>) -> Option<Tile
     }
 }
 
-// The first operand is written over: in place where this was its last use, else in a copy.
+// The first operand is overwritten: in place where this was its last use, else in a copy.
 
 fn unary<T: Elem>(mut x: Tile, k: impl Fn(T) -> T) -> Option<Tile> {
     T::of_mut(Arc::make_mut(&mut x))?.iter_mut().for_each(|x| *x = k(*x));

@@ -29,7 +29,7 @@ impl Machine<'_> {
         self.finish(inst, value)
     }
 
-    /// Binds the result and lets go of what is used up.
+    /// Binds the result and drops values at their last use.
     pub(crate) fn finish(&mut self, inst: &Inst, value: Option<Tile>) -> Outcome<()> {
         if let Some(value) = value {
             match inst.results.first() {
@@ -49,7 +49,7 @@ impl Machine<'_> {
             Action::If { then, otherwise } => {
                 return self.branch(inst, *then, *otherwise).map(|()| None);
             }
-            Action::Repair { body } => return self.repair(inst, *body).map(|()| None),
+            Action::SlowPath { body } => return self.slow_path(inst, *body).map(|()| None),
             Action::While { cond, body } => {
                 return self.conditional(inst, *cond, *body).map(|()| None);
             }
@@ -151,7 +151,7 @@ impl Machine<'_> {
         Arc::new(Data::I64((0..self.width as i64).map(|i| first.saturating_add(i)).collect()))
     }
 
-    /// Lanes run in lock step, so meeting is no work; but all that exist must be there.
+    /// Lanes run in lock step, so a barrier does nothing; but all lanes that exist must reach it.
     fn barrier(&self, inst: &Inst) -> Outcome<()> {
         if self.mask == self.present || self.check.is_some() {
             return Ok(());

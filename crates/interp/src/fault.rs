@@ -10,7 +10,7 @@ pub(crate) fn fault(code: Code, message: impl Into<String>, loc: &Loc) -> Fault 
     Box::new(Diagnostic::new(code, message).at(loc.clone()))
 }
 
-/// The IR passed the verifier but does not hold together: a bug of ours, not of the user's.
+/// The IR passed the verifier but is inconsistent: our bug, not the user's.
 pub(crate) fn broken(what: &str, loc: &Loc) -> Fault {
     fault(Code::E_UNKNOWN, format!("the interpreter met {what}"), loc)
 }

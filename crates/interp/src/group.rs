@@ -1,5 +1,5 @@
-//! What the lanes of a group do together. Lanes that exist are the first ones, so that what the
-//! others would give is only ever added at the end.
+//! Collective operations of the lanes of a group. Lanes that exist are the first ones, so that the
+//! identity of the others is only ever added at the end.
 
 use crate::fault::{Outcome, broken, fault};
 use crate::machine::Machine;
@@ -12,7 +12,7 @@ use tessera_diag::Code;
 use tessera_numerics::{ReduceOp, Scalar};
 
 impl Machine<'_> {
-    /// The operand, where every lane that exists is there, and how many those are.
+    /// The operand, checked to be reached by every lane that exists, and the number of these.
     fn together(&self, inst: &Inst) -> Outcome<(Tile, usize)> {
         if self.mask != self.present {
             let why = "a group operation was reached by some lanes of the group and not by others";

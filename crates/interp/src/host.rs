@@ -9,7 +9,7 @@ use tessera_target::{ArgValue, BufferArg, show};
 pub struct HostArray {
     pub dims: Vec<i64>,
     pub dtype: DType,
-    /// The elements as they lie in memory, little-endian.
+    /// The elements, little-endian in row-major order.
     pub bytes: Vec<u8>,
 }
 
@@ -44,14 +44,14 @@ impl HostArray {
         strides
     }
 
-    /// The array as a launch argument. The array must outlive the launch and stay where it is.
+    /// The array as a launch argument. The array must outlive the launch and not move.
     pub fn as_arg(&mut self) -> ArgValue {
         let (dims, strides) = (self.dims.clone(), self.strides());
         self.as_strided_arg(&dims, &strides, 0)
     }
 
     /// Another view of the same elements: `first` is the element at position zero, strides are in
-    /// bytes. The caller answers for every position being inside the array.
+    /// bytes. The caller guarantees that every position is inside the array.
     pub fn as_strided_arg(&mut self, dims: &[i64], strides: &[i64], first: usize) -> ArgValue {
         ArgValue::Buffer(BufferArg {
             data: self.bytes.as_mut_ptr().wrapping_add(first * self.dtype.bytes()),
@@ -68,12 +68,13 @@ impl HostArray {
         (0..data.len()).filter_map(|i| data.at(i)).collect()
     }
 
-    /// The elements as f64: exact but for 64-bit integers beyond 2^53.
+    /// The elements as f64: exact except for 64-bit integers beyond 2^53.
     pub fn values(&self) -> Vec<f64> {
         self.scalars().into_iter().map(Scalar::as_f64).collect()
     }
 
-    /// The elements as text that tells different values apart: `[1.0, -0.0, nan]`, `[true, false]`.
+    /// The elements as text that distinguishes different values: `[1.0, -0.0, nan]`, `[true,
+    /// false]`.
     pub fn text(&self) -> String {
         let items: Vec<_> = self.scalars().into_iter().map(show).collect();
         format!("[{}]", items.join(", "))

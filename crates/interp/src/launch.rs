@@ -32,7 +32,7 @@ pub(crate) fn run(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<()> {
         m.width = args.lanes as usize;
         m.lanes = args.lanes;
     } else {
-        // A group kernel's lanes are the schedule's, and no value may depend on them.
+        // A group kernel's lanes belong to the schedule, and no value may depend on them.
         m.lanes = args.lanes.max(1);
     }
     m.grid = args.grid;
@@ -71,7 +71,7 @@ fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> 
     Ok(())
 }
 
-/// The values of the symbols that the program asks for: as given, else as the arrays show them.
+/// The values of the symbols that the program uses: as given, else as the arrays show them.
 pub(crate) fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
     let shown = |name: &String| {
         program.params.iter().zip(&args.params).find_map(|(param, arg)| match (&param.kind, arg) {
@@ -91,7 +91,7 @@ pub(crate) fn dims(program: &Program, args: &LaunchArgs) -> Outcome<Vec<i64>> {
     program.dims.iter().map(value).collect()
 }
 
-/// Binds views for the launch; gives the scalars, which every group gets anew.
+/// Binds views for the launch; returns the scalars, which every group gets anew.
 pub(crate) fn bind(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<Vec<(usize, Tile)>> {
     let program = m.program;
     let error = |code, why: String| Err(fault(code, why, &program.loc));

@@ -1,14 +1,16 @@
-//! The interpreter of Tile IR: what each op means, bit by bit. Every other backend is judged by it.
+//! The interpreter of Tile IR: the reference semantics of each op, bit by bit. Every other backend
+//! is tested against it.
 //!
-//! It executes Tile IR as it stands, one group after another, on one thread. A group kernel is run
-//! as a lane kernel of one lane whose values may be tiles, so that both kinds share their control
-//! flow; what differs is how memory is addressed.
+//! It executes Tile IR directly, one group after another, on one thread. A group kernel runs as a
+//! lane kernel of one lane whose values may be tiles, so both kinds share their control flow; only
+//! the addressing of memory differs.
 //!
-//! - [`Interp`] is the backend the driver uses; [`run`] is the short way for tests.
-//! - [`check`] is the short way to a checked launch, [`CheckedInterp`] the backend for it.
+//! - [`Interp`] is the backend the driver uses; [`run`] is the short form for tests.
+//! - [`check`] is the short form for a checked launch, [`CheckedInterp`] the backend for it.
 //! - [`HostArray`] owns an array and makes launch arguments of it.
-//! - [`watch()`] runs a function and tells a host what happens at lines of its source.
-//! - [`run_staged`] runs Staged IR, and looks for what its roles and engines could do to each other.
+//! - [`watch()`] runs a function and reports to a host what happens at lines of its source.
+//! - [`run_staged`] runs Staged IR, and detects races between its roles and asynchronous
+//!   operations.
 //! - [`run_graph`] evaluates a function of Graph IR on whole arrays.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
@@ -42,7 +44,6 @@ mod access;
 mod atomic;
 mod backend;
 mod check;
-mod control;
 mod convert;
 mod copies;
 mod elementwise;
@@ -68,6 +69,7 @@ mod room;
 mod scan;
 mod shape;
 mod staged;
+mod tile_control;
 mod value;
 mod watch;
 

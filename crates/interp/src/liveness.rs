@@ -1,5 +1,5 @@
-//! Where each value is used last. A value dies in the block that defines it, never inside a loop
-//! or branch nested there, because that may run again.
+//! The last use of each value. A value dies in the block that defines it, never inside a loop or
+//! branch nested there, because that may run again.
 
 use std::collections::BTreeSet;
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
@@ -8,7 +8,7 @@ use tessera_tile::TileFunc;
 /// What one op ends.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    /// Values to let go of after the op, its unused results among them.
+    /// Values to drop after the op, its unused results among them.
     pub dead: BTreeSet<Value>,
     /// Those of its operands that it may take: dead after it, used by it once, not in its regions.
     pub movable: BTreeSet<Value>,

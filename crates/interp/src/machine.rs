@@ -17,11 +17,11 @@ pub(crate) struct Machine<'p> {
     /// Views for the whole launch; buffers from their allocation on.
     memory: Vec<Option<Memory>>,
     pub consts: Vec<Tile>,
-    /// The values of the dimension symbols that the program asks for.
+    /// The values of the dimension symbols that the program uses.
     pub dims: Vec<i64>,
     /// Lanes of a group; 1 in a group kernel.
     pub width: usize,
-    /// What `group_size` says.
+    /// The result of `group_size`.
     pub lanes: i64,
     pub grid: [i64; 3],
     pub group: [i64; 3],
@@ -31,11 +31,11 @@ pub(crate) struct Machine<'p> {
     pub mask: Mask,
     pub present: Mask,
     pub poll: Poll,
-    /// Copies that the kernel waits for itself and has not yet.
+    /// Copies in flight that the kernel waits for itself.
     pub copies: Copies,
-    /// There in checked mode.
+    /// Present in checked mode.
     pub check: Option<Box<Checker>>,
-    /// There where a host looks on.
+    /// Present where a host watches.
     pub watch: Option<Box<Watcher<'p>>>,
 }
 
@@ -84,13 +84,13 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Operand `i`, to look at.
+    /// Operand `i`, borrowed.
     pub fn value(&self, inst: &Inst, i: usize) -> Outcome<&Tile> {
         let value = inst.args.get(i).and_then(|a| self.values[a.slot].as_ref());
         value.ok_or_else(|| broken("an operand without a value", &inst.loc))
     }
 
-    /// Operand `i`, to keep: the only holder of it, where this is its last use.
+    /// Operand `i`, owned: without a copy, where this is its last use.
     pub fn take(&mut self, inst: &Inst, i: usize) -> Outcome<Tile> {
         let value = inst.args.get(i).and_then(|&a| self.take_arg(a));
         value.ok_or_else(|| broken("an operand without a value", &inst.loc))
@@ -100,12 +100,12 @@ impl<'p> Machine<'p> {
         if arg.last { self.values[arg.slot].take() } else { self.values[arg.slot].clone() }
     }
 
-    /// The present value of a slot.
+    /// The current value of a slot.
     pub fn slot(&self, slot: usize) -> Option<&Tile> {
         self.values[slot].as_ref()
     }
 
-    /// A memory by its slot, copies that are on their way or not.
+    /// A memory by its slot, whether or not copies into it are in flight.
     pub fn raw_memory(&mut self, slot: usize) -> Option<&mut Memory> {
         self.memory[slot].as_mut()
     }

@@ -30,8 +30,8 @@ struct Own {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Unwritten(pub Vec<i64>);
 
-/// Elements of a block that are inside and side by side in the tile: `len` from `first` on, in
-/// memory at `offset`, `offset + stride`, ….
+/// Elements of a block that are inside and contiguous in the tile: `len` from `first` on, in memory
+/// at `offset`, `offset + stride`, ….
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Row {
     first: usize,
@@ -163,14 +163,14 @@ impl Memory {
         }
     }
 
-    /// From now on, reading what was never written gives zero and is no fault.
+    /// From now on, elements that were never written read as zero, without a fault.
     pub fn tolerate_unwritten(&mut self) {
         if let Some(own) = &mut self.own {
             own.tolerant = true;
         }
     }
 
-    /// Whether an element was written, by its number in row-major order. An array's always is.
+    /// Whether an element was written, by its index in row-major order. An array's always is.
     pub fn is_written(&self, element: usize) -> bool {
         self.own.as_ref().is_none_or(|own| own.written.get(element).is_none_or(|&w| w))
     }
@@ -179,7 +179,7 @@ impl Memory {
         self.own.is_some()
     }
 
-    /// Where one element lies, in bytes from the base; `None` for a position outside.
+    /// The offset of one element, in bytes from the base; `None` for a position outside.
     pub fn offset(&self, at: impl Iterator<Item = i64>) -> Option<i64> {
         let mut offset = 0i64;
         for ((p, &dim), &stride) in at.zip(&self.dims).zip(&self.strides) {
@@ -244,7 +244,8 @@ impl Memory {
             loop {
                 let Some(&(count, tile, memory)) = outer.get(axis) else { return Ok(()) };
                 place[axis] += 1;
-                // Wrapping: an axis of one position may have any stride, and is stepped back at once.
+                // Wrapping: an axis of one position may have any stride, and is stepped back
+                // immediately.
                 (first, offset) = (first + tile, offset.wrapping_add(memory));
                 if place[axis] < count {
                     break;
@@ -294,8 +295,8 @@ impl Memory {
 
     fn bytes(&self, offset: i64, len: usize) -> &[u8] {
         // SAFETY: the offset belongs to positions inside the dims, so the bytes belong to the array
-        // that the caller lent for the launch, or to the buffer's own. The caller has seen to it
-        // that nobody else writes there meanwhile, and there is one thread here.
+        // that the caller lent for the launch, or to the buffer's own. The caller guarantees that
+        // nothing else writes there meanwhile, and there is one thread here.
         unsafe { std::slice::from_raw_parts(self.base.offset(offset as isize), len) }
     }
 

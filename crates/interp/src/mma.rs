@@ -1,5 +1,5 @@
 //! Matrix multiply-accumulate of class `seq` (LANGUAGE 13): for each k, ascending, one fused
-//! multiply-add from the accumulator. Whatever class an mma asks for, this is what it gets.
+//! multiply-add from the accumulator. Whatever class an mma requests, this is what it gets.
 //!
 //! A block of columns is kept in registers over the whole of k. That changes no element's order.
 

@@ -1,4 +1,5 @@
-//! From Tile IR to a [`Program`]. Whatever the interpreter does not run is refused here, at the op.
+//! From Tile IR to a [`Program`]. Ops that the interpreter does not run are refused here, with
+//! their location.
 
 use crate::fault::{Outcome, broken, fault};
 use crate::liveness::{Ends, ends_of};
@@ -36,7 +37,7 @@ fn empty(func: &TileFunc) -> Program {
     Program {
         name: func.name.clone(),
         loc: func.loc.clone(),
-        // The verifier has seen to it that there is a kind.
+        // The verifier guarantees that there is a kind.
         kind: kind_of(func).unwrap_or(KernelKind::Group),
         params: Vec::new(),
         blocks: Vec::new(),
@@ -55,8 +56,8 @@ pub(crate) fn parameters(func: &TileFunc) -> Outcome<Program> {
     Ok(p.program)
 }
 
-/// What one op without regions does, of a function that may hold nothing else. Its constant and its
-/// dimension symbol are added to `program`.
+/// The action of one op without regions, in a function that may hold nothing else. Its constant and
+/// its dimension symbol are added to `program`.
 pub(crate) fn action_of(program: &mut Program, func: &TileFunc, id: OpId) -> Outcome<Action> {
     let taken = std::mem::replace(program, empty(func));
     let mut p = Preparer { func, explicit: false, program: taken };
@@ -94,10 +95,10 @@ impl Preparer<'_> {
             | Type::Tensor { .. }
             | Type::Frag { .. }
             | Type::Smem { .. }
-            | Type::Ring { .. }
-            | Type::Slot { .. }
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::Turn) => {
+            | Type::OrderBarrier) => {
                 let why = format!("expected a scalar or a view as parameter `{name}`, got {ty}");
                 return Err(fault(Code::E_UNSUPPORTED, why, loc));
             }
@@ -139,7 +140,7 @@ impl Preparer<'_> {
         number
     }
 
-    /// What an op does when it is run; `None` for those that only end a block.
+    /// The action of an op; `None` for terminators.
     fn action(&mut self, id: OpId, errors: &mut Diagnostics) -> Outcome<Option<Action>> {
         let func = self.func;
         let op = &func.ops[id];
@@ -155,7 +156,7 @@ impl Preparer<'_> {
                 then: self.block(op.regions[0], errors),
                 otherwise: self.block(op.regions[1], errors),
             },
-            TileOp::Repair => Action::Repair { body: self.block(op.regions[0], errors) },
+            TileOp::SlowPath => Action::SlowPath { body: self.block(op.regions[0], errors) },
             TileOp::While => Action::While {
                 cond: self.block(op.regions[0], errors),
                 body: self.block(op.regions[1], errors),
@@ -172,8 +173,8 @@ impl Preparer<'_> {
                 Action::Dim(self.dim(&name))
             }
             TileOp::Origin => {
-                let why = "an implicit tile origin was left in the program: `tile-normalise` turns \
-                           it into a grid coordinate or a loop";
+                let why = "an implicit tile origin was left in the program: `tile-normalise` replaces \
+                           it by a grid coordinate or a loop";
                 return Err(fault(Code::E_UNSUPPORTED, why, &op.loc));
             }
             TileOp::Const => self.constant(op)?,
@@ -345,7 +346,7 @@ impl Preparer<'_> {
     }
 }
 
-/// Rounding by chance needs a seed and a counter, which no op carries yet.
+/// Stochastic rounding needs a seed and a counter, which no op carries yet.
 fn drawless(round: Rounding, op: &Op<Tile>) -> Outcome<Rounding> {
     if round != Rounding::Stochastic {
         return Ok(round);
@@ -388,7 +389,7 @@ fn extents(ty: &Type) -> Vec<usize> {
     ty.shape().iter().map(|d| d.as_static().unwrap_or(0).max(0) as usize).collect()
 }
 
-/// The extent of the op's axis, and how many elements lie between two neighbours along it.
+/// The extent of the op's axis, and the distance in elements of two neighbours along it.
 fn along(ty: &Type, op: &Op<Tile>) -> Outcome<(usize, usize)> {
     let (shape, axis) = (extents(ty), int(op, "axis")? as usize);
     Ok((shape[axis], shape[axis + 1..].iter().product()))
@@ -398,7 +399,8 @@ fn elements(ty: &Type) -> usize {
     extents(ty).iter().product()
 }
 
-/// Elements of the tiles and buffers that an op makes and takes; arrays of the caller are there already.
+/// Elements of the tiles and buffers that an op makes and takes; arrays of the caller exist
+/// already.
 fn handled(func: &TileFunc, op: OpId) -> usize {
     let op = &func.ops[op];
     let tiles = op.results.iter().chain(&op.operands).map(|&v| func.ty(v));
@@ -407,7 +409,7 @@ fn handled(func: &TileFunc, op: OpId) -> usize {
     tiles.map(count).fold(0, usize::saturating_add)
 }
 
-/// Strides of an operand seen under the result's shape: an axis of extent 1 stands still.
+/// Strides of an operand under the result's shape: an axis of extent 1 has stride 0.
 fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
     if from.is_empty() {
         return vec![0; rank];

@@ -1,4 +1,4 @@
-//! What a kernel tells the host: lines of text, and assertions that fail.
+//! Output of a kernel to the host: lines of text, and failed assertions.
 
 use crate::fault::{Outcome, broken};
 use crate::machine::Machine;

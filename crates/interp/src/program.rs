@@ -1,4 +1,4 @@
-//! A function made ready to run: attributes decoded, operands as slots of the environment, and for
+//! A function prepared to run: attributes decoded, operands as slots of the environment, and for
 //! each operand whether this is its last use.
 
 use tessera_diag::Loc;
@@ -15,9 +15,9 @@ pub(crate) struct Program {
     /// Block 0 is the body.
     pub blocks: Vec<Block>,
     pub slots: usize,
-    /// How many ops there are: each has a number, its `site`.
+    /// The number of ops: each has an index, its `site`.
     pub sites: usize,
-    /// The symbols that `dim` ops ask for, in the order of their numbers.
+    /// The symbols that `dim` ops read, in the order of their indices.
     pub dims: Vec<String>,
     /// The constants and how many elements each has (one for each lane in a lane kernel).
     pub consts: Vec<(Scalar, usize)>,
@@ -49,7 +49,7 @@ pub(crate) enum ParamKind {
 pub(crate) struct Block {
     pub args: Vec<usize>,
     pub insts: Vec<Inst>,
-    /// What the block's `yield` hands over.
+    /// The values that the block yields.
     pub yields: Vec<Arg>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Inst {
     pub action: Action,
     pub args: Vec<Arg>,
     pub results: Vec<usize>,
-    /// Values to let go of after the op.
+    /// Values to drop after the op.
     pub drops: Vec<usize>,
     /// Elements of its results and of what it takes, in a group kernel or for a lane.
     pub elements: usize,
@@ -84,7 +84,7 @@ pub(crate) enum Action {
         then: usize,
         otherwise: usize,
     },
-    Repair {
+    SlowPath {
         body: usize,
     },
     While {
@@ -114,7 +114,7 @@ pub(crate) enum Action {
         from: DType,
         to: DType,
     },
-    /// Reshape and expand: the elements stay as they lie.
+    /// Reshape and expand: the elements keep their order.
     Same,
     /// Transpose and broadcast: result element by position in the operand.
     Rearrange {
@@ -152,7 +152,7 @@ pub(crate) enum Action {
     CopyAsync {
         extent: Vec<i64>,
         dtype: DType,
-        /// Where the kernel waits for its copies itself.
+        /// Whether the kernel waits for its copies itself.
         explicit: bool,
         stage: Option<i64>,
     },

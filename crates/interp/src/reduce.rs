@@ -3,8 +3,8 @@
 use crate::value::{Data, Elem, each_data};
 use tessera_numerics::{CHUNK, LANES, ReduceOp, canonical_reduce};
 
-/// `x` has the shape outer × len × inner; the middle axis goes. `None` when the operator does not
-/// take the type.
+/// `x` has the shape outer × len × inner; the middle axis is reduced. `None` when the operator does
+/// not take the type.
 pub(crate) fn reduce(x: &Data, op: ReduceOp, len: usize, inner: usize) -> Option<Data> {
     match (x, op) {
         // The sum inlined, so that it vectorises over the 64 partial results.
@@ -55,7 +55,7 @@ fn one_chunk<T: Copy>(mut xs: impl Iterator<Item = T>, init: T, join: impl Fn(T,
     fold(lanes, join)
 }
 
-/// The same over elements that lie side by side.
+/// The same over contiguous elements.
 fn row<T: Copy>(xs: &[T], init: T, join: impl Fn(T, T) -> T) -> T {
     let mut lanes = [init; LANES];
     for part in xs.chunks(LANES) {

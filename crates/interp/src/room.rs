@@ -1,15 +1,15 @@
-//! Whether there is memory for what an op makes. The host's allocator ends the process where there is none, so it is
-//! asked before, and only for what is large: small pieces are had wherever anything is.
+//! Whether there is memory for the result of an op. The host's allocator ends the process where
+//! there is none, so large allocations are tried before; small ones are assumed to succeed.
 
 use crate::fault::{Outcome, fault};
 use tessera_diag::{Code, Loc};
 
-/// Less is not asked for.
+/// Smaller allocations are not tried.
 const LARGE: usize = 1 << 20;
 
-/// Refuses an op that needs so many bytes at once where the process cannot have them.
+/// Refuses an op that needs this many bytes in one piece where the process cannot have them.
 pub(crate) fn room(bytes: usize, loc: &Loc) -> Outcome<()> {
-    // Nothing is written to it, so that it costs a call of the system and no pages.
+    // Nothing is written to it, so it costs a system call and no pages.
     if bytes < LARGE || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
         return Ok(());
     }
@@ -23,7 +23,7 @@ pub(crate) fn bytes_of(elements: usize) -> usize {
     elements.saturating_mul(WIDEST)
 }
 
-/// A number of 64 bits and the place that it is taken from.
+/// A number of 64 bits and its position.
 const WIDEST: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Scans along an axis, and where along it the largest or smallest element is.
+//! Scans along an axis, and the position of the largest or smallest element.
 
 use crate::value::{Data, Elem, each_data};
 use tessera_numerics::ReduceOp;
@@ -29,7 +29,7 @@ fn typed_scan<T: Elem>(
         for i in 0..inner {
             let mut before = None;
             for x in slab[i..].iter_mut().step_by(inner) {
-                // The first element is taken as it is: nothing is joined with the identity.
+                // The first element is unchanged: nothing is combined with the identity.
                 let with = before.map_or(*x, |b| join(b, *x));
                 *x = if exclusive { before.unwrap_or(identity) } else { with };
                 before = Some(with);
@@ -39,7 +39,7 @@ fn typed_scan<T: Elem>(
     Some(T::wrap(out))
 }
 
-/// The middle axis goes; of equal elements the first counts, and a NaN before any number.
+/// The middle axis is reduced; of equal elements the first counts, and a NaN before any number.
 pub(crate) fn arg_reduce(x: &Data, max: bool, len: usize, inner: usize) -> Data {
     each_data!(x, xs => Data::I32(typed_arg(xs, max, len, inner)))
 }

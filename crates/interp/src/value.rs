@@ -66,8 +66,8 @@ impl Data {
         bool::of(self)
     }
 
-    /// Integers as positions. What does not fit 64 bits signed is outside of any memory, and so is
-    /// the position it is clamped to.
+    /// Integers as positions. A number that does not fit 64 bits signed is outside any memory, and
+    /// so is the position it is clamped to.
     pub fn positions(&self) -> Option<Cow<'_, [i64]>> {
         Some(match self {
             Data::I64(xs) => Cow::Borrowed(xs),
@@ -78,14 +78,14 @@ impl Data {
         })
     }
 
-    /// The elements as they lie in memory, little-endian and unpacked; NaN canonical.
+    /// The elements in row-major order, little-endian and unpacked; NaN canonical.
     pub fn encode(&self, dtype: DType) -> Vec<u8> {
         let mut bytes = vec![0; self.len() * dtype.bytes()];
         each_data!(self, xs => Elem::encode(dtype, xs, &mut bytes));
         bytes
     }
 
-    /// The values of elements that lie in memory, in the carrier of `dtype`.
+    /// The values of elements in memory, in the carrier of `dtype`.
     pub fn decode(dtype: DType, bytes: &[u8]) -> Data {
         let mut data = Data::fill(Scalar::zero(dtype), bytes.len() / dtype.bytes());
         each_data!(&mut data, xs => Elem::decode(dtype, bytes, xs));
@@ -93,8 +93,8 @@ impl Data {
     }
 }
 
-/// A carrier type that a [`Data`] holds, with its codec for whole rows. `dtype` is always one whose
-/// carrier this type is.
+/// A carrier type that a [`Data`] holds, with its codec for whole rows. `dtype` is always one with
+/// this carrier.
 pub(crate) trait Elem: Carrier + PartialEq {
     fn of(data: &Data) -> Option<&[Self]>;
     fn of_mut(data: &mut Data) -> Option<&mut [Self]>;

@@ -1,9 +1,9 @@
-//! Watching a launch from outside, by the lines and names of the user's source: stops before a line
-//! runs, and the values that are assigned on one.
+//! Watching a launch by the lines and names of the user's source: stops before a line runs, and the
+//! values that are assigned on one.
 //!
-//! The machine lets go of values at their last use, so the watcher keeps its own copy of what each
-//! name was last bound to. A function that has been through `tile-canonicalise` has fewer names;
-//! hosts run the one before it.
+//! The machine drops values at their last use, so the watcher keeps its own copy of the latest
+//! value of each name. A function that has been through `tile-canonicalise` has fewer names; hosts
+//! run the one before it.
 
 use crate::fault::{Fault, Outcome};
 use crate::interrupt::interruption;
@@ -37,7 +37,7 @@ impl Lines {
     }
 }
 
-/// What is to be told.
+/// What the host requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Watch {
     /// Every name that has a value, each time before one of these statements runs.
@@ -52,11 +52,11 @@ pub struct Observed {
     pub dtype: DType,
     /// Of a lane kernel's values: the lanes of the group.
     pub shape: Vec<i64>,
-    /// As they lie in memory, little-endian, row-major, one element in whole bytes.
+    /// Little-endian, row-major, one element in whole bytes.
     pub bytes: Vec<u8>,
 }
 
-/// A moment that was asked for.
+/// A moment that was requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     pub file: String,
@@ -67,10 +67,10 @@ pub struct Moment {
     pub active: Option<Vec<bool>>,
 }
 
-/// Takes each moment; `false` ends the launch as an interruption.
+/// Receives each moment; `false` ends the launch as an interruption.
 pub type Sink<'s> = &'s mut (dyn FnMut(Moment) -> bool + 's);
 
-/// Runs a function once and tells what was asked for. The arrays are written as by any launch.
+/// Runs a function once and reports the requested moments. The arrays are written as by any launch.
 pub fn watch(
     func: &TileFunc,
     args: &LaunchArgs,
@@ -84,7 +84,7 @@ pub fn watch(
     end.map_err(|e: Fault| (*e).into())
 }
 
-/// Lines at which some op of the function stands, by file.
+/// Lines that have some op of the function, by file.
 pub fn lines_of(func: &TileFunc) -> BTreeMap<String, Vec<u32>> {
     let mut out: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for id in func.walk() {
@@ -106,14 +106,14 @@ pub fn lines_of(func: &TileFunc) -> BTreeMap<String, Vec<u32>> {
     out
 }
 
-/// A name of the user's that a slot of the environment stands for.
+/// A name of the user for a slot of the environment.
 struct Named {
     name: Arc<str>,
     /// The inlined function it belongs to; `None` for the kernel's own.
     function: Option<Arc<str>>,
     dtype: DType,
     shape: Vec<i64>,
-    /// The statement that binds it is asked about.
+    /// The host requests the statement that binds it.
     wanted: bool,
     loc: Loc,
 }
@@ -125,14 +125,14 @@ pub(crate) struct Watcher<'w> {
     named: Vec<Option<Named>>,
     /// Slots that are shared memory, among those that have a name.
     buffers: Vec<usize>,
-    /// Slots that a block gets when it begins: a new round of a loop.
+    /// Slots that a block gets when it begins: a new iteration of a loop.
     begins: Vec<bool>,
     lanes: bool,
     scope: Scope,
     group: Option<[i64; 3]>,
-    /// Whether the latest op was of a statement that is asked about.
+    /// Whether the latest op belonged to a requested statement.
     inside: bool,
-    /// What the statement that is asked about has bound and was not told yet.
+    /// Values that the requested statement has bound and that were not reported yet.
     assigned: Vec<(usize, Tile, Mask)>,
     sink: Sink<'w>,
 }
@@ -153,12 +153,12 @@ impl<'w> Watcher<'w> {
                 ValueDef::Arg(block, index) => {
                     begins[value.index()] = index == 0 && func.blocks[block].parent.is_some();
                     let parent = func.blocks[block].parent.map(|op| &func.ops[op]);
-                    // A loop's statement binds its variable; the others are only carried along.
+                    // A loop's statement binds its variable; the others are only carried.
                     let counts = parent.is_some_and(|op| op.code == TileOp::For) && index == 0;
                     (parent.map_or(func.loc.clone(), |op| op.loc.clone()), counts)
                 }
             };
-            // The host knows the caller's arguments and the sizes of dims better.
+            // The host itself knows the caller's arguments and the sizes of dims.
             let known = match data.def {
                 ValueDef::Result(op, _) => func.ops[op].code == TileOp::Dim,
                 ValueDef::Arg(block, _) => block == func.body,
@@ -173,7 +173,7 @@ impl<'w> Watcher<'w> {
             if is_buffer {
                 buffers.push(value.index());
             }
-            let asked = match wanted {
+            let requested = match wanted {
                 Watch::Before(_) => false,
                 Watch::Assigned(lines, names) => {
                     direct && lines.hold(&loc) && names.iter().any(|n| n == name)
@@ -184,7 +184,7 @@ impl<'w> Watcher<'w> {
                 function: loc.function().cloned(),
                 dtype: data.ty.dtype(),
                 shape: data.ty.static_shape().unwrap_or_default(),
-                wanted: asked,
+                wanted: requested,
                 loc,
             }));
         }
@@ -226,11 +226,11 @@ impl<'w> Watcher<'w> {
 }
 
 impl Machine<'_> {
-    /// Tells the host where it asked to be told.
+    /// Reports to the host at the requested lines.
     pub(crate) fn look(&mut self, inst: &Inst) -> Outcome<()> {
         self.tell_assigned()?;
         let Some(w) = &mut self.watch else { return Ok(()) };
-        // A constant without a name may stand anywhere: it says nothing of where the program is.
+        // A constant without a name may be anywhere: it does not show where the program is.
         let named = |&slot: &usize| w.named[slot].is_some();
         if matches!(inst.action, Action::Const(_)) && !inst.results.iter().any(named) {
             return Ok(());
@@ -262,7 +262,7 @@ impl Machine<'_> {
         Some((named.name.to_string(), Observed { dtype, shape, bytes: data.encode(dtype) }))
     }
 
-    /// Tells what was assigned, when the op that did it is done.
+    /// Reports what was assigned, after the op that did it.
     pub(crate) fn tell_assigned(&mut self) -> Outcome<()> {
         let Some(w) = &mut self.watch else { return Ok(()) };
         let group = w.group.unwrap_or_default();
@@ -290,8 +290,8 @@ impl Watcher<'_> {
     }
 }
 
-/// The name the user wrote: a name of digits is the printer's numbering, and what follows a dot the
-/// suffix it tells equal names apart with.
+/// The name the user wrote: a name of digits is the printer's numbering, and what follows a dot is
+/// the suffix that makes equal names unique.
 fn user_name(name: &str) -> Option<&str> {
     let name = name.split('.').next()?;
     (!name.bytes().all(|b| b.is_ascii_digit())).then_some(name)

@@ -1,4 +1,4 @@
-//! Attributes: what an op or function is told at compile time. Kept in the order of the op's
+//! Attributes: compile-time parameters of an op or function. They are kept in the order of the op's
 //! table, so that equal ops print equally.
 
 use crate::{DimExpr, Type};

@@ -7,7 +7,7 @@ pub(crate) struct Cursor<'s> {
     pub file: Arc<SourceFile>,
     text: &'s str,
     pos: usize,
-    /// Starts of lines, to turn a position into line and column.
+    /// Starts of lines, to convert a position to line and column.
     lines: Vec<usize>,
 }
 
@@ -80,7 +80,7 @@ impl<'s> Cursor<'s> {
             let rest = self.rest();
             let trimmed = rest.trim_start();
             self.pos += rest.len() - trimmed.len();
-            // After a space only: `ring<3; …>` is no comment.
+            // After a space only: `pipeline<3; …>` is no comment.
             let apart = !self.text[..self.pos].ends_with(|c: char| !c.is_whitespace());
             if !trimmed.starts_with(';') || !apart {
                 return;

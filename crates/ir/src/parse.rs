@@ -131,7 +131,7 @@ impl<'s> Parser<'_, 's> {
         let mut scope = Scope::new();
         self.c.expect("(")?;
         let body = func.body;
-        // A function's names end with its scope: nobody has to take them out again.
+        // A function's names end with its scope: they need not be removed.
         self.args(&mut func, body, &mut scope, &mut Vec::new())?;
         self.c.expect("{")?;
         // Both attributes and the body begin with a brace: attributes are `{name = …`.
@@ -327,7 +327,8 @@ impl<'s> Parser<'_, 's> {
     }
 
     /// Whether the names that stand here are results of the next op (`%a, %b = …`) and not operands
-    /// of the one that ended at `end`. Results begin a line, so that only a line break asks for a look.
+    /// of the one that ended at `end`. Results begin a line, so it looks further only after a line
+    /// break.
     fn next_op_begins(&mut self, end: usize) -> bool {
         let mark = self.c.pos();
         if !self.c.between(end, mark).contains('\n') {
@@ -462,7 +463,8 @@ impl<'s> Parser<'_, 's> {
                 self.c.set_pos(mark);
                 match (word, next) {
                     (
-                        "tile" | "view" | "buf" | "tensor" | "smem" | "ring" | "slot" | "pending",
+                        "tile" | "view" | "buf" | "tensor" | "smem" | "pipeline" | "slot"
+                        | "pending",
                         Some('<'),
                     ) => Ok(Attr::Type(self.ty()?)),
                     (_, Some('(')) => Ok(self.expr()?.into()),

@@ -81,17 +81,17 @@ impl Parser<'_, '_> {
                 self.c.expect(">")?;
                 Ok(Type::Smem { shape, dtype, layout })
             }
-            "ring" => {
+            "pipeline" => {
                 self.c.expect("<")?;
-                let Some(slots) = self.c.int().and_then(|n| u32::try_from(n).ok()) else {
-                    return self.c.expected("a number of slots");
+                let Some(stages) = self.c.int().and_then(|n| u32::try_from(n).ok()) else {
+                    return self.c.expected("a number of stages");
                 };
                 self.c.expect(";")?;
-                Ok(Type::Ring { slots, fields: self.fields()? })
+                Ok(Type::Pipeline { stages, fields: self.fields()? })
             }
-            "slot" => {
+            "stage" => {
                 self.c.expect("<")?;
-                Ok(Type::Slot { fields: self.fields()? })
+                Ok(Type::Stage { fields: self.fields()? })
             }
             "pending" => {
                 self.c.expect("<")?;
@@ -104,7 +104,7 @@ impl Parser<'_, '_> {
                 self.c.expect(">")?;
                 Ok(Type::pending(tile))
             }
-            "turn" => Ok(Type::Turn),
+            "order_barrier" => Ok(Type::OrderBarrier),
             "view" | "tensor" => {
                 self.c.expect("<")?;
                 let dims = self.dims()?;

@@ -88,7 +88,7 @@ impl<L: Level> PassManager<L> {
         Ok(reports)
     }
 
-    /// A dump that cannot be written is told as a note; it must not fail a compilation.
+    /// A dump that cannot be written is reported as a note; it must not fail a compilation.
     fn dump(&self, func: &Func<L>, index: usize, name: &str, context: &mut PassContext) {
         let Some(dir) = &self.options.dump_dir else { return };
         let path = dir.join(format!("{}.{index:02}-{name}.{}.tir", func.name, L::NAME));

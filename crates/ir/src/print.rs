@@ -17,7 +17,7 @@ pub struct PrintOptions {
 struct Printer<'f, L: Level> {
     func: &'f Func<L>,
     names: SideTable<Value, String>,
-    /// Each name given, with the suffix to try next for a value that asks for the same.
+    /// Each name in use, with the suffix to try next for a value with the same name.
     taken: BTreeMap<String, usize>,
     next: usize,
     options: PrintOptions,

@@ -22,14 +22,14 @@ pub enum TypeClass {
     Tensor,
     /// Shared memory with a layout.
     Smem,
-    /// What a matrix engine reads: shared memory, or a tile in registers.
+    /// An operand of an asynchronous MMA: shared memory, or a tile in registers.
     Operand,
-    /// What a matrix engine adds to: a tile, or one that it is already adding to.
+    /// The accumulator of an asynchronous MMA: a tile, or a pending one of an earlier MMA.
     Accumulator,
-    Ring,
-    Slot,
+    Pipeline,
+    Stage,
     Pending,
-    Turn,
+    OrderBarrier,
 }
 
 impl TypeClass {
@@ -49,10 +49,10 @@ impl TypeClass {
             TypeClass::Smem => matches!(ty, Type::Smem { .. }),
             TypeClass::Operand => ty.is_tile() || matches!(ty, Type::Smem { .. }),
             TypeClass::Accumulator => ty.is_tile() || matches!(ty, Type::Pending(_)),
-            TypeClass::Ring => matches!(ty, Type::Ring { .. }),
-            TypeClass::Slot => matches!(ty, Type::Slot { .. }),
+            TypeClass::Pipeline => matches!(ty, Type::Pipeline { .. }),
+            TypeClass::Stage => matches!(ty, Type::Stage { .. }),
             TypeClass::Pending => matches!(ty, Type::Pending(_)),
-            TypeClass::Turn => *ty == Type::Turn,
+            TypeClass::OrderBarrier => *ty == Type::OrderBarrier,
         }
     }
 
@@ -72,10 +72,10 @@ impl TypeClass {
             TypeClass::Smem => "shared memory",
             TypeClass::Operand => "shared memory or a tile",
             TypeClass::Accumulator => "a tile or a pending tile",
-            TypeClass::Ring => "a ring",
-            TypeClass::Slot => "a slot",
+            TypeClass::Pipeline => "a pipeline",
+            TypeClass::Stage => "a stage",
             TypeClass::Pending => "a pending tile",
-            TypeClass::Turn => "a turn",
+            TypeClass::OrderBarrier => "an order barrier",
         }
     }
 }
@@ -174,7 +174,7 @@ pub enum Effects {
     ReadWrite,
     /// Orders other effects: barriers, waits.
     Sync,
-    /// Tells the host something: never removed, and kept in order.
+    /// Prints or asserts: never removed, and kept in order.
     Host,
     /// Runs its regions; its effects are theirs.
     Control,

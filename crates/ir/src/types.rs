@@ -131,21 +131,21 @@ pub enum Type {
     Buf { shape: Shape, dtype: DType },
     /// A whole array, at graph level.
     Tensor { dims: Shape, elem: NumType },
-    /// A tile whose elements have their places in registers, lanes, warps and blocks.
+    /// A distributed tile: the layout maps elements to registers, lanes, warps and blocks.
     Frag { shape: Shape, dtype: DType, layout: Arc<Layout> },
-    /// Memory that a block shares, whose elements have their places.
+    /// Shared memory of a block, with a layout of its elements.
     Smem { shape: Shape, dtype: DType, layout: Arc<Shared> },
-    /// Slots of shared memory that are filled and emptied in turn.
-    Ring { slots: u32, fields: Vec<Field> },
-    /// One turn of a ring's slot, in the hands of who fills it or who reads it.
-    Slot { fields: Vec<Field> },
-    /// A tile that an engine is still adding to. Used exactly once.
+    /// A software pipeline: stages of shared memory that are filled and released in turn.
+    Pipeline { stages: u32, fields: Vec<Field> },
+    /// One stage of a pipeline for one iteration, owned by its producer or its consumer.
+    Stage { fields: Vec<Field> },
+    /// An accumulator with asynchronous MMAs in flight. Used exactly once.
     Pending(Box<Type>),
-    /// The right to go on, handed around between roles.
-    Turn,
+    /// An order barrier (CUTLASS `OrderedSequenceBarrier`): roles take turns in a fixed order.
+    OrderBarrier,
 }
 
-/// One of the tiles that each slot of a ring holds.
+/// One of the tiles that each stage of a pipeline holds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Field {
     pub name: String,
@@ -190,7 +190,7 @@ impl Type {
         Type::Pending(Box::new(tile))
     }
 
-    /// The number type of the elements. What has none (a ring, a slot, a turn) is bytes.
+    /// The number type of the elements. Types without one (a pipeline, a stage) count as bytes.
     pub fn dtype(&self) -> DType {
         match self {
             Type::Scalar(d)
@@ -200,14 +200,16 @@ impl Type {
             | Type::Smem { dtype: d, .. } => *d,
             Type::View { elem, .. } | Type::Tensor { elem, .. } => elem.storage,
             Type::Pending(tile) => tile.dtype(),
-            Type::Ring { .. } | Type::Slot { .. } | Type::Turn => DType::U8,
+            Type::Pipeline { .. } | Type::Stage { .. } | Type::OrderBarrier => DType::U8,
         }
     }
 
     /// The extents; none for a scalar, or what is no array.
     pub fn shape(&self) -> &[Dim] {
         match self {
-            Type::Scalar(_) | Type::Ring { .. } | Type::Slot { .. } | Type::Turn => &[],
+            Type::Scalar(_) | Type::Pipeline { .. } | Type::Stage { .. } | Type::OrderBarrier => {
+                &[]
+            }
             Type::Tile { shape, .. }
             | Type::Buf { shape, .. }
             | Type::Frag { shape, .. }
@@ -259,7 +261,7 @@ impl Type {
         }
     }
 
-    /// The tile with its elements at these places; a scalar has only one and stays.
+    /// The tile with this layout; a scalar has none and stays.
     pub fn with_layout(&self, layout: impl Into<Arc<Layout>>) -> Type {
         match self.shape() {
             [] => self.clone(),
@@ -270,7 +272,7 @@ impl Type {
         }
     }
 
-    /// The same value without places for its elements.
+    /// The same value without a layout.
     pub fn without_layout(&self) -> Type {
         match self {
             Type::Frag { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },
@@ -330,18 +332,18 @@ impl fmt::Display for Type {
             Type::Buf { shape, dtype } => array(f, "buf", (shape, *dtype), None),
             Type::Frag { shape, dtype, layout } => array(f, "tile", (shape, *dtype), Some(layout)),
             Type::Smem { shape, dtype, layout } => array(f, "smem", (shape, *dtype), Some(layout)),
-            Type::Ring { slots, fields: all } => {
-                write!(f, "ring<{slots}; ")?;
+            Type::Pipeline { stages, fields: all } => {
+                write!(f, "pipeline<{stages}; ")?;
                 fields(f, all)?;
                 f.write_str(">")
             }
-            Type::Slot { fields: all } => {
-                f.write_str("slot<")?;
+            Type::Stage { fields: all } => {
+                f.write_str("stage<")?;
                 fields(f, all)?;
                 f.write_str(">")
             }
             Type::Pending(tile) => write!(f, "pending<{tile}>"),
-            Type::Turn => f.write_str("turn"),
+            Type::OrderBarrier => f.write_str("order_barrier"),
             Type::View { dims, elem, privilege } => {
                 f.write_str("view<")?;
                 list(f, dims)?;

@@ -1,7 +1,7 @@
-//! How many turns shared memory takes to serve a warp.
+//! Bank conflicts: how many wavefronts shared memory takes to serve a warp.
 //!
-//! A turn (a wavefront) moves one word of 4 bytes in each of 32 banks. Accesses of 8 bytes are
-//! served by half warps, of 16 bytes by quarter warps; threads with the same word share it.
+//! A wavefront moves one word of 4 bytes in each of 32 banks. Accesses of 8 bytes are served by
+//! half warps, of 16 bytes by quarter warps; threads with the same word share it.
 
 use crate::layout::{LANES, Layout};
 use crate::shared::Shared;
@@ -34,16 +34,16 @@ pub(crate) struct Held<'l> {
     layout: &'l Layout,
     padding: bool,
     regs: Vec<Vec<u32>>,
-    /// Of each warp its lanes.
+    /// For each warp, its lanes.
     warps: Vec<Vec<Vec<u32>>>,
 }
 
-/// What all accesses of one cta to a tile come to.
+/// The totals of all accesses of one cta to a tile.
 #[derive(Default)]
 pub(crate) struct Accesses {
     /// Of all warps together.
     pub wavefronts: u32,
-    /// The most that one access takes above the least it could.
+    /// The most extra wavefronts of one access.
     pub worst: u32,
 }
 
@@ -107,8 +107,8 @@ impl Shared {
         Held::new(layout, 0).accesses(self, vector, u32::MAX).wavefronts
     }
 
-    /// Whether the bits of an address are sums of bits of the coordinates: all that the slowest
-    /// counter is multiplied with are powers of two.
+    /// Whether the bits of an address are sums of bits of the coordinates: all factors of the
+    /// slowest counter are powers of two.
     fn is_linear(&self) -> bool {
         let powers = |dims: &[usize]| dims.iter().all(|&dim| self.shape[dim].is_power_of_two());
         let counted = match (self.panel, self.order.split_last()) {

@@ -1,43 +1,43 @@
-//! The choice of shared memory for a conversion.
+//! The choice of shared memory layout for a conversion.
 
 use crate::banks::{BANKS, Held, WORD};
 use crate::layout::Layout;
 use crate::shared::{Shared, Swizzle, WIDEST};
 
-/// The shared memory for converting between two layouts of a tile: of row-major and other orders,
-/// padded rows and swizzles the one with the fewest wavefronts, written and read; of equals the
-/// smallest, then the simplest.
+/// The shared memory for converting between two layouts of a tile. Of row-major and other orders,
+/// padded rows and swizzles it is the one with the fewest wavefronts, written and read; of equals
+/// the smallest, then the simplest.
 pub fn best_shared_for(write: &Layout, read: &Layout, elem_bytes: u32) -> Shared {
     assert_eq!(write.shape(), read.shape(), "a conversion keeps the shape");
     let ends = [(write, Held::new(write, 0)), (read, Held::new(read, 0))];
     let mut best: Option<(u32, u32, Shared)> = None;
     for shared in candidates(write.shape(), elem_bytes) {
         let limit = best.as_ref().map_or(u32::MAX, |best| best.0);
-        let mut turns = 0;
+        let mut wavefronts = 0;
         for (layout, held) in &ends {
             let vector = shared.vector(layout);
-            turns += held.accesses(&shared, vector, limit - turns.min(limit)).wavefronts;
+            wavefronts += held.accesses(&shared, vector, limit - wavefronts.min(limit)).wavefronts;
         }
         let bytes = shared.bytes();
-        if best.as_ref().is_none_or(|best| (turns, bytes) < (best.0, best.1)) {
-            best = Some((turns, bytes, shared));
+        if best.as_ref().is_none_or(|best| (wavefronts, bytes) < (best.0, best.1)) {
+            best = Some((wavefronts, bytes, shared));
         }
     }
     best.expect("row-major is always there").2
 }
 
-/// Shared memory for a conversion whose registers may be taken in any order: the orders of both
-/// ends, and the memory between them.
+/// Shared memory for a conversion with registers in any order: the orders of both ends, and the
+/// memory between them.
 pub struct Between {
     pub write: Layout,
     pub read: Layout,
     pub shared: Shared,
 }
 
-/// Of all dims to take registers along, and of the orders as they are, what takes the fewest
-/// wavefronts. To take them in another order is free, or nearly so.
+/// The cheapest in wavefronts, over all dims to order registers along and the orders as they are.
+/// Reordering registers is free, or nearly so.
 pub fn best_between(write: &Layout, read: &Layout, elem_bytes: u32) -> Between {
-    let turns = |b: &Between| {
+    let wavefronts = |b: &Between| {
         let of = |layout: &Layout| b.shared.wavefronts(layout, b.shared.vector(layout));
         of(&b.write) + of(&b.read)
     };
@@ -51,14 +51,14 @@ pub fn best_between(write: &Layout, read: &Layout, elem_bytes: u32) -> Between {
         let shared = best_shared_for(&ends[0], &ends[1], elem_bytes);
         let [write, read] = ends;
         let other = Between { write, read, shared };
-        if turns(&other) < turns(&best) {
+        if wavefronts(&other) < wavefronts(&best) {
             best = other;
         }
     }
     best
 }
 
-/// The forms to try, simplest first.
+/// The candidates, simplest first.
 fn candidates(shape: &[u32], elem_bytes: u32) -> Vec<Shared> {
     let rank = shape.len();
     let long = (0..rank).rev().filter(|&dim| shape[dim] > 1);
@@ -73,7 +73,8 @@ fn candidates(shape: &[u32], elem_bytes: u32) -> Vec<Shared> {
     let mut all = plain.clone();
     for plain in &plain {
         let size = plain.bytes().next_power_of_two().ilog2();
-        // Pieces of an access exchange places within the width of all banks, by any higher bits.
+        // Swizzles permute pieces of an access within the width of all banks, by any higher address
+        // bits.
         for base in (elem_bytes.max(WORD).ilog2()..=WIDEST.ilog2()).rev() {
             let width = (BANKS * WORD).ilog2() - base;
             for shift in width..size.saturating_sub(base) {

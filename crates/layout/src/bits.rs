@@ -61,7 +61,7 @@ impl Span {
     }
 }
 
-/// The places of the ones in `word`, lowest first.
+/// The positions of the ones in `word`, lowest first.
 pub(crate) fn ones(word: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |bit| word >> bit & 1 == 1)
 }

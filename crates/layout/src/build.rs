@@ -1,9 +1,9 @@
-//! Layouts for loads, stores and elementwise work: blocks of lanes and warps side by side.
+//! Blocked layouts for loads, stores and elementwise ops: adjacent blocks of lanes and warps.
 
 use crate::layout::{LANE_BITS, LANES, Layout};
 
-/// How the threads of a blocked layout lie: in each dim how many elements of one thread are side
-/// by side, then how many lanes, then how many warps, then how many ctas. All are powers of two.
+/// A blocked layout: in each dim the contiguous elements of one thread, then the lanes, then the
+/// warps, then the ctas. All are powers of two.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Blocked {
     pub vector: Vec<u32>,
@@ -11,15 +11,15 @@ pub struct Blocked {
     pub lanes: Vec<u32>,
     pub warps: Vec<u32>,
     pub ctas: Vec<u32>,
-    /// Dims in the order in which bits are given out and repeats counted, fastest first.
+    /// Dims in the order in which bits are assigned and repeats counted, fastest first.
     pub order: Vec<usize>,
 }
 
 impl Layout {
-    /// The layout of a [`Blocked`]. Where it asks for more than the shape (rounded up to a power
-    /// of two) has, surplus elements of a thread are dropped and surplus lanes and warps hold
-    /// copies. Ctas own contiguous blocks where the extent is a power of two; else they take
-    /// turns, so that their shares are even.
+    /// The layout of a [`Blocked`]. Where it requests more than the shape (rounded up to a power of
+    /// two) has, surplus elements of a thread are dropped and surplus lanes and warps hold copies.
+    /// Ctas own contiguous blocks where the extent is a power of two; else the
+    /// blocks alternate between them, for equal shares.
     ///
     /// # Panics
     /// When the spec's numbers are no powers of two, too few, or the lanes are not 32.
@@ -60,8 +60,8 @@ impl Layout {
             .unwrap_or_else(|error| panic!("{error}: {spec:?}"))
     }
 
-    /// A blocked layout for moving a tile between memory and registers, `contiguous` being the dim
-    /// whose elements are neighbours in memory and `vector` the most elements of one access.
+    /// A blocked layout for moving a tile between memory and registers, where `contiguous` is the
+    /// contiguous dim in memory and `vector` the most elements of one access.
     ///
     /// Lanes go along the contiguous dim until it is used up, then along the others, last dim
     /// first; warps along the slowest dims that have room, else along the contiguous one. An
@@ -83,9 +83,8 @@ impl Layout {
         Layout::coalesced_beside(shape, contiguous, vector, None, warps, ctas, cta_dim)
     }
 
-    /// As [`Layout::coalesced`], where each thread holds so many vectors `beside` each other along
-    /// another dim, as far as there are: whoever takes the tile along that dim finds a thread's
-    /// elements side by side there too.
+    /// As [`Layout::coalesced`], where each thread holds `beside` adjacent vectors along another
+    /// dim, as far as there are: a thread's elements are then contiguous along that dim too.
     pub fn coalesced_beside(
         shape: &[u32],
         contiguous: Option<usize>,
@@ -170,7 +169,7 @@ impl Room<'_> {
         counts
     }
 
-    /// Whether so many more bits along a dim leave at most a fifth of it padding.
+    /// Whether `bits` more bits along a dim leave at most a fifth of it padding.
     fn thrifty(&self, dim: usize, bits: u32) -> bool {
         let (extent, block) = (self.own[dim], self.at[dim] << bits);
         u64::from(extent.div_ceil(block) * block) * 4 <= u64::from(extent) * 5

@@ -1,11 +1,11 @@
-//! How data goes from one layout to another, and what that costs.
+//! Layout conversions: how data moves from one layout to another, and what that costs.
 
 use crate::best::best_shared_for;
 use crate::bits::Span;
 use crate::layout::{In, Layout, xor};
 use crate::shuffle::{Round, plan};
 
-/// A way from one layout to another.
+/// A conversion from one layout to another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Move {
     /// Every register already holds its element.
@@ -14,7 +14,7 @@ pub enum Move {
     Registers(Vec<u32>),
     /// Inside each warp, by exchanges between lanes.
     Shuffle { rounds: Vec<Round> },
-    /// Through shared memory, see [`best_shared_for`]. `across` says who must wait for whom: the
+    /// Through shared memory, see [`best_shared_for`]. `across` says which threads synchronise: the
     /// lanes of a warp, the warps of a cta, or the ctas of a cluster.
     Shared { across: In },
 }
@@ -28,25 +28,25 @@ pub struct Cost {
     pub selects: u32,
     /// Shared memory taken.
     pub bytes: u32,
-    /// Turns of the shared memory, written and read, all warps together.
+    /// Wavefronts of shared memory, written and read, all warps together.
     pub wavefronts: u32,
     /// The most extra wavefronts of one access.
     pub conflicts: u32,
-    /// Waits of all warps for each other.
+    /// Barriers of all warps.
     pub barriers: u32,
 }
 
 impl Cost {
-    /// One number to compare by: about the cycles of a multiprocessor that the conversion keeps
-    /// its busiest unit. An exchange takes the turn of a wavefront, four selects take one cycle, a
-    /// barrier costs about as much as 32 wavefronts.
+    /// One number to compare by: about the cycles of a multiprocessor for which the conversion
+    /// keeps its busiest unit busy. A shuffle costs one wavefront, four selects one cycle, a
+    /// barrier about 32 wavefronts.
     pub fn cycles(&self) -> u32 {
         self.shuffles + self.selects / 4 + self.wavefronts + 32 * self.barriers
     }
 }
 
-/// The way that leaves data nearest: nothing, else registers of a thread, else lanes of a warp,
-/// else shared memory.
+/// The conversion that moves data the least: nothing, else registers of a thread, else lanes of a
+/// warp, else shared memory.
 ///
 /// # Panics
 /// When the layouts are of tiles of different shapes or of different numbers of threads.
@@ -64,8 +64,8 @@ pub fn conversion(from: &Layout, to: &Layout) -> Move {
     }
 }
 
-/// The way of least [`Cost::cycles`]: as [`conversion`], or shared memory where that needs fewer
-/// turns than exchanging many registers.
+/// The conversion of least [`Cost::cycles`]: as [`conversion`], or shared memory where that needs
+/// fewer wavefronts than shuffling many registers.
 pub fn cheapest(from: &Layout, to: &Layout, elem_bytes: u32) -> Move {
     let near = conversion(from, to);
     if !matches!(near, Move::Shuffle { .. }) {
@@ -81,7 +81,7 @@ pub fn cost(from: &Layout, to: &Layout, elem_bytes: u32) -> Cost {
     cost_of(&conversion(from, to), from, to, elem_bytes)
 }
 
-/// What one way costs.
+/// The cost of one conversion.
 pub fn cost_of(way: &Move, from: &Layout, to: &Layout, elem_bytes: u32) -> Cost {
     match way {
         // Copies between registers are renamed away.
@@ -118,7 +118,7 @@ fn is_same(from: &Layout, to: &Layout) -> bool {
     threads && from.regs() == to.regs() && regs()
 }
 
-/// The nearest holders among whom every element of `to` is found in `from`.
+/// The nearest level (thread, warp, cta) in which every element of `to` is found in `from`.
 fn across(from: &Layout, to: &Layout) -> In {
     let inside = |coords: &[u32]| -> u64 {
         let extents = from.box_extents();

@@ -1,4 +1,4 @@
-//! Layouts as pictures: a grid of the tile that says in each cell who holds the element.
+//! Layouts as pictures: a grid of the tile with the holder of each element.
 
 use crate::layout::{LANES, Layout};
 use crate::shared::Shared;
@@ -7,9 +7,9 @@ use crate::shared::Shared;
 const MOST_ROWS: u32 = 32;
 const MOST_COLS: u32 = 16;
 
-/// Draws a layout: `T<thread>:<register>` in each cell, the thread counted over the warps of a
-/// cta, with `C<cta>.` before it where there are several. Of copies the owner's is shown, with a
-/// `*`. Of more than two dims the last two are drawn, at position 0 of the others.
+/// Draws a layout: `T<thread>:<register>` in each cell, the thread counted over the warps of a cta,
+/// with `C<cta>.` before it where there are several. Of copies the owner's is shown, with a `*`. Of
+/// more than two dims the last two are drawn, at position 0 of the others.
 pub fn draw(layout: &Layout) -> String {
     let copies = layout.holds(&vec![0; layout.rank()]).len() > 1;
     grid(layout.shape(), |coords| {
@@ -20,7 +20,7 @@ pub fn draw(layout: &Layout) -> String {
     })
 }
 
-/// Draws shared memory: the bank of each element, and after the `+` which 128 bytes of it.
+/// Draws shared memory: the bank of each element, and after the `+` the index of its 128 bytes.
 pub fn draw_shared(shared: &Shared) -> String {
     grid(&shared.shape, |coords| {
         let offset = shared.offset(coords);

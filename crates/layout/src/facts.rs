@@ -1,4 +1,4 @@
-//! What an access or an instruction wants to know about a layout.
+//! Properties of a layout that accesses and instructions use.
 
 use crate::layout::{In, Layout};
 
@@ -41,16 +41,15 @@ impl Layout {
         run.min(1 << self.shape()[dim].trailing_zeros())
     }
 
-    /// The lane, warp and cta bits that say nothing about the place, given the registers and the
-    /// bits before them: threads that differ in them hold copies. A thread is the owner of its
-    /// elements when all these bits of it are zero; each element has exactly one owner.
+    /// The redundant lane, warp and cta bits, given the registers and the bits before them: threads
+    /// that differ in them hold copies. A thread is the owner of its elements when all these bits
+    /// of it are zero; each element has exactly one owner.
     pub fn replicas(&self) -> (Vec<bool>, Vec<bool>, Vec<bool>) {
         let [_, lane, warp, cta] = self.dependent();
         (lane, warp, cta)
     }
 
-    /// The register bits of the atom that say nothing about the place: registers that differ in
-    /// them hold copies.
+    /// The redundant register bits of the atom: registers that differ in them hold copies.
     pub fn reg_replicas(&self) -> Vec<bool> {
         let [reg, ..] = self.dependent();
         reg

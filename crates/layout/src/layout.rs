@@ -333,7 +333,7 @@ impl Layout {
         (0..self.rank()).any(|dim| self.box_extents[dim] * self.repeat[dim] > self.shape[dim])
     }
 
-    /// Coordinates inside the box, side by side in one word.
+    /// Coordinates inside the box, concatenated in one word.
     pub(crate) fn pack(&self, coords: &[u32]) -> u64 {
         let mut word = 0;
         for (&at, &extent) in coords.iter().zip(&self.box_extents) {
@@ -343,8 +343,8 @@ impl Layout {
         word
     }
 
-    /// The span of all bases, in the order registers, lanes, warps, ctas: so a bit is dependent
-    /// when it says nothing new after those.
+    /// The span of all bases, in the order registers, lanes, warps, ctas: a bit is dependent when
+    /// the bits before it already give its positions.
     pub(crate) fn span(&self) -> Span {
         Span::of(self.bases.iter().flatten().map(|basis| self.pack(basis)))
     }
@@ -372,8 +372,8 @@ fn box_of(bases: &[Vec<Vec<u32>>; 4], rank: usize) -> Result<Vec<u32>, LayoutErr
     Ok(reach.into_iter().map(|reach| (reach + 1).next_power_of_two()).collect())
 }
 
-/// Dims that do not repeat may stand anywhere in an order; this puts them in one place. Row-major
-/// where that is the same, else the dims that repeat, then the others, last dim first.
+/// The position of dims that do not repeat in an order is arbitrary; this makes it unique.
+/// Row-major where that is the same, else the dims that repeat, then the others, last dim first.
 fn canonical_order(order: &[usize], repeat: &[u32]) -> Vec<usize> {
     let repeats: Vec<usize> = order.iter().copied().filter(|&dim| repeat[dim] > 1).collect();
     let all = (0..order.len()).rev();

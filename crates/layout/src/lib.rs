@@ -1,9 +1,9 @@
-//! Layouts: which thread holds which element of a tile, where elements are in shared memory, and
-//! how data goes from one layout to another.
+//! Layouts (linear layouts, as in Triton): which thread holds which element of a tile, where
+//! elements are in shared memory, and how data moves from one layout to another.
 //!
 //! A [`Layout`] maps (register, lane, warp, cta) to coordinates. It is a bit-linear atom, in which
 //! each bit of an input moves by one vector and vectors add by XOR, repeated any number of times
-//! along each dim. Everything else follows from that: what transposing or reducing makes of it,
+//! along each dim. Everything else follows from that: the result of transposing or reducing,
 //! whether two layouts differ in registers, lanes or warps, how wide an access may be.
 //!
 //! ```

@@ -1,5 +1,5 @@
-//! Layouts of results: what transposing, expanding, reducing and broadcasting make of a layout,
-//! and which register of one layout is which register of another.
+//! Layouts of results: transposing, expanding, reducing and broadcasting a layout, and which
+//! register of one layout is which register of another.
 
 use std::collections::BTreeMap;
 
@@ -47,13 +47,13 @@ impl Layout {
         self.flattened_regs(|dim| dim == axis)
     }
 
-    /// The layout that an operand must have so that stretching it to this layout moves no data:
-    /// the same threads, and position 0 along the dims that are stretched.
+    /// The layout that an operand must have so that broadcasting it to this layout moves no data:
+    /// the same threads, and position 0 along the broadcast dims.
     pub fn broadcast_from(&self, operand_shape: &[u32]) -> Layout {
         self.flattened(self.stretched(operand_shape))
     }
 
-    /// For each register of this layout, that of a stretched tile, the register of
+    /// For each register of this layout, that of a broadcast tile, the register of
     /// [`Layout::broadcast_from`] that holds its element.
     pub fn broadcast_regs(&self, operand_shape: &[u32]) -> Vec<u32> {
         self.flattened_regs(self.stretched(operand_shape))
@@ -102,13 +102,13 @@ impl Layout {
         (0..to.regs()).map(|reg| threads.source(&holders, to.reg_part(reg))).collect()
     }
 
-    /// The same elements in the same threads, with those registers first that count along a dim.
+    /// The same elements in the same threads, with the registers along a dim first.
     pub fn regs_along(&self, dim: usize) -> Layout {
         let mut bases = self.all_bases().clone();
         let along = |basis: &[u32]| {
             basis[dim] != 0 && basis.iter().enumerate().all(|(d, &part)| d == dim || part == 0)
         };
-        // From the nearest on; the rest stays as it was.
+        // The nearest first; the rest keeps its order.
         bases[0].sort_by_key(|basis| if along(basis) { basis[dim] } else { u32::MAX });
         let order = Some(self.repeat_order());
         Layout::assemble(self.shape().to_vec(), bases, self.repeat().to_vec(), order)
@@ -122,7 +122,7 @@ impl Layout {
     }
 
     /// The layout with the coordinates along some dims set to 0, their extents to 1, and without
-    /// the register bits that then say nothing new.
+    /// the register bits that are then redundant.
     fn flattened(&self, flat: impl Fn(usize) -> bool) -> Layout {
         let fill = |row: &[u32], value: u32| -> Vec<u32> {
             (0..row.len()).map(|dim| if flat(dim) { value } else { row[dim] }).collect()
@@ -191,7 +191,7 @@ impl<'l> Threads<'l> {
         Threads { shape: from.shape(), same, parts }
     }
 
-    /// The register that holds what a register with the part `want` wants, in every thread where
+    /// The register that holds what a register with the part `want` needs, in every thread where
     /// that is no padding.
     fn source(&self, holders: &BTreeMap<Vec<u32>, u32>, want: Vec<u32>) -> Option<u32> {
         if self.same

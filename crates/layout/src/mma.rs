@@ -1,12 +1,12 @@
-//! Fragments of the matrix instructions that a warp executes together.
+//! Fragments of the MMA instructions of a warp (PTX ISA, `mma`).
 //!
 //! Registers here are elements; several narrow ones share a machine register. Lane bits 0 and 1
-//! (`t`, the place in a group of four) and 2 to 4 (`g`, the group) are what the instruction's
-//! definition calls thread-in-group and group.
+//! (`t`, the index in a group of four) and 2 to 4 (`g`, the group) are what the PTX ISA calls
+//! thread-in-group and group.
 
 use crate::layout::{In, Layout};
 
-/// The accumulator of one instruction: columns of a thread side by side, then rows 8 apart.
+/// The accumulator of one instruction: adjacent columns of a thread, then rows 8 apart.
 #[derive(Clone, Copy)]
 struct Atom {
     rows: u32,
@@ -27,11 +27,11 @@ impl Atom {
 /// `g` along rows and `t` along columns, `step` columns apart.
 fn lanes(step: u32, rows_are_groups: bool) -> Vec<Vec<u32>> {
     let places = [[0, step], [0, 2 * step], [1, 0], [2, 0], [4, 0]];
-    let turn = |[a, b]: [u32; 2]| if rows_are_groups { vec![a, b] } else { vec![b, a] };
-    places.map(turn).to_vec()
+    let ordered = |[a, b]: [u32; 2]| if rows_are_groups { vec![a, b] } else { vec![b, a] };
+    places.map(ordered).to_vec()
 }
 
-/// What each warp has along one dim before the next warp begins, and how far warps reach.
+/// The extent of each warp along one dim, and how far all warps reach.
 fn warp_bits(dim: usize, first: u32, extent: u32, warps: u32) -> Vec<Vec<u32>> {
     assert!(warps.is_power_of_two(), "{warps} warps along a dim are no power of two");
     (0..warps.ilog2())
@@ -59,14 +59,14 @@ fn accumulator(atom: Atom, shape: &[u32; 2], warps: [u32; 2], contiguous: bool) 
     Layout::tiled(shape, reg, lanes(2, true), warp, Vec::new()).expect("a covered tile")
 }
 
-/// The fragment of an operand: `dim` is where the accumulator's dim is, the other one is k.
+/// The fragment of an operand: `dim` is the dim of the accumulator, the other one is k.
 fn operand(acc: &Layout, atom: Atom, dim: usize, k: u32, mut reg: Vec<Vec<u32>>, t: u32) -> Layout {
     let of = |basis: &[u32]| {
         let mut kept = vec![0; 2];
         kept[dim] = basis[dim];
         kept
     };
-    // What each warp has beyond one instruction lies in register bits after those of the atom.
+    // The extent of each warp beyond one instruction is in register bits after those of the atom.
     let blocks = &acc.bases(In::Reg)[atom.regs().len()..];
     reg.extend(blocks.iter().map(|basis| of(basis)).filter(|basis| basis[dim] != 0));
     let shape = if dim == 0 { [acc.shape()[0], k] } else { [k, acc.shape()[1]] };
@@ -94,9 +94,9 @@ impl Layout {
         accumulator(M16N8, shape, warps, true)
     }
 
-    /// The left operand, `rows x k` elements of so many bits, of the instructions that make `acc`,
-    /// which must come from [`Layout::mma_acc`] or [`Layout::mma_acc_blocks`]. Warps that differ
-    /// only in columns hold copies.
+    /// The left operand, `rows x k` elements of `bits` bits, of the instructions with the
+    /// accumulator `acc`, which must come from [`Layout::mma_acc`] or [`Layout::mma_acc_blocks`].
+    /// Warps that differ only in columns hold copies.
     pub fn mma_a(acc: &Layout, k: u32, bits: u32) -> Layout {
         let packed = packed(bits);
         let mut reg: Vec<_> = (0..packed.ilog2()).map(|bit| vec![0, 1 << bit]).collect();

@@ -1,11 +1,12 @@
-//! Blocks of a tile that each thread holds its share of: whole repeats of the atom. To take one moves
-//! nothing.
+//! Blocks of a tile that each thread holds its share of: whole repeats of the atom. Taking one
+//! moves no data.
 
 use crate::Layout;
 
 impl Layout {
-    /// The layout of the block of `extent` at `at`, and of each of its registers the one that holds the
-    /// same in the whole. None where the block is not made of whole atoms, or is not inside.
+    /// The layout of the block of `extent` at `at`, and for each of its registers the one that
+    /// holds the same element in the whole tile. None where the block does not consist of whole
+    /// atoms, or is not inside.
     pub fn part(&self, at: &[u32], extent: &[u32]) -> Option<(Layout, Vec<u32>)> {
         let rank = self.rank();
         if at.len() != rank || extent.len() != rank {
@@ -14,7 +15,7 @@ impl Layout {
         for dim in 0..rank {
             let (atom, all) = (self.box_extents()[dim], self.shape()[dim]);
             let inside = at[dim].checked_add(extent[dim]).is_some_and(|end| end <= all);
-            // What is taken whole may have padding.
+            // A dim that is taken whole may have padding.
             let whole = at[dim] == 0 && extent[dim] == all;
             let cut = at[dim].is_multiple_of(atom) && extent[dim].is_multiple_of(atom);
             if extent[dim] == 0 || !inside || !(whole || cut) {

@@ -1,4 +1,4 @@
-//! How threads add up what they hold of a reduction.
+//! Reductions across threads: the exchanges after each thread has combined its own registers.
 
 use crate::bits::{Span, ones};
 use crate::layout::{In, Layout, Place};
@@ -17,7 +17,7 @@ impl Layout {
         };
         let along =
             |input: In, mask: u64| ones(mask).fold(0, |at, bit| at ^ self.bases(input)[bit][axis]);
-        // Where the registers of one thread reach along the axis, for the same result.
+        // The extent of one thread's registers along the axis, for the same result.
         let regs = Span::of(self.bases(In::Reg).iter().map(rest));
         let mut reached = Span::of(regs.kernel().iter().map(|&regs| along(In::Reg, regs).into()));
         // Threads and registers with the same result: those count that reach further.

@@ -1,4 +1,4 @@
-//! The same elements under another shape, with every element left where it is.
+//! Reshapes without data movement: the same elements under another shape.
 
 use std::ops::Range;
 

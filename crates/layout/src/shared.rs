@@ -1,12 +1,12 @@
-//! Where the elements of a tile are in shared memory.
+//! Layouts of tiles in shared memory: order, swizzle, padding, panels.
 
 use crate::layout::Layout;
 
 /// The widest access of one thread, in bytes.
 pub(crate) const WIDEST: u32 = 16;
 
-/// An exchange of address bits: bits `base .. base + bits` of a byte address are XORed with the
-/// bits `shift` places above them, so that neighbours in a column lie in different banks.
+/// A swizzle: bits `base .. base + bits` of a byte address are XORed with the bits `shift`
+/// positions above them, so that neighbours in a column are in different banks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Swizzle {
     /// At least the bits of a byte inside an element, which stay together.
@@ -22,7 +22,7 @@ impl Swizzle {
     }
 }
 
-/// The places of a tile's elements in shared memory.
+/// The layout of a tile's elements in shared memory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Shared {
     pub shape: Vec<u32>,
@@ -33,22 +33,22 @@ pub struct Shared {
     pub swizzle: Option<Swizzle>,
     /// Elements added to each row of the fastest dim, or of a panel of it.
     pub pad: u32,
-    /// Rows are cut into panels of so many elements, one panel of all rows after the other: what
-    /// copy engines and matrix units want when a row is longer than the swizzled span.
+    /// Rows are cut into panels of this many elements, one panel of all rows after the other: the
+    /// form of TMA and WGMMA when a row is longer than the swizzled span.
     pub panel: Option<u32>,
-    /// Blocks of a cluster that divide the fastest dim, a power of two: each has its own part in its
-    /// own memory, at the same places.
+    /// CTAs of a cluster that divide the fastest dim, a power of two: each has its own part in its
+    /// own memory, at the same offsets.
     pub blocks: u32,
 }
 
 impl Shared {
-    /// Elements side by side, the last dim fastest.
+    /// Contiguous elements, the last dim fastest.
     pub fn row_major(shape: &[u32], elem_bytes: u32) -> Shared {
         let order: Vec<usize> = (0..shape.len()).rev().collect();
         Shared::ordered(shape, &order, elem_bytes)
     }
 
-    /// Elements side by side in any order of dims, fastest first.
+    /// Contiguous elements in any order of dims, fastest first.
     pub fn ordered(shape: &[u32], order: &[usize], elem_bytes: u32) -> Shared {
         assert!(elem_bytes.is_power_of_two(), "elements of {elem_bytes} bytes");
         assert_eq!(order.len(), shape.len(), "one place in the order for each dim");
@@ -56,9 +56,9 @@ impl Shared {
         Shared { shape, order, elem_bytes, swizzle: None, pad: 0, panel: None, blocks: 1 }
     }
 
-    /// Pieces of 16 bytes exchanged within spans of 32, 64 or 128 bytes, by address bits 7 and up.
-    /// Rows longer than the span are cut into panels of it. These are the forms that copy engines
-    /// and matrix units know.
+    /// The 32, 64 or 128-byte swizzles of TMA and WGMMA: 16-byte pieces are permuted within spans
+    /// of that many bytes, by address bits 7 and up. Rows longer than the span are cut into panels
+    /// of it.
     pub fn swizzled(shape: &[u32], order: &[usize], elem_bytes: u32, span: u32) -> Shared {
         assert!([32, 64, 128].contains(&span), "a span of {span} bytes");
         let mut shared = Shared::ordered(shape, order, elem_bytes);
@@ -73,7 +73,7 @@ impl Shared {
         Shared { swizzle: None, panel: None, pad: 0, ..self }
     }
 
-    /// The same memory divided between so many blocks along its fastest dim, where each gets whole
+    /// The same memory divided between `blocks` CTAs along its fastest dim, where each gets whole
     /// panels.
     pub fn divided(self, blocks: u32) -> Option<Shared> {
         let extent = *self.order.first().map(|&fast| &self.shape[fast])?;
@@ -92,8 +92,7 @@ impl Shared {
         self.places().offset(coords.iter().copied())
     }
 
-    /// From an element to its neighbour along each dim, in elements, in memory order; and from one
-    /// panel to the next.
+    /// The strides of each dim in elements, in memory order; and the stride of panels.
     pub fn strides(&self) -> (Vec<u32>, u32) {
         let Places { strides, end, .. } = self.places();
         (self.order.iter().map(|&dim| strides[dim]).collect(), end)
@@ -123,16 +122,16 @@ impl Shared {
         self.swizzle.map_or(bytes, |s| bytes.next_multiple_of(1 << (s.base + s.bits)))
     }
 
-    /// What the start of the tile should be a multiple of, in bytes. Offsets are right for any start
-    /// that the widest access may have; engines that swizzle whole addresses want the bits that
-    /// they read to be zero there, at most 1024 bytes.
+    /// The alignment of the tile's start, in bytes. Offsets are right for any start that is aligned
+    /// for the widest access; TMA and WGMMA swizzle absolute addresses, and need the bits that they
+    /// read to be zero there, at most 1024 bytes.
     pub fn align(&self) -> u32 {
         let reads = self.swizzle.map_or(0, |s| s.base + s.bits + s.shift);
         WIDEST.max(1 << reads.min(10))
     }
 
-    /// The most elements of a thread that one instruction can access: consecutive registers whose
-    /// elements are side by side and aligned, at most 16 bytes. A power of two.
+    /// The most elements of a thread that one instruction can access: consecutive registers with
+    /// contiguous and aligned elements, at most 16 bytes. A power of two.
     pub fn vector(&self, layout: &Layout) -> u32 {
         let Some(&fast) = self.order.first() else { return 1 };
         let row = self.panel.unwrap_or(self.part());
@@ -149,15 +148,15 @@ impl Shared {
     }
 }
 
-/// The numbers that an offset is made of.
+/// The factors of an offset.
 pub(crate) struct Places {
-    /// From an element to its neighbour along each dim, in elements.
+    /// The stride of each dim, in elements.
     strides: Vec<u32>,
     /// The fastest dim and the elements of a panel of it.
     panels: Option<(usize, u32)>,
     /// The fastest dim and the elements of it that one block has.
     part: Option<(usize, u32)>,
-    /// From one panel to the next, or the end of the only one.
+    /// The stride of panels, or the end of the only one.
     end: u32,
     elem_bytes: u32,
     swizzle: Option<Swizzle>,

@@ -1,4 +1,5 @@
-//! Conversions inside a warp: rounds in which each lane sends one register and reads one lane.
+//! Layout conversions inside a warp with shuffles: in each round a lane sends one register and
+//! reads one lane.
 
 use crate::bits::{Span, ones};
 use crate::layout::{In, LANE_BITS, LANES, Layout};
@@ -25,7 +26,7 @@ impl LaneFn {
         (self.bits == UNITS).then_some(self.base)
     }
 
-    /// Between how many numbers, as a power of two, the lanes choose.
+    /// The number of values, as a power of two, that the lanes choose from.
     pub fn choices(&self) -> u32 {
         Span::of(self.bits.iter().map(|&bits| bits.into())).rank()
     }
@@ -33,8 +34,8 @@ impl LaneFn {
 
 const UNITS: [u32; LANE_BITS] = [1, 2, 4, 8, 16];
 
-/// One exchange: each lane offers its register `send`, reads what lane `from` offers, and writes
-/// it to its register `into`. All rounds read registers as they were before the first.
+/// One shuffle: each lane offers its register `send`, reads what lane `from` offers, and writes it
+/// to its register `into`. All rounds read registers as they were before the first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Round {
     pub send: LaneFn,
@@ -100,20 +101,20 @@ impl Source {
     }
 }
 
-/// Rounds that turn one layout into another inside each warp, the same in all warps; one round for
-/// each register of `to` that holds more than padding. `None` where data moves between warps, or
-/// where the registers to choose are no sums of bits.
+/// Rounds that convert one layout into another inside each warp, the same in all warps; one round
+/// for each register of `to` that holds more than padding. `None` where data moves between warps,
+/// or where the registers to choose are no sums of bits.
 ///
-/// In the plainest plan round `k` would write register `k` in all lanes. That fails when two lanes
-/// want different registers of the same lane at once: so these lanes are made to write different
-/// registers in a round, or to read different copies, and their sources are different lanes.
+/// In the simplest plan round `k` would write register `k` in all lanes. That fails when two lanes
+/// need different registers of the same lane in one round. Such lanes write different registers in
+/// a round, or read different copies, so that their sources are different lanes.
 pub(crate) fn plan(from: &Layout, to: &Layout) -> Option<Vec<Round>> {
     let same = |input: In| from.bases(input) == to.bases(input);
     if from.shape() != to.shape() || !same(In::Warp) || !same(In::Cta) {
         return None;
     }
     let (source, to) = (Source::new(from.folded()), to.folded());
-    // What a bit of the reading lane changes of the lane and the register that it reads.
+    // How a bit of the reading lane changes the lane and the register that it reads.
     let held: Option<Vec<Held>> =
         to.bases(In::Lane).iter().map(|basis| source.in_box(basis)).collect();
     let held = held?;
@@ -125,8 +126,8 @@ pub(crate) fn plan(from: &Layout, to: &Layout) -> Option<Vec<Round>> {
         lane[bit] = held.lane ^ if copies { 1 << bit } else { 0 };
         reg[bit] = held.reg;
     }
-    let turn = turn(&lane, &reg, &source, &to)?;
-    for (bit, (_, held)) in turn.iter().enumerate() {
+    let rotation = rotation(&lane, &reg, &source, &to)?;
+    for (bit, (_, held)) in rotation.iter().enumerate() {
         lane[bit] ^= held.lane;
         reg[bit] ^= held.reg;
     }
@@ -142,15 +143,16 @@ pub(crate) fn plan(from: &Layout, to: &Layout) -> Option<Vec<Round>> {
         rounds.push(Round {
             send: LaneFn { base: first ^ sum(&send, held.lane.into()), bits: send },
             from: LaneFn { base: held.lane, bits: lane },
-            into: LaneFn { base: into, bits: turn.map(|(into, _)| into) },
+            into: LaneFn { base: into, bits: rotation.map(|(into, _)| into) },
         });
     }
     are_right(&rounds, &source.layout, &to).then_some(rounds)
 }
 
-/// For each bit of the reading lane the register bits by which it turns from the round's register,
-/// and what they change of the source. `lane` and `reg` say what a bit changes without a turn.
-fn turn(
+/// For each bit of the reading lane the register bits by which it rotates from the round's
+/// register, and how they change the source. `lane` and `reg` say what a bit changes without a
+/// rotation.
+fn rotation(
     lane: &[u32; LANE_BITS],
     reg: &[u32; LANE_BITS],
     source: &Source,
@@ -167,22 +169,22 @@ fn turn(
     let copies = source.span.kernel().iter().map(|&word| (0, source.held(word)));
     let bits = to.bases(In::Reg).iter().enumerate();
     let bits = bits.filter_map(|(bit, basis)| Some((1 << bit, source.in_box(basis)?)));
-    let mut turns = Vec::new();
+    let mut rotations = Vec::new();
     for (into, held) in copies.chain(bits) {
-        if turns.len() < clash.len() && image.insert(held.lane.into()) {
-            turns.push((into, held));
+        if rotations.len() < clash.len() && image.insert(held.lane.into()) {
+            rotations.push((into, held));
         }
     }
-    if turns.len() < clash.len() {
+    if rotations.len() < clash.len() {
         return None;
     }
-    // A lane turns by the clashing differences that it is a sum of.
+    // A lane rotates by the clashing differences that it is a sum of.
     let units = UNITS.map(u64::from);
     let all = Span::of(clash.iter().copied().chain(fine).chain(units));
     let turned = units.map(|unit| {
         let parts = all.solve(unit).expect("all lanes are spanned");
         let mut turned = (0, Held { reg: 0, lane: 0 });
-        for (into, held) in ones(parts).filter_map(|at| turns.get(at)) {
+        for (into, held) in ones(parts).filter_map(|at| rotations.get(at)) {
             turned.0 ^= into;
             turned.1.reg ^= held.reg;
             turned.1.lane ^= held.lane;
@@ -192,8 +194,8 @@ fn turn(
     Some(turned)
 }
 
-/// The linear function that takes `lane` to `reg`: what a bit of the sending lane changes of the
-/// register that it sends.
+/// The linear function from `lane` to `reg`: how a bit of the sending lane changes the register
+/// that it sends.
 fn through(lane: &[u32; LANE_BITS], reg: &[u32; LANE_BITS]) -> [u32; LANE_BITS] {
     let units = UNITS.map(u64::from);
     let span = Span::of(lane.iter().map(|&bits| bits.into()).chain(units));
@@ -203,8 +205,8 @@ fn through(lane: &[u32; LANE_BITS], reg: &[u32; LANE_BITS]) -> [u32; LANE_BITS] 
     })
 }
 
-/// Whether each lane gets what its register should hold. It is then so in all warps, which add
-/// the same to both sides.
+/// Whether each lane gets what its register should hold. It then holds in all warps, which add the
+/// same to both sides.
 fn are_right(rounds: &[Round], from: &Layout, to: &Layout) -> bool {
     let parts = |layout: &Layout| -> [Vec<Vec<u32>>; 2] {
         let regs = (0..layout.regs()).map(|reg| layout.reg_part(reg));

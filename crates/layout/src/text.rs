@@ -1,5 +1,5 @@
-//! Layouts as text: one line that reads back as itself. The shape is not part of it, for whatever
-//! has a layout has a shape already.
+//! Layouts as text: one line that reads back as itself. The shape is not part of it, because
+//! everything with a layout has a shape already.
 //!
 //! A layout is `[reg 0,1 0,2; lane 0,4 0,8 1,0 2,0 4,0; warp 8,0; cta 16,0; repeat 2,4; order 0,1]`.
 //! Parts that are empty, repeats of 1 and a row-major order are left out. Without dims a vector
@@ -82,7 +82,7 @@ impl Display for Shared {
 }
 
 impl Shared {
-    /// Reads what `Display` writes, for a tile of `shape` with elements of so many bytes.
+    /// Reads what `Display` writes, for a tile of `shape` with elements of `elem_bytes` bytes.
     pub fn parse(text: &str, shape: &[u32], elem_bytes: u32) -> Result<Shared, LayoutError> {
         let parts = parts(text, &["order", "swizzle", "pad", "panel", "blocks"])?;
         let wrong = |expected: &str| fault(expected, text);

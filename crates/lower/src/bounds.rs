@@ -1,11 +1,11 @@
-//! `tile-bounds`: each load, store and accumulation says for each axis whether it is known to stay
-//! `inside` its memory, or has to be `checked`.
+//! `tile-bounds`, bounds check elimination: each load, store and accumulation says for each axis
+//! whether it is known to stay `inside` its memory, or has to be `checked`.
 //!
-//! Before: no implicit origins; the grid or domain is said where it is known.
-//! After: every block access has `bounds`. `inside` follows from compile-time facts: constants,
-//! static dims, the static `grid` or `domain` of the function, and loops with static bounds; or from
-//! the memory having as many positions as the grid has groups, by name. A launch with another grid
-//! than the function's needs this pass anew.
+//! Input: no implicit origins; the grid or domain is stated where it is known. Output: every block
+//! access has `bounds`. `inside` follows from compile-time facts: constants, static dims, the
+//! static `grid` or `domain` of the function, and loops with static bounds; or from the memory
+//! having as many positions as the grid has groups, by name. A launch with another grid than the
+//! function's needs this pass again.
 //! Must not: change what is read or written, or trust sizes known only at run time.
 
 use crate::facts::reach;
@@ -53,8 +53,8 @@ fn bounds_of(func: &TileFunc, id: OpId) -> Attr {
     }))
 }
 
-/// Whether one position is taken along an axis, a group's coordinate, of which the function's grid
-/// has as many as the memory has positions: `x[row, :]` for every row.
+/// Whether one position is accessed along an axis, a group's coordinate, and the function's grid
+/// has as many of these as the memory has positions: `x[row, :]` for every row.
 fn counts_groups(func: &TileFunc, op: &Op<Tile>, axis: usize, at: Value, dim: &Dim) -> bool {
     let program = func.def(at).filter(|def| def.code == TileOp::ProgramId);
     let Some(of_grid) = program.and_then(|def| def.attr("axis")?.as_int()) else { return false };

@@ -1,12 +1,12 @@
-//! `tile-check`: refuses barriers that some lanes do not reach, and races that can be proved.
+//! `tile-check`: refuses divergent barriers and provable races.
 //!
-//! Before: no implicit origins; the grid is said where it could be inferred.
-//! After: the same function. In a lane kernel no barrier stands under lane-dependent control flow.
-//! In a group kernel whose `grid` is said, no plain store goes to one place from different groups
-//! along an axis, as far as linear forms tell; [`races`] asks the same for a caller's grid.
+//! Input: no implicit origins; the grid is stated where it could be inferred. Output: the same
+//! function. In a lane kernel no barrier is under lane-dependent control flow. In a group kernel
+//! with a `grid`, no plain store goes to one element from different groups along an axis, as far as
+//! linear forms show; [`races`] checks the same for a caller's grid.
 //! Must not: change anything, or refuse what it cannot prove wrong. What depends on memory or on an
-//! atomic's result is never provable, and neither is a write that an acquire may order: checked mode
-//! finds those.
+//! atomic's result is never provable, and neither is a write that an acquire may order: checked
+//! mode finds those.
 
 use crate::facts::{is_view, quoted, written};
 use crate::taint::{Taint, taint};
@@ -49,7 +49,7 @@ fn divergent_barriers(func: &TileFunc) -> Diagnostics {
                     "expected `src` of a broadcast to be the same for all lanes, got one that differs between lanes",
                 )
                 .at(op.loc.clone())
-                .help("each lane may ask for another one with ts.tile.group.shuffle(x, src)"),
+                .help("each lane may request another one with ts.tile.group.shuffle(x, src)"),
             );
         }
         if op.code != TileOp::Barrier && !is_collective(op.code) {
@@ -93,7 +93,7 @@ pub fn races(func: &TileFunc, grid: &[DimExpr]) -> Diagnostics {
             continue;
         }
         let axis = axis as i64;
-        // What memory holds, and what an atomic gives, is known to no one here: it may differ.
+        // The contents of memory and the result of an atomic are unknown: they may differ.
         let taint = taint(func, true, &|op| match op.code {
             TileOp::ProgramId => op.attr("axis") == Some(&Attr::Int(axis)),
             TileOp::Load | TileOp::Gather | TileOp::Atomic => true,
@@ -120,7 +120,7 @@ fn acquires(func: &TileFunc, id: OpId) -> bool {
         && matches!(order, "acquire" | "acq_rel" | "seq_cst")
 }
 
-/// Whether one op may run before another: it stands before it, or both are in one loop.
+/// Whether one op may run before another: it is before it, or both are in one loop.
 fn may_precede(func: &TileFunc, first: OpId, then: OpId) -> bool {
     let order = func.walk();
     let place = |id: OpId| order.iter().position(|&o| o == id);
@@ -131,7 +131,7 @@ fn may_precede(func: &TileFunc, first: OpId, then: OpId) -> bool {
     place(first) < place(then) || loops(first).any(|a| loops(then).any(|b| a == b))
 }
 
-/// Whether an atomic is one among all groups.
+/// Whether an atomic has device scope or wider.
 fn is_wide(op: &Op<Tile>) -> bool {
     let narrow = ["thread", "warp", "block", "cluster"];
     !narrow.contains(&op.attr("scope").and_then(Attr::as_word).unwrap_or("device"))
@@ -144,7 +144,7 @@ fn same_place(func: &TileFunc, taint: &Taint, axis: i64, id: OpId) -> bool {
     if matches!(func.ty(memory), Type::View { privilege, .. } if privilege.reduces()) {
         return false;
     }
-    // Groups may change one element together, unless the change is atomic among fewer.
+    // Groups may update one element together, unless the atomic has a narrower scope.
     if op.code == TileOp::Atomic && is_wide(op) {
         return false;
     }

@@ -1,11 +1,11 @@
-//! Which arrays a launch is known to write whole (LANGUAGE 5): the others are cleared before it,
-//! where the runtime made them.
+//! Which arrays a launch certainly writes completely (LANGUAGE 5). The runtime zeroes the others
+//! before the launch, where it allocated them.
 //!
-//! A store covers its array where it runs in every group (or lane) and its positions along each axis
-//! leave no gap. A position is a sum of digits: a block's own extent, the numbers a loop runs through,
-//! a group's or lane's number, or what is left of such a number by `//` and `%`. What the digits
-//! count to is known at launch, so [`Cover::holds`] is asked then. Whatever is not of this form is not
-//! known; nothing is guessed.
+//! A store covers its array where it runs in every group (or lane) and its positions along each
+//! axis leave no gap. A position is a sum of digits: a block's own extent, a loop's position, a
+//! group's or lane's index, or a part of such an index by `//` and `%`. The ranges of the digits
+//! are known at launch, so the launch calls [`Cover::holds`]. Stores that do not have this form are
+//! not known to cover; nothing is guessed.
 
 use crate::facts::{extents, int_const, is_view, step};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Cover {
     axes: Vec<Vec<Digit>>,
     /// Only lanes below each of these run it.
     guards: Vec<DimExpr>,
-    /// It runs in each round of these loops: the ends, which are above 0.
+    /// It runs in every iteration of these loops: their ends, which are above 0.
     loops: Vec<DimExpr>,
 }
 
@@ -96,7 +96,7 @@ fn cover(func: &TileFunc, kind: KernelKind, id: OpId) -> Option<Cover> {
     op.group("mask").iter().all(|&m| is_bounds(func, m, &out, &bounds, 100)).then_some(out)
 }
 
-/// What stands around an op: `None` where it may be passed over.
+/// The control flow around an op: `None` where the op may be skipped.
 fn reached(func: &TileFunc, kind: KernelKind, block: BlockId, out: &mut Cover) -> Option<()> {
     let Some(parent) = func.blocks[block].parent else { return Some(()) };
     let op = &func.ops[parent];
@@ -219,7 +219,7 @@ fn part(func: &TileFunc, value: Value) -> Option<Counts> {
     }
 }
 
-/// A mask that is false only outside of the array: positions of the store compared with its extents.
+/// A mask that is false only outside the array: positions of the store compared with its extents.
 fn is_bounds(func: &TileFunc, mask: Value, cover: &Cover, bounds: &[DimExpr], fuel: usize) -> bool {
     let Some(op) = func.def(mask).filter(|_| fuel > 0) else { return false };
     let inner = |v: Value| is_bounds(func, v, cover, bounds, fuel - 1);
@@ -273,7 +273,7 @@ impl Cover {
         for guard in &self.guards {
             lanes = lanes.min((launch.eval)(guard)?);
         }
-        // Each digit is free of the others: a loop stands once, parts of a number do not overlap.
+        // Digits are independent: a loop occurs once, parts of an index do not overlap.
         let (mut parts, mut loops) = (BTreeMap::<Number, Vec<(i64, i64)>>::new(), Vec::new());
         let mut counted = Vec::new();
         for digits in &self.axes {
@@ -298,7 +298,7 @@ impl Cover {
                         };
                         let end = div.checked_mul(modulo)?;
                         parts.entry(*number).or_default().push((div, end));
-                        // A number that does not go through the whole part goes through this much.
+                        // An index that does not run through the whole part runs through this much.
                         if modulo < there / div { modulo } else { there / div }
                     }
                 };
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_side_by_side_cover_what_the_grid_reaches() {
+    fn adjacent_blocks_cover_what_the_grid_reaches() {
         let body = "  tile.store %y, %v at(%m, %n) {extent = [16, 32]}";
         assert!(group(body, &[40, 64], [3, 2, 1]));
         assert!(!group(body, &[40, 65], [3, 2, 1]));

@@ -1,11 +1,12 @@
-//! `tile-empty`: tiles without elements go.
+//! `tile-empty`: removes tiles without elements.
 //!
-//! Before: accesses may keep axes of no element (extent -1), tiles and buffers may have axes of
-//! extent 0. The grid or domain is said where it is known: a store that writes nothing tells it too.
-//! After: no tile or buffer has an axis of extent 0. What wrote such a tile is gone; what is carried
-//! through loops and branches is a tile of zeros that nobody reads.
+//! Input: accesses may keep axes of no element (extent -1), tiles and buffers may have axes of
+//! extent 0. The grid or domain is stated where it is known; a store of an empty tile may be what
+//! it was inferred from. Output: no tile or buffer has an axis of extent 0. Writes of such tiles
+//! are removed; an empty tile that loops and branches carry becomes a tile of zeros that is never
+//! read.
 //! Must not: change a function without such tiles. The sum, product, `any` and `all` of no elements
-//! are what Python says; a maximum or minimum of none is refused where something is made of it.
+//! are what Python says; a maximum or minimum of none is refused where its result is used.
 
 use crate::canonicalise::remove_dead;
 use crate::facts::quoted;
@@ -74,8 +75,8 @@ fn set(func: &mut TileFunc, id: OpId, value: Attr) {
     (op.operands, op.group_lens) = (Vec::new(), Vec::new());
 }
 
-/// Does an op that takes or gives a tile without elements otherwise; an error where its result has no
-/// meaning, if somebody asks for it.
+/// Replaces an op that takes or gives a tile without elements; an error where its result has no
+/// meaning and is used.
 fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
     let op = func.ops[id].clone();
     if op.results.iter().any(|&r| is_empty(func, r)) {

@@ -1,13 +1,13 @@
-//! `tile-expand-math`: the functions of real numbers as basic operations.
+//! `tile-expand-math`: expands elementary functions (`exp`, `sin`, ...) into basic operations.
 //!
-//! Before: any valid function. After: no elementwise op on f32 whose function has a published
-//! expansion; each is the same fixed sequence of additions, products, fused products, comparisons
-//! and integer operations that every target computes alike (LANGUAGE 14), on the same shape, at the
-//! same place. f64 is left as it is. It must not change a bit: the sequence *is* the function's
-//! meaning in f32.
+//! Input: any valid function. Output: no elementwise f32 op whose function has a published
+//! expansion. Each is a fixed sequence of additions, multiplications, fused multiply-adds,
+//! comparisons and integer operations that every target computes with the same bits (LANGUAGE 14).
+//! f64 is left alone. The pass does not change a bit: the sequence *is* the function's definition
+//! in f32.
 //!
-//! Not in the common pipeline: the interpreter evaluates the functions directly. A compiled backend
-//! that has no such function of its own, or may not use it (`strict`), runs this pass.
+//! It is not in the common pipeline: the interpreter evaluates the functions directly. A compiled
+//! backend that has no such function, or may not use it (`strict`), runs this pass.
 
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, BlockId, Changed, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value};
@@ -101,7 +101,7 @@ fn constant(b: &mut tessera_ir::Builder<'_, Tile>, ty: Type, c: Scalar) -> Value
     b.constant(ty, attr)
 }
 
-/// The functions that the pass expands, for those who must know what is left to them.
+/// The functions that the pass expands, for backends that implement the others.
 pub fn expanded_functions() -> &'static [ScalarFn] {
     tessera_numerics::STRICT
 }

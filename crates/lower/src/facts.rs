@@ -1,4 +1,4 @@
-//! Small questions that several passes ask of Tile IR.
+//! Small queries on Tile IR that several passes use.
 
 use tessera_diag::Loc;
 use tessera_ir::{Attr, BlockId, Dim, DimExpr, DimOp, Op, OpId, Type, Value};
@@ -33,7 +33,7 @@ pub(crate) fn step(op: &Op<Tile>, axis: usize) -> i64 {
     op.attr("step").and_then(Attr::as_ints).and_then(|s| s.get(axis).copied()).unwrap_or(1)
 }
 
-/// How many positions of memory a block reaches over along an axis: one where it keeps none.
+/// How many positions of memory a block spans along an axis: one where it keeps none.
 pub(crate) fn reach(op: &Op<Tile>, axis: usize) -> Option<i64> {
     let extent = extents(op).get(axis).copied().unwrap_or(0).max(1);
     (extent - 1).checked_mul(step(op, axis))?.checked_add(1)
@@ -92,7 +92,7 @@ pub(crate) fn subtree(func: &TileFunc, id: OpId) -> Vec<OpId> {
     out
 }
 
-/// What a block hands to the op around it.
+/// The values that a block yields to the op around it.
 pub(crate) fn yielded(func: &TileFunc, block: BlockId) -> &[Value] {
     func.terminator(block).map_or(&[], |end| func.ops[end].group("values"))
 }

@@ -44,13 +44,13 @@ impl Pass<Tile> for Geometry {
     }
 }
 
-/// Why a launch without a grid is refused, at the op that leaves it open.
+/// Why a launch without a grid is refused, located at the op that leaves it open.
 pub fn geometry_error(func: &TileFunc) -> Diagnostic {
     let lane = kind_of(func) == Some(KernelKind::Lane);
     let failure = if lane { infer_domain(func).err() } else { infer_grid(func).err() };
-    // What was open went with the stores that `tile-empty` took away.
+    // The open op was a store that `tile-empty` removed.
     let failure = failure.unwrap_or_else(|| Failure {
-        message: "expected a launch grid: the tiles that are stored have no elements, so its extent cannot be told"
+        message: "expected a launch grid: the tiles that are stored have no elements, so its extent cannot be reported"
             .into(),
         loc: func.loc.clone(),
     });
@@ -66,8 +66,8 @@ pub fn geometry_error(func: &TileFunc) -> Diagnostic {
     Diagnostic::new(Code::E_LAUNCH_GEOMETRY, failure.message).at(failure.loc).help(help)
 }
 
-/// What the kernel calls its lane, and an extent that its accesses suggest: that of what it writes, if
-/// something is written at the lane.
+/// The name that the kernel gives its lane, and an extent that its accesses suggest: that of an
+/// array that is written at the lane, if there is one.
 fn lane_words(func: &TileFunc) -> (String, String) {
     let mut lane = None;
     let mut found: Option<(bool, String)> = None;
@@ -156,7 +156,7 @@ fn infer_grid(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
                 return Err(Failure {
                     message: format!(
                         "expected a grid: program_id({axis}) does not begin a slice of a stored parameter, \
-                         so its extent cannot be told"
+                         so its extent cannot be reported"
                     ),
                     loc: first_use(func, axis),
                 });
@@ -177,8 +177,8 @@ fn infer_grid(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
     Ok(grid)
 }
 
-/// What the positions in stored parameters say of each axis: different answers, each once. Positions
-/// that are index tiles, or numbers from memory, say nothing.
+/// The grid extents that the positions in stored parameters imply for each axis, each different one
+/// once. Index tiles and positions from memory imply nothing.
 fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
     let taints: BTreeMap<i64, Taint> = used_axes(func)
         .into_iter()
@@ -216,7 +216,7 @@ fn candidates(func: &TileFunc) -> Result<Answers, Failure> {
                 return Err(other_use(func, id, at));
             };
             let form = linear_of(func, at);
-            // A slice with a step is as long as what it takes its positions from.
+            // A strided slice is as long as the range of its positions.
             let block = extent.get(dim).copied().unwrap_or(0) * step(op, dim);
             let alone = form.constant == 0 && form.terms.len() == 1;
             let factor = form.terms.get(&Atom::Program(axis)).copied();
@@ -301,7 +301,7 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
     })
 }
 
-/// The bounds `E` of the conditions `i < E` that hold where an op stands, outermost first.
+/// The bounds `E` of the conditions `i < E` that hold at an op, outermost first.
 fn guards_of(func: &TileFunc, id: OpId) -> Vec<DimExpr> {
     let known = order_at(func, id);
     let below = known.iter().filter(|o| o.strict && is_linear_id(func, o.less));

@@ -1,13 +1,13 @@
-//! `tile-if-convert`: conditional expressions that only compute become selects.
+//! `tile-if-convert`, if-conversion: conditional expressions without effects become selects.
 //!
-//! Before: any verified function; `if` with `select` is what `and`, `or` and `a if c else b` became.
-//! After: such an `if` is gone where its regions hold nothing but arithmetic and loads of single
-//! elements; both sides then run, and a select (or `and`, `or`) takes one. A load outside of its
-//! array reads zero, so that to run it changes nothing; it must come before `tile-bounds`, which
-//! may know that an access is inside from the condition around it.
-//! Must not: run a write, a load that the user said to be inside, a loop, or anything that lanes do
-//! together; nor change a bit of a result. Checked mode leaves it out: there a side that Python
-//! would not evaluate must not be reported.
+//! Input: any verified function; `if` with `select` is what `and`, `or` and `a if c else b` became.
+//! Output: such an `if` is gone where its regions hold nothing but arithmetic and loads of single
+//! elements. Both sides then run, and a select (or `and`, `or`) takes one. A load outside its array
+//! reads zero, so running it changes nothing. The pass must run before `tile-bounds`, which may
+//! derive from the condition that an access is inside.
+//! Must not: run a write, a load that the user declared to be inside, a loop, or anything that
+//! lanes do together; nor change a bit of a result. Checked mode leaves it out: there a side that
+//! Python would not evaluate must not be reported.
 
 use tessera_diag::Diagnostics;
 use tessera_ir::{
@@ -16,7 +16,7 @@ use tessera_ir::{
 use tessera_numerics::ScalarFn;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
-/// The most ops of one side that are worth running for nothing.
+/// The most ops of one side that are worth speculating.
 const MOST: usize = 32;
 
 pub struct IfConvert;
@@ -28,7 +28,7 @@ impl Pass<Tile> for IfConvert {
 
     fn run(&self, func: &mut TileFunc, _: &mut PassContext) -> Result<Changed, Diagnostics> {
         let mut changed = Changed::No;
-        // Inner ones first: what is left of them may be part of an outer one.
+        // Inner ones first: their selects may be part of an outer one.
         for id in func.walk().into_iter().rev() {
             let op = &func.ops[id];
             let expression = op.code == TileOp::If && op.attr("select").is_some();
@@ -56,7 +56,7 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
                 && op.attr("inbounds").is_none()
                 && matches!(func.ty(op.operands[0]), Type::View { .. })
         }
-        // Lanes do these together; the others take long.
+        // Lanes do these together; the others are slow.
         TileOp::GroupReduce
         | TileOp::GroupScan
         | TileOp::GroupBroadcast
@@ -69,7 +69,7 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
     }
 }
 
-/// Puts both sides where the `if` stood, and selects for each of its results, whose values stay.
+/// Moves both sides before the `if`, and selects for each of its results, whose values stay.
 fn flatten(func: &mut TileFunc, id: OpId) {
     let op = func.ops[id].clone();
     let (condition, outer) = (op.operands[0], op.block);

@@ -1,4 +1,4 @@
-//! The range of integer scalars, from facts known at compile time alone.
+//! Interval analysis: the range of integer scalars, from compile-time facts alone.
 
 use crate::facts::{int_const, yielded};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ pub(crate) struct Interval {
 
 const UNKNOWN: Interval = Interval { lo: None, hi: None };
 
-/// How many ops one question may look at: an op that uses a value twice doubles the way through it.
+/// The most ops of one query: an op that uses a value twice doubles the paths through it.
 const FUEL: usize = 1000;
 
 impl Interval {
@@ -81,7 +81,7 @@ pub(crate) fn interval_of(func: &TileFunc, value: Value) -> Interval {
     interval(func, value, &Cell::new(FUEL))
 }
 
-/// What a type holds: open where it is more than an i64, or only what an i64 is.
+/// The range of a type: open where it is more than an i64 holds.
 fn type_range(dtype: DType) -> Interval {
     match (dtype.is_unsigned_int(), dtype.is_signed_int()) {
         (true, _) if dtype.bits() < 64 => Interval::bounded(Some(0), Some((1 << dtype.bits()) - 1)),
@@ -102,11 +102,11 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
     fuel.set(fuel.get() - 1);
     let held = type_range(ty.dtype());
     let found = computed(func, value, fuel);
-    // Arithmetic wraps: what may leave its type may be anything there.
+    // Arithmetic wraps: a result that may leave its type may be anything.
     let fits = match (held.ends(), found.ends()) {
         (Some((least, most)), Some((lo, hi))) => least <= lo && hi <= most,
         (Some(_), None) => false,
-        // The numbers of u64 are not all here.
+        // Not all u64 numbers fit an i64.
         (None, _) => ty.dtype().is_signed_int(),
     };
     if fits { found } else { held }
@@ -153,14 +153,14 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
                     }
                     _ => UNKNOWN,
                 },
-                // By zero it is zero.
+                // Modulo zero is zero.
                 ScalarFn::Mod => match x(1) {
                     Interval { lo: Some(lo), hi } if lo >= 0 => {
                         Interval::bounded(Some(0), hi.map(|by| (by - 1).max(0)))
                     }
                     _ => UNKNOWN,
                 },
-                // The bits of one that is not negative are all that can be left.
+                // The result has only bits of the operand that is not negative.
                 ScalarFn::And => match [x(0), x(1)].map(|x| x.hi.filter(|_| x.lo >= Some(0))) {
                     [None, None] => UNKNOWN,
                     [a, b] => Interval::bounded(Some(0), a.into_iter().chain(b).min()),
@@ -214,7 +214,7 @@ fn argument(func: &TileFunc, block: BlockId, index: usize, fuel: &Cell<usize>) -
     }
     let of = |i: usize| interval(func, op.operands[i], fuel);
     let (lo, hi, step) = (of(0), of(1), of(2));
-    // A step that may be zero or less has no meaning here.
+    // A step that may be zero or negative has no meaning here.
     if step.lo.is_none_or(|s| s <= 0) {
         return UNKNOWN;
     }

@@ -1,6 +1,7 @@
-//! The passes over Tile IR, from what the front end emits to what interpreter and backends take.
+//! The passes over Tile IR, from what the front end emits to what the interpreter and the backends
+//! take, and the lowering to Staged IR (`stage`).
 //!
-//! Each pass is one file with its contract at the top. The order is data: [`TILE_PASSES`].
+//! Each pass is one file with its contract at the top. The pass order is data: [`TILE_PASSES`].
 //!
 //! ```
 //! use tessera_ir::{PassContext, PassOptions};
@@ -22,11 +23,11 @@ mod cover;
 mod empty;
 mod expand_math;
 mod facts;
-mod free_reference;
 mod geometry;
 pub mod graph;
 mod if_convert;
 mod interval;
+mod lazy_rescale;
 mod lift;
 mod lift_plan;
 mod normalise;
@@ -47,9 +48,9 @@ pub use check::{Check, races};
 pub use cover::{Cover, Launched, covers};
 pub use empty::Empty;
 pub use expand_math::{ExpandMath, expanded_functions};
-pub use free_reference::free_reference;
 pub use geometry::{Geometry, geometry_error};
 pub use if_convert::IfConvert;
+pub use lazy_rescale::lazy_rescale;
 pub use lift::Lift;
 pub use normalise::Normalise;
 pub use ragged::Ragged;
@@ -74,7 +75,7 @@ pub const TILE_PASSES: &[(&str, MakePass)] = &[
     ("tile-canonicalise", || Box::new(Canonicalise)),
 ];
 
-/// Passes that a backend asks for by name, outside the common pipeline.
+/// Passes that a backend requests by name, outside the common pipeline.
 pub const BACKEND_PASSES: &[(&str, MakePass)] = &[("tile-expand-math", || Box::new(ExpandMath))];
 
 pub fn pass_by_name(name: &str) -> Option<Box<dyn Pass<Tile>>> {

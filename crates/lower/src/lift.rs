@@ -1,12 +1,12 @@
-//! `tile-lift` (LANGUAGE 8): shared buffers of group kernels become the values last copied into
-//! them.
+//! `tile-lift` (LANGUAGE 8), promotion of memory to values (LLVM's mem2reg for tiles): shared
+//! buffers of group kernels become the values last copied into them.
 //!
-//! Before: buffers, copies and barriers stand as the user wrote them.
-//! After: a buffer whose every write covers it whole, and whose every read is dominated by a write
-//! in the same iteration of every loop that contains a write, is gone: its copies are loads, its
-//! reads are uses. A value written in both branches of an `if` is a result of the `if`. Barriers
-//! are gone unless some buffer is left. Hints (`swizzle`, `alignment`, `stage`) go with the buffer.
-//! A buffer that stays is told in `N_NOT_PIPELINED`; one that is read or written in part stays.
+//! Input: buffers, copies and barriers as the user wrote them. Output: a buffer is gone if every
+//! write covers it whole and every read is dominated by a write in the same iteration of every loop
+//! that contains a write. Its copies are loads, its reads are uses. A value written in both
+//! branches of an `if` is a result of the `if`. Barriers are removed unless some buffer is left.
+//! Hints (`swizzle`, `alignment`, `stage`) are removed with the buffer. A buffer that stays is
+//! reported in `N_NOT_PIPELINED`; one that is read or written in part stays.
 //! Must not: touch lane kernels, or move a read or write of global memory past another.
 
 use crate::facts::{extents, written};

@@ -21,7 +21,7 @@ type Sources = BTreeMap<Value, Source>;
 #[derive(Default)]
 pub(crate) struct LiftPlan {
     pub lifted: BTreeSet<Value>,
-    /// The buffers whose value an `if` has to hand on, in order.
+    /// The buffers whose value an `if` yields, in order.
     pub carried: BTreeMap<OpId, BTreeSet<Value>>,
     pub kept: Vec<Diagnostic>,
 }
@@ -59,8 +59,8 @@ pub(crate) fn plan(func: &TileFunc) -> LiftPlan {
                 let name = quoted(func, buffer, "a shared buffer");
                 plan.kept.push(
                     Diagnostic::new(
-                        Code::N_NOT_PIPELINED,
-                        format!("{name} stays in shared memory and is not pipelined: {why}"),
+                        Code::N_BUFFER_IN_MEMORY,
+                        format!("{name} stays in shared memory: {why}"),
                     )
                     .at(func.ops[id].loc.clone())
                     .label(func.ops[*place].loc.clone(), "here"),

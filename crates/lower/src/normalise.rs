@@ -1,13 +1,13 @@
 //! `tile-normalise` (LANGUAGE 4): implicit origins become grid axes and loops.
 //!
-//! Before: unbound `tile_<x>` names are `tile.origin` ops; buffers that can be lifted are.
-//! After: there are none. Origins in the index of a stored parameter are `program_id(axis) * step`
-//! and the function says its `grid`; the others are loops `for 0..D step T`, each around the
+//! Input: unbound `tile_<x>` names are `tile.origin` ops; buffers that can be lifted are. Output:
+//! there are no origins. Origins in the index of a stored parameter are `program_id(axis) * step`
+//! and the function states its `grid`; the others are loops `for 0..D step T`, each around the
 //! smallest run of statements that depend on it. A `+=` in such a loop is a reduction: the old
 //! contents are read once before it, contributions are added in the accumulation dtype in ascending
 //! order, and the result is converted and stored once after it (on a `reduce_*` parameter the sum
-//! of the contributions is folded in once). What does not depend on a loop is done before it.
-//! `N_IMPLICIT_TILE` says what became what.
+//! of the contributions is folded in once). Statements that do not depend on a loop move before it.
+//! `N_IMPLICIT_TILE` says what each origin became.
 //! Must not: change a kernel without origins, or repeat a write that the user wrote once.
 
 use crate::facts::{emit_dim_expr, extents, join_words, quoted};
@@ -114,7 +114,7 @@ impl Emitter<'_> {
         self.rw.new.attrs.set("grid", Attr::exprs(extents));
     }
 
-    /// Every op that names the origin now stands for `value`.
+    /// Replaces every op that names the origin by `value`.
     fn bind(&mut self, origin: usize, value: Value) {
         for id in self.old.walk() {
             if index_of(self.plan, self.old, id) == Some(origin) {
@@ -181,7 +181,7 @@ impl Emitter<'_> {
         each(&mut self.rw, id, into);
     }
 
-    /// A value made anew in each step has no one value after the loop.
+    /// A value computed anew in each iteration has no single value after the loop.
     fn refuse_escape(&self, place: usize, active: &[usize]) -> Result<(), Diagnostics> {
         let Some(end) = active.iter().map(|&l| self.plan.loops[l].run.end).min() else {
             return Ok(());
@@ -256,7 +256,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Does before the loop what does not depend on it.
+    /// Hoists what does not depend on the loop.
     fn hoist(&mut self, run: &Range<usize>, into: BlockId, active: &[usize]) {
         let known: BTreeSet<usize> = active.iter().map(|&l| self.plan.loops[l].origin).collect();
         for place in run.clone() {

@@ -1,5 +1,5 @@
-//! What the implicit origins of a kernel stand for: which are grid axes, which are loops, and
-//! around which statements.
+//! Plans `tile-normalise`: which implicit origins are grid axes, which are loops, and around which
+//! statements.
 
 use crate::facts::{is_view, quoted, read, subtree, written};
 use std::collections::{BTreeMap, BTreeSet};
@@ -344,7 +344,7 @@ fn effect_in_loop(
     if id != body[place] {
         return Err(Diagnostic::new(
             Code::E_UNSUPPORTED,
-            format!("expected `+=` into {name} outside of `if` and `for`, got one inside an implicit loop over `{}`", o.name),
+            format!("expected `+=` into {name} outside `if` and `for`, got one inside an implicit loop over `{}`", o.name),
         )
         .at(op.loc.clone())
         .help(explicit_loop(o)));
@@ -363,8 +363,8 @@ fn effect_in_loop(
     Ok(())
 }
 
-/// Accumulations into one block are one reduction; into different blocks of one parameter, or
-/// mixed with reads of it, their order would matter and is not told.
+/// Accumulations into one block are one reduction. Into different blocks of one parameter, or mixed
+/// with reads of it, their order would matter, and it is not specified.
 fn add_reduction(
     func: &TileFunc,
     plan: &mut NormalisePlan,
@@ -420,8 +420,8 @@ fn add_reduction(
     Ok(())
 }
 
-/// Whether a statement may be done once before a loop that it does not depend on: it writes
-/// nothing, and reads nothing that the run writes in the loop.
+/// Whether a statement may run once before a loop that it does not depend on: it writes nothing,
+/// and reads nothing that the loop writes.
 pub(crate) fn hoistable(
     func: &TileFunc,
     plan: &NormalisePlan,

@@ -1,5 +1,5 @@
-//! Which numbers are known to be less than which others where an op stands: what the conditions of
-//! the branches and loops around it tell.
+//! Which scalars are known to be less than others at an op: what the conditions of the branches and
+//! loops around it imply.
 
 use crate::facts::yielded;
 use tessera_ir::{Attr, OpId, Value};
@@ -14,22 +14,22 @@ pub(crate) struct Order {
     pub strict: bool,
 }
 
-/// How many ops one condition may have looked at.
+/// The most ops of one condition.
 const FUEL: usize = 1000;
 
-/// What is known where an op runs, from the outermost condition inward. What the condition of a
-/// `while` loop tells of the values that it tests holds of those that its body takes.
+/// What is known at an op, from the outermost condition inward. What the condition of a `while`
+/// loop implies about the values that it tests holds for those that its body takes.
 pub(crate) fn order_at(func: &TileFunc, id: OpId) -> Vec<Order> {
     let mut around = Vec::new();
     let mut block = func.ops[id].block;
     while let Some(parent) = func.blocks[block].parent {
         let op = &func.ops[parent];
         match op.code {
-            TileOp::If => around.push(told(func, op.operands[0], op.regions[0] == block)),
+            TileOp::If => around.push(implied(func, op.operands[0], op.regions[0] == block)),
             // The body runs where the condition has just held.
             TileOp::While if op.regions[1] == block => {
                 let held = yielded(func, op.regions[0]).first();
-                around.extend(held.map(|&held| told(func, held, true)));
+                around.extend(held.map(|&held| implied(func, held, true)));
             }
             _ => {}
         }
@@ -38,8 +38,8 @@ pub(crate) fn order_at(func: &TileFunc, id: OpId) -> Vec<Order> {
     around.into_iter().rev().flatten().collect()
 }
 
-/// What a condition that came out as `truth` tells.
-pub(crate) fn told(func: &TileFunc, condition: Value, truth: bool) -> Vec<Order> {
+/// What a condition that evaluated to `truth` implies.
+pub(crate) fn implied(func: &TileFunc, condition: Value, truth: bool) -> Vec<Order> {
     of(func, condition, truth, &mut { FUEL })
 }
 
@@ -90,9 +90,9 @@ pub(crate) fn sides(func: &TileFunc, choice: Value) -> Option<[Value; 2]> {
     }
 }
 
-/// What a choice between two conditions tells. Python's `c and d` is `d` where `c` holds and `c`
-/// elsewhere, `c or d` the other way round: of such a choice that came out as `truth` one side cannot
-/// have been taken, and the other one tells what `c` and `d` are.
+/// What a choice between two conditions implies. Python's `c and d` is `d` where `c` holds and `c`
+/// elsewhere; `c or d` is the reverse. If such a choice evaluated to `truth`, one side cannot have
+/// been taken, and the other one gives both `c` and `d`.
 fn of_choice(func: &TileFunc, choice: Value, truth: bool, fuel: &mut usize) -> Vec<Order> {
     let (Some(op), Some(sides)) = (func.def(choice), sides(func, choice)) else {
         return Vec::new();

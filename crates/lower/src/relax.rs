@@ -1,19 +1,23 @@
-//! What real numbers allow and floats almost do: shorter forms for kernels of large products.
+//! Fast-math rewrites for matmul and attention kernels: identities of real numbers that floats
+//! satisfy up to rounding.
 //!
-//! Before: a group kernel after the tile pipeline, compiled for a profile that does not ask for every
-//! operation as it is written. After: the same function with
-//! - no mask that hides nothing, and no product by one;
-//! - what a mask leaves of a tile times a number that is above zero as the number times what it leaves;
-//! - gathers of neighbours as loads of blocks (`runs.rs`);
-//! - sums of a product and a tile made by the product itself;
+//! Input: a group kernel after the tile passes, compiled for a profile that does not request every
+//! operation as it is written. Output: the same function with
+//!
+//! - no mask that hides nothing, and no multiplication by one;
+//! - a masked tile times a positive number as the number times the masked tile;
+//! - gathers of consecutive elements as block loads (`runs.rs`);
+//! - an MMA plus a tile as the MMA with that accumulator;
 //! - the maximum of a tile times a number that is not negative as the number times the maximum;
-//! - quotients by what a row or a column shares as products by its inverse;
-//! - products by one number and then by another as products by theirs;
-//! - numbers that replace whole rows, where something equals a number, as a repair of these rows;
-//! - `exp(x·c - r)` as `exp2` of one fused product, `c·log2 e` and `r·log2 e` being made once for all
-//!   or for a row. What the rounding of `r·log2 e` adds is one factor for all elements that share `r`.
+//! - division by a value for each row or column as multiplication by its inverse;
+//! - multiplication by two numbers as one multiplication;
+//! - a number that replaces whole rows, where something equals a number, as a slow path of these
+//!   rows;
+//! - `exp(x·c - r)` as `exp2` of one fused multiply-add, with `c·log2 e` and `r·log2 e` computed
+//!   once for all elements or for a row. The rounding of `r·log2 e` is one factor for all elements
+//!   that share `r`.
 //!
-//! Must not: know what the kernel computes.
+//! Must not: depend on what the kernel computes.
 
 use crate::canonicalise::Canonicalise;
 use crate::runs::gathered;
@@ -25,22 +29,22 @@ use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
 type Rw<'f> = Rewriter<'f, Tile>;
-/// Tries to give an op another form; whether it did.
+/// Tries to rewrite an op; returns whether it did.
 type Rule = fn(&mut Rw<'_>, &Uses, OpId, BlockId) -> bool;
 
-/// The rules, each over the whole function before the next.
+/// The rules, each applied to the whole function before the next.
 const RULES: [(Step, Rule); 10] = [
-    (Step::Whole, unmasked),
-    (Step::Whole, neighbours),
-    // What is masked once more too: a block of a window has two edges.
-    (Step::Relax, masked),
-    (Step::Relax, masked),
-    (Step::Relax, added),
-    (Step::Relax, maximum),
-    (Step::Relax, power),
-    (Step::Relax, quotient),
-    (Step::Relax, factors),
-    (Step::Seldom, seldom),
+    (Step::MaskElimination, unmasked),
+    (Step::MaskElimination, neighbours),
+    // Twice, because a block of a window has two edges and so two masks.
+    (Step::FastMath, masked),
+    (Step::FastMath, masked),
+    (Step::FastMath, added),
+    (Step::FastMath, maximum),
+    (Step::FastMath, power),
+    (Step::FastMath, quotient),
+    (Step::FastMath, factors),
+    (Step::WarpUniformBranch, rarely),
 ];
 
 /// Steps that one question may take.
@@ -79,7 +83,7 @@ pub(crate) fn relax(func: &TileFunc) -> TileFunc {
             apply(&mut rw, &uses, rule, id, body);
         }
         func = rw.new;
-        // It takes out what has no use now; it has nothing to refuse.
+        // Removes unused ops; it has nothing to refuse.
         let _ = Canonicalise.run(&mut func, &mut PassContext::default());
     }
     func
@@ -95,7 +99,7 @@ fn ew(func: &TileFunc, v: Value, f: ScalarFn) -> Option<&Op<Tile>> {
     func.def(v).filter(|op| op.code == TileOp::Ew(f))
 }
 
-/// What a tile that repeats a smaller one, or a scalar, is spread from.
+/// The smaller tile or scalar that a tile is broadcast from.
 fn spread(func: &TileFunc, v: Value) -> Option<Value> {
     func.def(v).filter(|op| op.code == TileOp::Broadcast).map(|op| op.operands[0])
 }
@@ -186,7 +190,7 @@ fn positive(func: &TileFunc, v: Value) -> bool {
         || ew(func, v, ScalarFn::Maximum).is_some_and(|op| op.operands.iter().any(|&v| above(v)))
 }
 
-/// `c ? x·a : -inf` is `(c ? x : -inf)·a`: then `a` goes where the next product is made.
+/// `c ? x·a : -inf` is `(c ? x : -inf)·a`: then `a` combines with the next multiplication.
 fn masked(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     let func = rw.old;
     let op = &func.ops[id];
@@ -242,7 +246,7 @@ fn power(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     if ty.dtype() != DType::F32 || ty.rank() != 2 {
         return false;
     }
-    // Something that a row or a column shares is taken away.
+    // The operand minus a value for each row or column.
     let Some(sub) = ew(func, op.operands[0], ScalarFn::Sub) else { return false };
     let Some(shared) = spread(func, sub.operands[1]) else { return false };
     if hidden_by_number(func, sub.operands[0], DEPTH) {
@@ -294,7 +298,7 @@ fn hidden_by_number(func: &TileFunc, v: Value, depth: u32) -> bool {
     }
 }
 
-/// `(x·a)·b` and `(x·a)·b + c`, where two numbers serve all of a tile.
+/// `(x·a)·b` and `(x·a)·b + c`, where both numbers are the same for all of a tile.
 fn factors(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     let func = rw.old;
     let op = &func.ops[id];
@@ -343,7 +347,7 @@ fn quotient(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     let Some(by) = spread(func, op.operands[1]).filter(|_| ty.dtype() == DType::F32) else {
         return false;
     };
-    // A product by an inverse that is no normal number is not near the quotient.
+    // Multiplication by an inverse that is no normal number is not near the quotient.
     if float(func, by).is_some_and(|by| !(by as f32).is_normal() || !(1.0 / by as f32).is_normal())
     {
         return false;
@@ -359,8 +363,9 @@ fn quotient(rw: &mut Rw<'_>, _: &Uses, id: OpId, into: BlockId) -> bool {
     true
 }
 
-/// Rows in which something is exactly a number are few, as those are that nothing was added up for.
-fn seldom(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
+/// Rows in which something equals a number exactly are rare, such as rows of which everything is
+/// masked: they go behind a warp-uniform branch.
+fn rarely(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     let func = rw.old;
     let op = &func.ops[id];
     if op.code != TileOp::Select || func.ty(op.result()).rank() != 2 {
@@ -384,13 +389,13 @@ fn seldom(rw: &mut Rw<'_>, uses: &Uses, id: OpId, into: BlockId) -> bool {
     }
     let (bad, init) = (rw.get(rows), rw.get(usual));
     let ty = func.ty(op.result()).clone();
-    let spec = OpSpec::new(TileOp::Repair, &[bad]).group("init", &[init]).result(ty);
-    let repair = rw.builder(into, op.loc.clone()).op(spec).expect("the type is given");
-    let region = rw.new.ops[repair].regions[0];
+    let spec = OpSpec::new(TileOp::SlowPath, &[bad]).group("init", &[init]).result(ty);
+    let slow_path = rw.builder(into, op.loc.clone()).op(spec).expect("the type is given");
+    let region = rw.new.ops[slow_path].regions[0];
     rw.copy_op(id, region);
     let chosen = rw.get(op.result());
     rw.builder(region, op.loc.clone()).yield_(&[chosen]);
-    let result = rw.new.ops[repair].results[0];
+    let result = rw.new.ops[slow_path].results[0];
     rw.new.values[result].name = func.values[op.result()].name.clone();
     rw.set(op.result(), result);
     true

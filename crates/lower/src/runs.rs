@@ -1,28 +1,29 @@
-//! Gathers whose positions are runs of neighbours: blocks of memory, which are read in wide pieces.
+//! Gathers at consecutive positions become block loads, which are wide.
 //!
-//! `documents[k]` with `k` the positions `k0 … k0 + 127` is `documents[k0:k0 + 128]`; `bias[h, q, k]` is a block of
-//! a matrix. Functions that users give to kernels write them so, for they are given positions and not starts. Both ways
-//! elements outside read as zero.
+//! `documents[k]` with `k` the positions `k0 … k0 + 127` is `documents[k0:k0 + 128]`; `bias[h, q,
+//! k]` is a block of a matrix. Functions that users pass to kernels contain such gathers, because
+//! they are given positions and not starts. In both forms elements outside read as zero.
 
 use crate::facts::int_const;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// Steps that one question may take.
+/// The most ops of one query.
 const DEPTH: u32 = 16;
 
 /// Positions along one axis of memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Positions {
-    /// Scalars whose sum they begin at, and what comes to it.
+    /// Scalars and a constant that the positions begin at: their sum.
     start: Vec<Value>,
     offset: i64,
-    /// The axis of the tile along which they count up, and how far; one position where there is none.
+    /// The axis of the tile along which they count up, and the number; one position where there is
+    /// none.
     run: Option<(usize, i64)>,
 }
 
-/// Gives a gather the form of a load, where it is one; whether it did.
+/// Rewrites a gather as a load, where it is one; returns whether it did.
 pub(crate) fn gathered(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) -> bool {
     let func = rw.old;
     let op = &func.ops[id];
@@ -35,7 +36,7 @@ pub(crate) fn gathered(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) -> 
     let Some(at) = at else { return false };
     let axes: Vec<usize> = at.iter().filter_map(|p| p.run.map(|(axis, _)| axis)).collect();
     let whole = at.iter().all(|p| p.run.is_none_or(|(axis, n)| shape.get(axis) == Some(&n)));
-    // Axes of memory in the order of the tile's: nothing is turned.
+    // Axes of memory in the order of the tile's: no transposition.
     if axes.is_empty() || !axes.is_sorted_by(|a, b| a < b) || !whole {
         return false;
     }
@@ -79,7 +80,7 @@ fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<Positions> {
     let depth = depth.checked_sub(1)?;
     let ty = func.ty(v);
     if let Type::Scalar(dtype) = ty {
-        // Shorter ones could have wrapped.
+        // Narrower positions could have wrapped.
         return match int_const(func, v) {
             Some(offset) => Some(Positions { offset, ..Positions::default() }),
             None if *dtype == DType::I64 => {
@@ -97,7 +98,7 @@ fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<Positions> {
             Some(Positions { start: Vec::new(), offset, run: (n > 1).then_some((0, n)) })
         }
         TileOp::Cast if widens(func, op.operands[0], v) => of(0),
-        // Only axes of one position are stretched, along which nothing counts.
+        // Only axes of one position are broadcast, along which nothing counts.
         TileOp::Broadcast => of(0),
         TileOp::Expand => {
             let axis = usize::try_from(op.attr("axis").and_then(Attr::as_int)?).ok()?;
@@ -132,7 +133,8 @@ fn widens(func: &TileFunc, from: Value, to: Value) -> bool {
 mod tests {
     use super::*;
 
-    /// What becomes of a gather whose positions are made by `body`, of memory of these dims.
+    /// The text of a gather's rewriting, with positions computed by `body` and memory of these
+    /// dims.
     fn rewritten(dims: &str, body: &str, at: &str, shape: &str) -> String {
         let text = format!(
             "func @f(%x: view<[{dims}], f32, read>, %y: view<[m, n], f32, write>) {{kind = group, grid = [1, 1, 1]}} {{
@@ -192,7 +194,7 @@ mod tests {
             ),
             "{text}"
         );
-        // Turned: columns of the tile are rows of memory.
+        // Transposed: columns of the tile are rows of memory.
         let text = rewritten("m, n", &body, "%d, %r", "4x8");
         assert!(text.contains("tile.gather"), "{text}");
         // The diagonal.

@@ -1,17 +1,17 @@
-//! Whether a position may lie before its tensor.
+//! Whether a position may be before its tensor.
 //!
-//! Positions are compared as whole numbers that do not wrap: as sums of other values, of which each is
-//! replaced by what it is at least or at most, until only sizes are left. Sizes, ids and numbers from
-//! outside are taken to be what they look like, at least 0. Conditions around the access count.
+//! Positions are compared as integers that do not wrap: as sums of other values, each of which is
+//! replaced by a lower or upper bound, until only sizes are left. Sizes, ids and numbers from
+//! outside are assumed to be at least 0. Conditions around the access count.
 
 use crate::facts::{int_const, yielded};
-use crate::order::{Order, order_at, sides, told};
+use crate::order::{Order, implied, order_at, sides};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{Atom, Linear, TileFunc, TileOp};
 
-/// How many steps one question may take, and how many replacements one after another.
+/// The most steps of one query, and the depth of replacements.
 const FUEL: usize = 4000;
 const DEPTH: usize = 8;
 
@@ -62,7 +62,7 @@ impl Proof<'_> {
         if let Some(v) = int_const(self.func, value) {
             return Linear::constant(v);
         }
-        // What the condition of a loop tests is what its body takes.
+        // The values that a loop's condition tests are those that its body takes.
         if let ValueDef::Arg(block, place) = self.func.values[value].def
             && let Some(parent) = self.func.blocks[block].parent
             && self.func.ops[parent].code == TileOp::While
@@ -143,7 +143,7 @@ impl Proof<'_> {
         form.is_some_and(|form| self.holds(&form, DEPTH))
     }
 
-    /// Under what a condition tells when it comes out as `truth`.
+    /// Assuming what a condition that evaluated to `truth` implies.
     fn under(
         &mut self,
         condition: Value,
@@ -151,7 +151,7 @@ impl Proof<'_> {
         ask: impl FnOnce(&mut Self) -> bool,
     ) -> bool {
         let before = self.known.len();
-        for order in told(self.func, condition, truth) {
+        for order in implied(self.func, condition, truth) {
             self.learn(order);
         }
         let answer = ask(self);
@@ -236,7 +236,7 @@ impl Proof<'_> {
         }
     }
 
-    /// What a loop leaves in a value it carried.
+    /// The final value of a carried value.
     fn carried_counts(&mut self, value: Value) -> bool {
         let ValueDef::Result(id, place) = self.func.values[value].def else { return false };
         self.stays(id, place)

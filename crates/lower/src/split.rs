@@ -1,16 +1,19 @@
-//! Loops whose masks hide nothing in their first turns are cut in two (index-set splitting).
+//! Index-set splitting: a loop whose masks hide nothing in its first iterations becomes two loops,
+//! as causal attention kernels do by hand.
 //!
-//! Before: a group kernel after the tile pipeline. After: a loop of products whose scores are masked by where they are, as
-//! by a causal mask or by the end of an array, is two that follow each other: the turns in which these masks hold for every
-//! element of the tile, without them, and the others as they were. A block of queries so masks the blocks of keys on its
-//! diagonal and those before it not.
+//! Input: a group kernel after the tile passes. Output: applies to a matmul loop whose scores are
+//! masked by position, by a causal mask or at the end of an array. The first loop has the
+//! iterations in which these masks hold for every element, without the masks; the second loop has
+//! the others unchanged. A block of queries then masks only the blocks of keys on its diagonal, and
+//! not those before it.
 //!
-//! A mask is a `select` whose condition compares positions: sums and differences of `iota`, of the loop's own position and
-//! of numbers from outside of it. The smallest of one side less the largest of the other is the loop's position and a number
-//! `end`, and the condition holds everywhere in the turns before `end`. Only loops that begin at a constant are cut, so that what
-//! was cut is not cut again.
+//! A mask is a `select` whose condition compares positions: sums and differences of `iota`, of the
+//! loop's own position and of scalars from outside it. The smallest value of one side minus the
+//! largest of the other is the loop's position plus a scalar `end`, and the condition holds
+//! everywhere in the iterations before `end`. Only loops that begin at a constant are split, so the
+//! second loop is not split again.
 //!
-//! Must not: change the turns of the loop, their order, or a bit of what they compute.
+//! Must not: change the iterations of the loop, their order, or a bit of what they compute.
 
 use crate::canonicalise::Canonicalise;
 use crate::facts::{int_const, subtree};
@@ -21,12 +24,12 @@ use tessera_ir::{Attr, BlockId, OpId, Pass, PassContext, Rewriter, Value, ValueD
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// Steps that one question may take.
+/// The most ops of one query.
 const DEPTH: u32 = 16;
 
-/// The function with such loops cut; none where there are none.
+/// The function with such loops split; none where there are none.
 pub fn split(func: &TileFunc) -> Option<TileFunc> {
-    let plans: Vec<Plan> = func.walk().into_iter().filter_map(|id| plan(func, id)).collect();
+    let plans: Vec<SplitPlan> = func.walk().into_iter().filter_map(|id| plan(func, id)).collect();
     if plans.is_empty() {
         return None;
     }
@@ -36,13 +39,13 @@ pub fn split(func: &TileFunc) -> Option<TileFunc> {
         emit(&mut rw, &plans, id, body);
     }
     let mut new = rw.new;
-    // It takes out what only the masks needed; it has nothing to refuse.
+    // Removes what only the masks needed; it has nothing to refuse.
     let _ = Canonicalise.run(&mut new, &mut PassContext::default());
     Some(new)
 }
 
-/// A loop that is cut.
-struct Plan {
+/// A loop that is split.
+struct SplitPlan {
     id: OpId,
     first: i64,
     step: i64,
@@ -51,7 +54,7 @@ struct Plan {
     ends: Vec<Sum>,
 }
 
-/// Numbers from outside of a loop, some of them subtracted, and a constant.
+/// A sum of scalars from outside a loop, some of them subtracted, and a constant.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Sum {
     added: Vec<Value>,
@@ -59,17 +62,18 @@ struct Sum {
     constant: i64,
 }
 
-/// The elements of a tile of integers: so many times the loop's position, a sum, and from 0 to `over` more.
+/// The elements of a tile of integers: a multiple of the loop's position, a sum, and from 0 to
+/// `over` more.
 #[derive(Clone, Default)]
 struct Positions {
-    turns: i64,
+    iterations: i64,
     sum: Sum,
     over: i64,
 }
 
 impl Positions {
     fn plus(mut self, other: Positions) -> Option<Positions> {
-        self.turns = self.turns.checked_add(other.turns)?;
+        self.iterations = self.iterations.checked_add(other.iterations)?;
         self.sum.added.extend(other.sum.added);
         self.sum.taken.extend(other.sum.taken);
         self.sum.constant = self.sum.constant.checked_add(other.sum.constant)?;
@@ -77,16 +81,16 @@ impl Positions {
         Some(self)
     }
 
-    /// From the negative of the largest on.
+    /// The negation: it begins at minus the largest.
     fn negative(self) -> Option<Positions> {
         let Sum { added, taken, constant } = self.sum;
         let constant = constant.checked_add(self.over)?.checked_neg()?;
         let sum = Sum { added: taken, taken: added, constant };
-        Some(Positions { turns: self.turns.checked_neg()?, sum, over: self.over })
+        Some(Positions { iterations: self.iterations.checked_neg()?, sum, over: self.over })
     }
 }
 
-fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
+fn plan(func: &TileFunc, id: OpId) -> Option<SplitPlan> {
     let op = &func.ops[id];
     if op.code != TileOp::For {
         return None;
@@ -100,14 +104,14 @@ fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
         return None;
     }
     let within: BTreeSet<OpId> = inside.iter().copied().collect();
-    let turn = Turn { func, block: op.regions[0], within: &within };
-    let mut plan = Plan { id, first, step, masks: BTreeSet::new(), ends: Vec::new() };
+    let iteration = Iteration { func, block: op.regions[0], within: &within };
+    let mut plan = SplitPlan { id, first, step, masks: BTreeSet::new(), ends: Vec::new() };
     for &mask in inside.iter().filter(|o| is(o, TileOp::Select)) {
         let condition = func.ops[mask].operands[0];
         let mut ends = Vec::new();
         if func.ty(func.ops[mask].result()).is_tile()
             && !always(func, condition)
-            && turn.holds_before(condition, &mut ends)
+            && iteration.holds_before(condition, &mut ends)
         {
             plan.masks.insert(mask);
             for end in ends {
@@ -121,14 +125,15 @@ fn plan(func: &TileFunc, id: OpId) -> Option<Plan> {
 }
 
 /// A loop, seen from inside.
-struct Turn<'f> {
+struct Iteration<'f> {
     func: &'f TileFunc,
     block: BlockId,
     within: &'f BTreeSet<OpId>,
 }
 
-impl Turn<'_> {
-    /// Whether a condition holds for every element in the turns before some ends, which it adds.
+impl Iteration<'_> {
+    /// Whether a condition holds for every element in the iterations before some ends, which it
+    /// adds.
     fn holds_before(&self, condition: Value, ends: &mut Vec<Sum>) -> bool {
         let Some(op) = self.func.def(condition) else { return false };
         let [a, b] = [0, 1].map(|i| op.operands.get(i).copied().unwrap_or(condition));
@@ -148,17 +153,17 @@ impl Turn<'_> {
         found.map(|end| ends.push(end)).is_some()
     }
 
-    /// Where the turns end in which `low + by <= high` everywhere.
+    /// Where the iterations end in which `low + by <= high` everywhere.
     fn end(&self, low: Value, high: Value, by: i64) -> Option<Sum> {
         let low = self.positions(low, DEPTH)?.negative()?;
         let room = self.positions(high, DEPTH)?.plus(low)?;
-        if room.turns != -1 {
+        if room.iterations != -1 {
             return None;
         }
         // It holds where the position is at most `room - by`.
         let mut end = room.sum;
         end.constant = end.constant.checked_sub(by)?.checked_add(1)?;
-        // A number that is added and subtracted is neither.
+        // A scalar that is added and subtracted cancels.
         end.added.retain(|v| match end.taken.iter().position(|w| w == v) {
             Some(at) => {
                 end.taken.remove(at);
@@ -183,13 +188,13 @@ impl Turn<'_> {
             TileOp::Iota => {
                 let constant = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
                 let over = ty.shape().first()?.as_static()?.checked_sub(1)?;
-                Some(Positions { sum: Sum { constant, ..Sum::default() }, over, turns: 0 })
+                Some(Positions { sum: Sum { constant, ..Sum::default() }, over, iterations: 0 })
             }
             TileOp::Const => {
                 let constant = op.attr("value").and_then(Attr::as_int)?;
                 Some(Positions { sum: Sum { constant, ..Sum::default() }, ..Positions::default() })
             }
-            // Wider positions are the same ones.
+            // A widening cast keeps positions.
             TileOp::Cast if is_wider(ty.dtype(), func.ty(op.operands[0]).dtype()) => {
                 self.positions(op.operands[0], depth)
             }
@@ -201,7 +206,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A number: the loop's position, one from outside, or what is computed of them here.
+    /// A scalar: the loop's position, one from outside, or computed from them here.
     fn scalar(&self, v: Value, depth: u32) -> Option<Positions> {
         let func = self.func;
         if func.ty(v).dtype() != DType::I64 {
@@ -215,7 +220,7 @@ impl Turn<'_> {
         }
         match func.values[v].def {
             ValueDef::Arg(block, 0) if block == self.block => {
-                Some(Positions { turns: 1, ..Positions::default() })
+                Some(Positions { iterations: 1, ..Positions::default() })
             }
             ValueDef::Result(by, _) if self.within.contains(&by) => self.combined(v, depth),
             ValueDef::Arg(block, _)
@@ -249,7 +254,7 @@ fn is_wider(to: DType, from: DType) -> bool {
 
 type Rw<'f> = Rewriter<'f, Tile>;
 
-fn emit(rw: &mut Rw<'_>, plans: &[Plan], id: OpId, into: BlockId) {
+fn emit(rw: &mut Rw<'_>, plans: &[SplitPlan], id: OpId, into: BlockId) {
     match plans.iter().find(|plan| plan.id == id) {
         Some(plan) => cut(rw, plan, into),
         None => {
@@ -258,8 +263,8 @@ fn emit(rw: &mut Rw<'_>, plans: &[Plan], id: OpId, into: BlockId) {
     }
 }
 
-/// Both loops: the second goes on with what the first hands on.
-fn cut(rw: &mut Rw<'_>, plan: &Plan, into: BlockId) {
+/// Both loops: the second continues with the carried values of the first.
+fn cut(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[plan.id];
     let middle = middle(rw, plan, into, op.loc.clone());
@@ -288,8 +293,9 @@ fn without(rw: &mut Rw<'_>, masks: &BTreeSet<OpId>, id: OpId, into: BlockId) {
     rw.copy_op_with(id, into, &mut |rw, inner, block| without(rw, masks, inner, block));
 }
 
-/// The position of the first turn in which a mask may hide something: behind the first as many steps as begin before all ends.
-fn middle(rw: &mut Rw<'_>, plan: &Plan, into: BlockId, loc: Loc) -> Value {
+/// The position of the first iteration in which a mask may hide something: the start plus as many
+/// whole steps as begin before all ends.
+fn middle(rw: &mut Rw<'_>, plan: &SplitPlan, into: BlockId, loc: Loc) -> Value {
     let mut end = rw.get(rw.old.ops[plan.id].operands[1]);
     for sum in &plan.ends {
         let values = |list: &[Value]| list.iter().map(|&v| rw.get(v)).collect::<Vec<_>>();
@@ -310,10 +316,10 @@ fn middle(rw: &mut Rw<'_>, plan: &Plan, into: BlockId, loc: Loc) -> Value {
     let up = build.index(plan.step - 1 - plan.first);
     let step = build.index(plan.step);
     let most = build.ew(ScalarFn::Add, &[end, up]);
-    let turns = build.ew(ScalarFn::FloorDiv, &[most, step]);
+    let iterations = build.ew(ScalarFn::FloorDiv, &[most, step]);
     let none = build.index(0);
-    let turns = build.ew(ScalarFn::Maximum, &[turns, none]);
-    let mut at = build.ew(ScalarFn::Mul, &[turns, step]);
+    let iterations = build.ew(ScalarFn::Maximum, &[iterations, none]);
+    let mut at = build.ew(ScalarFn::Mul, &[iterations, step]);
     if plan.first != 0 {
         let first = build.index(plan.first);
         at = build.ew(ScalarFn::Add, &[at, first]);

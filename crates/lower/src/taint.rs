@@ -1,5 +1,5 @@
-//! What depends on some ops: through operands, through control flow, and on request through
-//! memory that the kernel itself writes.
+//! Taint analysis: what depends on some ops through operands, through control flow, and on request
+//! through memory that the kernel itself writes.
 
 use crate::facts::{read, written, yielded};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use tessera_tile::{Tile, TileFunc, TileOp};
 
 pub(crate) struct Taint {
     values: SideTable<Value, bool>,
-    /// Control ops whose choice or number of rounds depends on the seeds.
+    /// Control ops whose branch or iteration count depends on the seeds.
     control: BTreeSet<OpId>,
 }
 
@@ -29,7 +29,7 @@ struct Walk<'f> {
     taint: Taint,
     memory: BTreeSet<Value>,
     through_memory: bool,
-    /// What is read from memory is a number of its own, whatever the position.
+    /// A value read from memory is independent, whatever the position.
     apart: bool,
     seed: &'f dyn Fn(&Op<Tile>) -> bool,
     changed: bool,
@@ -137,8 +137,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A loop's carried values: tainted by what enters, by what comes back, and by a number of
-    /// rounds that is.
+    /// A loop's carried values: tainted by initial values, by yields, and by a tainted iteration
+    /// count.
     fn carried(&mut self, id: OpId, body: BlockId, args: &[Value], rounds: bool, under: bool) {
         let func = self.func;
         self.note_control(id, rounds);

@@ -1,7 +1,7 @@
-//! Masks that hide nothing: conditions that compile-time facts make true everywhere.
+//! Mask elimination: conditions that compile-time facts make true everywhere.
 //!
-//! A loop in steps of `n` between multiples of `n` takes whole blocks: its position and what is up to
-//! `n` after it stay at or below the loop's end, and so below whatever that end was rounded down from.
+//! A loop in steps of `n` between multiples of `n` takes whole blocks: its position plus up to `n`
+//! stays at or below the loop's end, and so below the number that the end was rounded down from.
 
 use crate::facts::int_const;
 use crate::interval::interval_of;
@@ -9,7 +9,7 @@ use tessera_ir::{Attr, BlockId, Op, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
-/// Steps that one question may take.
+/// The most ops of one query.
 const DEPTH: u32 = 16;
 
 /// Whether a condition holds for every element.
@@ -29,7 +29,7 @@ pub(crate) fn always(func: &TileFunc, condition: Value) -> bool {
     }
 }
 
-/// Whether `a + by <= b` everywhere, `a` being positions of a tile or those and a scalar.
+/// Whether `a + by <= b` everywhere, where `a` is a tile of positions, possibly plus a scalar.
 fn below(func: &TileFunc, a: Value, b: Value, by: i64) -> bool {
     let Some((at, most)) = positions(func, a, DEPTH) else { return false };
     let Some(b) = spread(func, b) else { return false };
@@ -46,7 +46,7 @@ fn below(func: &TileFunc, a: Value, b: Value, by: i64) -> bool {
     }
 }
 
-/// The scalar that a tile has everywhere.
+/// The scalar that a tile is filled with.
 fn spread(func: &TileFunc, v: Value) -> Option<Value> {
     let mut v = v;
     loop {
@@ -61,7 +61,7 @@ fn spread(func: &TileFunc, v: Value) -> Option<Value> {
     }
 }
 
-/// A tile of positions: the scalar they begin at, if any, and the most that they are after it.
+/// A tile of positions: the scalar they begin at, if any, and the largest offset from it.
 fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<(Option<Value>, i64)> {
     let depth = depth.checked_sub(1)?;
     if let Some(scalar) = spread(func, v) {
@@ -74,7 +74,7 @@ fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<(Option<Value>, i6
             let n = func.ty(v).shape().first()?.as_static()?;
             Some((None, start.checked_add(n)?.checked_sub(1)?))
         }
-        // Wider positions are the same ones.
+        // A widening cast keeps positions.
         TileOp::Cast if func.ty(v).dtype().bits() >= func.ty(op.operands[0]).dtype().bits() => {
             positions(func, op.operands[0], depth)
         }
@@ -113,7 +113,7 @@ fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
                 let below = |v: Value| low(v) || fits(func, v, n, end);
                 below(of(0)) && below(of(1))
             }
-            // What is not negative does not wrap.
+            // A difference of numbers that are not negative does not wrap.
             TileOp::Ew(ScalarFn::Sub) => {
                 let by = int_const(func, of(1)).filter(|&c| c >= n);
                 by.is_some() && counts(func, of(0)) && at_most(func, of(0), end, DEPTH)
@@ -134,7 +134,8 @@ fn fits(func: &TileFunc, at: Value, n: i64, end: Value) -> bool {
         && at_most(func, op.operands[1], end, DEPTH)
 }
 
-/// Whether `n <= end` wherever a block runs: a loop up to `end // c` that has any turn says `c <= end`.
+/// Whether `n <= end` wherever a block runs: a loop up to `end // c` that has any iteration implies
+/// `c <= end`.
 fn is_reached(func: &TileFunc, block: BlockId, end: Value, n: i64) -> bool {
     let says = |hi: Value| {
         let op = func.def(hi).filter(|op| op.code == TileOp::Ew(ScalarFn::FloorDiv));
@@ -153,7 +154,7 @@ fn is_reached(func: &TileFunc, block: BlockId, end: Value, n: i64) -> bool {
     })
 }
 
-/// What a scalar is rounded down from, and to a multiple of what: `x // c * c`.
+/// The number that a scalar is rounded down from, and the multiple: `x // c * c`.
 fn rounded(func: &TileFunc, v: Value) -> Option<(Value, i64)> {
     let op = func.def(v).filter(|op| op.code == TileOp::Ew(ScalarFn::Mul))?;
     let down = |quotient: Value, by: Value| {
@@ -180,8 +181,8 @@ fn is_multiple(func: &TileFunc, v: Value, n: i64, depth: u32) -> bool {
     let Some(op) = func.def(v) else { return false };
     let of = |i: usize| is_multiple(func, op.operands[i], n, depth);
     match op.code {
-        // Products wrap at a power of two: then only powers of two are kept. What is rounded down from
-        // something that is not negative is between 0 and that.
+        // Multiplication wraps at a power of two: then only factors that are powers of two remain.
+        // A non-negative number rounded down is between 0 and that number.
         TileOp::Ew(ScalarFn::Mul) => {
             let down =
                 || rounded(func, v).is_some_and(|(from, c)| c % n == 0 && counts(func, from));
@@ -259,8 +260,9 @@ mod tests {
         always(&func, func.ops[lt.next().unwrap()].result())
     }
 
-    /// Whether the mask of blocks that a table names hides nothing, `%at` being where one begins.
-    fn listed_hides_nothing(turns: &str, at: &str) -> bool {
+    /// Whether the mask of blocks that a table lists hides nothing, where `%at` is the start of
+    /// one.
+    fn listed_hides_nothing(iterations: &str, at: &str) -> bool {
         let text = format!(
             "func @f(%x: view<[n], f32, read>, %t: view<[m], i64, read>, %y: view<[64], f32, write>, %count: i64) {{kind = group, grid = [1]}} {{
   %zero = tile.const {{value = 0}} : i64
@@ -270,10 +272,10 @@ mod tests {
   %whole = tile.floordiv %n, %block : i64
   %end = tile.mul %whole, %block : i64
   %last = tile.sub %end, %block : i64
-  %turns = tile.minimum %count, %whole : i64
+  %iterations = tile.minimum %count, %whole : i64
   %none = tile.const {{value = 0.0}} : tile<64xf32>
   %places = tile.iota {{start = 0}} : tile<64xi32>
-  %r = tile.for %zero, %{turns}, %one init(%none) : tile<64xf32> do (%i: i64, %sum: tile<64xf32>) {{
+  %r = tile.for %zero, %{iterations}, %one init(%none) : tile<64xf32> do (%i: i64, %sum: tile<64xf32>) {{
     %j = tile.load %t at(%i) {{extent = [0]}} : i64
     %k = tile.mul %j, %block : i64
     %below = tile.minimum %k, %last : i64
@@ -296,11 +298,11 @@ mod tests {
 
     #[test]
     fn whole_blocks_that_a_table_names() {
-        assert!(listed_hides_nothing("turns", "within"));
+        assert!(listed_hides_nothing("iterations", "within"));
         assert!(listed_hides_nothing("count", "below"));
         // Without a whole block the first one is not whole.
         assert!(!listed_hides_nothing("count", "within"));
-        assert!(!listed_hides_nothing("turns", "k"));
+        assert!(!listed_hides_nothing("iterations", "k"));
     }
 
     #[test]
@@ -309,7 +311,8 @@ mod tests {
             assert!(hides_nothing(block, by, "n"), "{block} of {by}");
             assert!(hides_nothing(block, by, "least"), "{block} of {by}");
         }
-        // What may be negative may wrap, but not at powers of two; other steps do not meet the end.
+        // A number that may be negative may wrap, but not at powers of two; other steps do not hit
+        // the end.
         assert!(hides_nothing(128, 128, "i"));
         assert!(!hides_nothing(96, 96, "i"));
         assert!(!hides_nothing(96, 128, "n"));

@@ -1,6 +1,6 @@
-//! Runs `stage-ahead` over every function under `tests/ahead` and compares all of what comes out with
-//! the text after the line `=>`: `unchanged` where nothing is loaded ahead. `TESSERA_BLESS=1` writes
-//! that text anew.
+//! Runs `stage-ahead` over every function under `tests/ahead` and compares the whole output with
+//! the text after the line `=>`: `unchanged` where nothing is loaded ahead. `TESSERA_BLESS=1`
+//! rewrites that text.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Runs every file under `tests/cases`: passes named on the first line over the function below it,
-//! and compares all of what comes out with the text after the line `=>`. `TESSERA_BLESS=1` writes
-//! that text anew.
+//! Runs every file under `tests/cases`: the passes named on the first line over the function below
+//! it, and compares the whole output with the text after the line `=>`. `TESSERA_BLESS=1` rewrites
+//! that text.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -93,8 +93,8 @@ fn canonicalise_twice_changes_nothing() {
     }
 }
 
-/// Every case goes through the whole pipeline: it comes out verified, or is refused for a reason
-/// that is the user's, told at a place and with a way out.
+/// Every case goes through all passes: the output verifies, or the function is refused for a user
+/// error with a location and a help.
 #[test]
 fn pipeline_gives_verified_functions_or_user_errors() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
@@ -108,8 +108,8 @@ fn pipeline_gives_verified_functions_or_user_errors() {
         let mut func = tessera_tile::parse(input).unwrap();
         if let Err(errors) = pipeline.run(&mut func, &mut PassContext::default()) {
             for e in errors.iter() {
-                let told = e.code != Code::E_UNKNOWN && e.loc.is_known() && e.help.is_some();
-                assert!(told && !e.message.contains("tile."), "{}: {e}", path.display());
+                let reported = e.code != Code::E_UNKNOWN && e.loc.is_known() && e.help.is_some();
+                assert!(reported && !e.message.contains("tile."), "{}: {e}", path.display());
             }
         }
     }

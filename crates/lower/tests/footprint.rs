@@ -1,15 +1,15 @@
-//! Stages every kernel under `tests/footprint` and compares what its blocks take with the lines after `=>`.
-//! `TESSERA_BLESS=1` writes those anew.
+//! Stages every kernel under `tests/footprint` and compares the resources of its blocks with the
+//! lines after `=>`. `TESSERA_BLESS=1` rewrites those.
 //!
-//! Lines that begin with `; ` say how: `warps: - 4 8` pins `num_warps` in turn (`-`: not), `engine: none` is a target
-//! without a matrix engine.
+//! Lines that begin with `; ` are options: `warps: - 4 8` pins `num_warps` in turn (`-`: not),
+//! `async_mma: none` is a target without asynchronous MMAs.
 
 use std::fmt::Write;
 use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::stage::{
-    MOST_SLOTS, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
+    MOST_STAGES, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
 };
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_target::arrays::ArrayClass;
@@ -22,7 +22,7 @@ fn headers<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     found.flat_map(str::split_whitespace).collect()
 }
 
-fn caps(engine: bool) -> StageCaps {
+fn caps(async_mma: bool) -> StageCaps {
     let row = MatrixRow { a: DType::BF16, b: DType::BF16, acc: DType::F32, k: 16 };
     StageCaps {
         max_threads: 1024,
@@ -32,9 +32,9 @@ fn caps(engine: bool) -> StageCaps {
         max_cluster: 1,
         async_copy: true,
         matrix: vec![row],
-        engine: if engine { vec![row] } else { Vec::new() },
-        folds: if engine { vec![(ReduceOp::Sum, DType::F32)] } else { Vec::new() },
-        register_pools: engine,
+        async_mma: if async_mma { vec![row] } else { Vec::new() },
+        folds: if async_mma { vec![(ReduceOp::Sum, DType::F32)] } else { Vec::new() },
+        register_pools: async_mma,
         multiprocessors: 132,
         cache_bytes: 32 << 20,
     }
@@ -48,23 +48,23 @@ fn lowered(text: &str) -> TileFunc {
     func
 }
 
-fn told(text: &str) -> String {
+fn footprints(text: &str) -> String {
     let func = lowered(text);
     let class = |&v| match func.ty(v) {
         Type::View { dims, .. } => ArrayClass::said(dims.len(), dims.len().checked_sub(1), 16),
         _ => ArrayClass::default(),
     };
     let classes: Vec<_> = func.params().iter().map(class).collect();
-    let caps = caps(headers(text, "engine:") != ["none"]);
+    let caps = caps(headers(text, "async_mma:") != ["none"]);
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };
     let mut out = String::new();
     for warps in headers(text, "warps:") {
-        let asked = warps.parse().map_or(func.clone(), |n| with_warps(&func, n));
-        let _ = match stage(&asked, &staging, MOST_SLOTS, &mut Diagnostics::new()) {
+        let requested = warps.parse().map_or(func.clone(), |n| with_warps(&func, n));
+        let _ = match stage(&requested, &staging, MOST_STAGES, &mut Diagnostics::new()) {
             Ok(staged) => {
                 let f = footprint(&staged, &caps);
-                let way = match f.engine {
-                    Some(true) => ", on the engine",
+                let way = match f.async_mma {
+                    Some(true) => ", on the async_mma",
                     Some(false) => ", by warps",
                     None => "",
                 };
@@ -96,7 +96,7 @@ fn footprints_are_as_written() {
     for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
         let (source, wanted) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
-        let got = told(source);
+        let got = footprints(source);
         if std::env::var("TESSERA_BLESS").is_ok_and(|v| v == "1") {
             std::fs::write(&path, format!("{source}{SPLIT}{got}")).unwrap();
         } else {

@@ -1,17 +1,18 @@
-//! Frees the reference of every kernel under `tests/free`, and compares the text with what stands after
-//! the line `=>`, or why it was left as it is. `TESSERA_BLESS=1` writes that text anew.
+//! Applies lazy rescaling to every kernel under `tests/free`, and compares the text with what
+//! follows the line `=>`, or the reason why it was left alone. `TESSERA_BLESS=1` rewrites that
+//! text.
 //!
-//! Kernels that were changed are run on scores of every kind, and must give what they gave before: as
-//! close as rounding weights differently allows, NaN in the same rows, rows without scores as zeros.
+//! Changed kernels run on scores of every kind, and must give the same results: up to the rounding
+//! of weights, with NaN in the same rows, and rows without scores as zeros.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tessera_interp::{HostArray, Interp};
 use tessera_ir::{Pass, PassContext, verify};
-use tessera_lower::{Canonicalise, free_reference};
+use tessera_lower::{Canonicalise, lazy_rescale};
 use tessera_numerics::{DType, Profile};
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
-use tessera_tile::{TileFunc, TileOp, without_repairs};
+use tessera_tile::{TileFunc, TileOp, without_slow_paths};
 
 const SPLIT: &str = "=>\n";
 const ROWS: usize = 16;
@@ -59,7 +60,7 @@ const KINDS: [(&str, Scores); 10] = [
     ("falling", |r, c| noise(r * 977 + c) - (c / 16) as f64 * 41.0 * std::f64::consts::LN_2),
     ("far below", |r, c| noise(r * 977 + c) - 300.0),
     ("masked", |r, c| match r {
-        // Nothing at all; nothing at first; nothing at last; every other block.
+        // No scores at all; none at first; none at last; in every other block.
         0..4 => f64::NEG_INFINITY,
         4..7 if c < 32 => f64::NEG_INFINITY,
         7..10 if c >= 16 => f64::NEG_INFINITY,
@@ -101,7 +102,7 @@ fn compare(before: &TileFunc, after: &TileFunc, what: &str) {
     for (name, scores) in KINDS {
         for n in [16, 64, 80, 160] {
             let (wanted, got) = (run(before, n, scores, 1.0), run(after, n, scores, 1.0));
-            // Weights of bf16 against another reference are rounded elsewhere.
+            // bf16 weights with another reference are rounded differently.
             for (array, bound) in [(2, 2e-2), (3, 1e-4)] {
                 let (w, g) = (wanted[array].values(), got[array].values());
                 for (i, (&w, &g)) in w.iter().zip(&g).enumerate() {
@@ -123,9 +124,9 @@ fn cases_give_their_expected_text_and_values() {
         let text = std::fs::read_to_string(&path).unwrap();
         let (input, expected) = text.split_once(SPLIT).unwrap_or((&text, ""));
         let func = tile_func(input);
-        let (new, told) = free_reference(&func);
+        let (new, reported) = lazy_rescale(&func);
         let mut got = new.as_ref().map_or(String::new(), ToString::to_string);
-        for (_, why) in &told {
+        for (_, why) in &reported {
             let _ = writeln!(got, "kept: {why}");
         }
         if bless {
@@ -136,8 +137,8 @@ fn cases_give_their_expected_text_and_values() {
         if let Some(new) = new {
             freed += 1;
             verify(&new).unwrap_or_else(|e| panic!("not valid:\n{new}\n{e}"));
-            // It is repaired, or nothing can outgrow it and no maximum is taken at all.
-            let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::Repair);
+            // It has a rescale path, or scores are bounded and there is no maximum at all.
+            let repaired = new.walk().iter().any(|&id| new.ops[id].code == TileOp::SlowPath);
             assert!(repaired || !new.to_string().contains("op = max"), "{new}");
             compare(&func, &new, &path.display().to_string());
         }
@@ -146,14 +147,14 @@ fn cases_give_their_expected_text_and_values() {
     assert!(freed >= 3, "only {freed} kernels were changed");
 }
 
-/// A repair gives the same whether it is run for all rows or only where the condition holds.
+/// A slow path gives the same whether it runs for all rows or only where the condition holds.
 #[test]
-fn repairs_change_no_row_that_is_not_bad() {
+fn slow_paths_change_no_row_that_is_not_bad() {
     for path in cases() {
         let text = std::fs::read_to_string(&path).unwrap();
         let func = tile_func(text.split_once(SPLIT).map_or(&text, |t| t.0));
-        let (Some(new), _) = free_reference(&func) else { continue };
-        let Some(always) = without_repairs(&new) else { continue };
+        let (Some(new), _) = lazy_rescale(&func) else { continue };
+        let Some(always) = without_slow_paths(&new) else { continue };
         verify(&always).unwrap_or_else(|e| panic!("not valid:\n{always}\n{e}"));
         for (name, scores) in KINDS {
             let (a, b) = (run(&new, 80, scores, 1.0), run(&always, 80, scores, 1.0));

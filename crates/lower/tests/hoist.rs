@@ -1,5 +1,5 @@
-//! Runs `stage-hoist` over every function under `tests/hoist` and compares all of what comes out with
-//! the text after the line `=>`. `TESSERA_BLESS=1` writes that text anew.
+//! Runs `stage-hoist` over every function under `tests/hoist` and compares the whole output with
+//! the text after the line `=>`. `TESSERA_BLESS=1` rewrites that text.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn run(text: &str) -> String {
         max_cluster: 1,
         async_copy: true,
         matrix: Vec::new(),
-        engine: Vec::new(),
+        async_mma: Vec::new(),
         folds: Vec::new(),
         register_pools: false,
         multiprocessors: 132,

@@ -1,6 +1,7 @@
-//! Cuts the loops of every kernel under `tests/split`, and compares the text with what stands after the line `=>`, which is
-//! empty where there is nothing to cut. `TESSERA_BLESS=1` writes that text anew. What was cut gives the same bits as before,
-//! for lengths that end in a block and inside of one.
+//! Splits the loops of every kernel under `tests/split`, and compares the text with what follows
+//! the line `=>`, which is empty where there is nothing to split. `TESSERA_BLESS=1` rewrites that
+//! text. A split kernel gives the same bits as before, for lengths that end at a block and inside
+//! one.
 
 use std::fmt::Write;
 use std::path::Path;

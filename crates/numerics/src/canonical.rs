@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::reduce::ReduceOp;
 use crate::scalar::{Carrier, Scalar};
 
-/// Partial results that run side by side.
+/// Independent partial results.
 pub const LANES: usize = 64;
 /// Elements reduced as one chunk.
 pub const CHUNK: usize = 65536;

@@ -107,7 +107,7 @@ fn encode_mode(dt: DType, v: Scalar, mode: Mode, sat: bool) -> u64 {
             int_code(v, 0, (1i128 << dt.bits()) - 1, sat) & mask(dt)
         }
         DType::F64 => float_code(FloatFormat::F64, v, mode, sat),
-        // tf32 is stored as f32; its ten fraction bits belong to the matrix unit's operands.
+        // tf32 is stored as f32; tensor cores round operands to its ten fraction bits.
         DType::F32 | DType::Tf32 => float_code(FloatFormat::F32, v, mode, sat),
         DType::F16 => float_code(FloatFormat::F16, v, mode, sat),
         DType::BF16 => float_code(FloatFormat::BF16, v, mode, sat),

@@ -20,7 +20,7 @@ pub enum DType {
     U64,
     F64,
     F32,
-    /// f32 in memory; the name asks matrix units for 10 fraction bits (SPEC 4.1).
+    /// f32 in memory; tensor cores use 10 fraction bits of it (SPEC 4.1).
     Tf32,
     F16,
     BF16,
@@ -165,7 +165,7 @@ impl DType {
     }
 
     /// Whether arithmetic happens in another type, [`DType::compute`]. tf32 is not counted: it is
-    /// f32 with a wish about matrix units.
+    /// f32 that allows tensor cores a lower precision.
     pub const fn is_storage_only(self) -> bool {
         match self {
             DType::Bool | DType::I4 | DType::I8 | DType::I16 | DType::U8 | DType::U16 => true,
@@ -213,12 +213,12 @@ impl DType {
         )
     }
 
-    /// Promotion (LANGUAGE 9): the type in which `a` and `b` meet, `None` where that is `E_TYPE`.
+    /// Promotion (LANGUAGE 9): the common type of `a` and `b`, `None` where that is `E_TYPE`.
     ///
-    /// Small types meet in their compute type. Two bools stay bool, so that masks combine, and a
-    /// bool beside a number takes the number's type. Unsigned types meet in the wider unsigned
-    /// type; a signed type meets an unsigned one only where it holds all of its values, so `u64`
-    /// meets no signed type.
+    /// Small types are promoted to their compute type. Two bools stay bool, so that masks combine,
+    /// and a bool beside a number takes the number's type. Two unsigned types give the wider one; a
+    /// signed and an unsigned type give the signed one if it holds all values of the other, so
+    /// `u64` and a signed type have no common type.
     pub const fn join(a: DType, b: DType) -> Option<DType> {
         // u8 and u16 are computed in i32, but beside u32 and u64 they are still unsigned.
         let both_unsigned = a.is_unsigned_int() && b.is_unsigned_int();

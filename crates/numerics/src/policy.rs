@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 pub enum Accum {
     /// In this type, at its full precision.
     Type(DType),
-    /// In the matrix unit's unpromoted f32: at least 13 fraction bits between promotions
+    /// In the tensor cores' unpromoted f32: at least 13 fraction bits between promotions
     /// (LANGUAGE 13, class `fast`). Written `fp32_fast`.
     Fp32Fast,
 }

@@ -106,9 +106,9 @@ impl std::error::Error for PolicyError {}
 mod tests {
     use crate::NumType;
 
-    /// What a repair quotes is read.
+    /// What a fix quotes is read.
     #[test]
-    fn every_text_that_a_repair_quotes_parses() {
+    fn every_text_that_a_fix_quotes_parses() {
         let wrong = [
             "fp7",
             "half",
@@ -135,7 +135,7 @@ mod tests {
             let quoted: Vec<&str> = help.split('"').skip(1).step_by(2).collect();
             assert!(!help.is_empty());
             for q in quoted {
-                assert!(NumType::parse(q).is_ok(), "{text}: the repair {help} quotes {q}");
+                assert!(NumType::parse(q).is_ok(), "{text}: the fix {help} quotes {q}");
             }
         }
     }

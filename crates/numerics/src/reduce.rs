@@ -61,9 +61,9 @@ impl ReduceOp {
         }
     }
 
-    /// The value that changes nothing it is joined with, and the result over no elements; `None`
-    /// where the operator does not take the carrier type `dt`. A float sum starts at −0.0, because
-    /// +0.0 would turn a sum of −0.0 into +0.0.
+    /// The identity, which is also the result over no elements; `None` where the operator does not
+    /// take the carrier type `dt`. The identity of a float sum is −0.0: with +0.0 a sum of −0.0
+    /// would be +0.0.
     pub fn identity(self, dt: DType) -> Option<Scalar> {
         use Scalar::{Bool, F32, F64, I32, I64, U32, U64};
         if !self.combine().accepts(dt) {
@@ -90,7 +90,7 @@ impl ReduceOp {
                 F64(f64::INFINITY),
                 Bool(true),
             ],
-            // The float entries are never asked for: `accepts` has said no.
+            // The float entries are never read: `accepts` has refused them.
             ReduceOp::And => [I32(-1), I64(-1), U32(!0), U64(!0), F32(0.0), F64(0.0), Bool(true)],
             ReduceOp::Or | ReduceOp::Xor => {
                 [I32(0), I64(0), U32(0), U64(0), F32(0.0), F64(0.0), Bool(false)]

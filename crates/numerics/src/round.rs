@@ -6,8 +6,8 @@ use crate::fast::{Fast, decode_f32};
 use crate::format::FloatFormat;
 use crate::modes::Rounding;
 
-/// The value of `dt` nearest to `x`, ties to even, saturating for fp8, fp6 and fp4. For tf32 this is
-/// the rounding a matrix unit does to its operands. An integer type truncates and clamps.
+/// The value of `dt` nearest to `x`, ties to even, saturating for fp8, fp6 and fp4. For tf32 this
+/// is the rounding of tensor core operands. An integer type truncates and clamps.
 pub fn round_to(dt: DType, x: f32) -> f32 {
     match dt {
         DType::F64 => x,

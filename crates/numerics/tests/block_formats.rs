@@ -172,7 +172,7 @@ fn edge_cases_follow_the_transcribed_rules() {
     ];
     for rule in rules() {
         rows.iter().for_each(|x| check(&rule, x, x.len()));
-        // One tensor of many rows: for nvfp4 the small rows meet a large tensor scale.
+        // One tensor of many rows: for nvfp4 the small rows have a large tensor scale.
         let all: Vec<f32> =
             rows.iter().flat_map(|r| r.iter().copied().chain([0.0; 8]).take(8)).collect();
         check(&rule, &all, 8);

@@ -152,7 +152,7 @@ fn encode_random_f32_matches_the_neighbour_reference() {
             assert_eq!(got, want, "{} {x:e}", reference.dt);
         }
     }
-    // Random bits seldom hit the range of the narrow formats; these values all do.
+    // Random bits rarely hit the range of the narrow formats; these values all do.
     for _ in 0..100_000 {
         let x = f32::from_bits((next().to_bits() & 0x87FF_FFFF) | 0x3800_0000) * 16.0;
         references.iter().for_each(|r| check(r, x));

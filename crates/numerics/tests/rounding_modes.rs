@@ -111,13 +111,15 @@ impl Format {
         }
     }
 
-    /// All plain modes, and draws on both sides of the one where the choice turns.
+    /// All plain modes, and draws on both sides of the one where the choice iterations.
     fn check_all(&self, x: f64, draw: u32) {
         PLAIN.into_iter().for_each(|m| self.check(Scalar::F64(x), m));
         let i = self.values.partition_point(|v| *v <= x.abs()).max(1) - 1;
         let part = (x.abs() - self.values[i]) / self.gap(i);
-        let turn = (part * 2f64.powi(32)) as u32;
-        for d in [0, turn.saturating_sub(1), turn, turn.saturating_add(1), u32::MAX, draw] {
+        let iteration = (part * 2f64.powi(32)) as u32;
+        for d in
+            [0, iteration.saturating_sub(1), iteration, iteration.saturating_add(1), u32::MAX, draw]
+        {
             self.check(Scalar::F64(x), Mode::Drawn(d));
         }
     }
@@ -212,13 +214,17 @@ fn f64_rounds_into_f32_by_every_mode() {
         assert!(same(put(Rounding::Up), up) && same(put(Rounding::Down), down), "{x:e}");
         if inward != outward {
             let gap = outward as f64 - inward as f64;
-            let turn = ((x - inward as f64) / gap * 2f64.powi(32)).floor() as u64;
-            for draw in
-                [0, turn.saturating_sub(1), turn, (turn + 1).min(u32::MAX as u64), next() >> 32]
-            {
+            let iteration = ((x - inward as f64) / gap * 2f64.powi(32)).floor() as u64;
+            for draw in [
+                0,
+                iteration.saturating_sub(1),
+                iteration,
+                (iteration + 1).min(u32::MAX as u64),
+                next() >> 32,
+            ] {
                 let got =
                     f32::from_bits(encode_drawn(DType::F32, x.into(), draw as u32, false) as u32);
-                assert!(same(got, if turn > draw { outward } else { inward }), "{x:e} {draw}");
+                assert!(same(got, if iteration > draw { outward } else { inward }), "{x:e} {draw}");
             }
         }
     }

@@ -27,7 +27,7 @@ fn hard_numbers() -> Vec<f32> {
     base.extend([
         16777216.0, 16777217.0, 8388607.5, 2.5, 4.0, 9.01, 10.0, 104.0, 127.5, 149.5, 150.5,
     ]);
-    // The f32 numbers nearest to multiples of π/2: 2^-29.9, 2^-29.5 and 2^-28.5 of a quarter turn
+    // The f32 numbers nearest to multiples of π/2: 2^-29.9, 2^-29.5 and 2^-28.5 of a quarter iteration
     // away.
     base.extend([0x6f79be45, 0x50a3e87f, 0x437ce5f1].map(f32::from_bits));
     let mut out = vec![f32::NAN, -f32::NAN];

@@ -1,4 +1,4 @@
-//! Writing a kernel: registers on demand, one call an instruction.
+//! An assembler for kernels: virtual registers on demand, one method per instruction.
 
 use crate::inst::*;
 use crate::module::{Guard, Kernel, SharedVar, Stmt};
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 pub struct Asm {
     pub kernel: Kernel,
-    /// Put on every instruction while it is set.
+    /// The guard of every instruction while it is set.
     guard: Option<Guard>,
-    /// Registers that hold a number that is known, and will for ever.
+    /// Registers that hold a constant.
     constants: BTreeMap<Reg, Opnd>,
 }
 
@@ -17,7 +17,8 @@ impl Asm {
         Self { kernel, guard: None, constants: BTreeMap::new() }
     }
 
-    /// A register with this number. It must not be written again: code may be made for the number.
+    /// A register with this constant. It must not be written again: code may be specialised for the
+    /// constant.
     pub fn constant(&mut self, ty: Ty, a: Opnd) -> Reg {
         let d = self.mov(ty, a);
         if self.guard.is_none() {
@@ -26,7 +27,7 @@ impl Asm {
         d
     }
 
-    /// The number that [`Asm::constant`] put into a register.
+    /// The constant of a register from [`Asm::constant`].
     pub fn known(&self, r: Reg) -> Option<Opnd> {
         self.constants.get(&r).copied()
     }
@@ -66,8 +67,8 @@ impl Asm {
         self.kernel.body.push(Stmt::Inst { guard, inst });
     }
 
-    /// What `write` emits happens only in threads where `p` is `wanted`. Does not nest: combine the
-    /// conditions. Only for straight code: a branch inside is taken by those threads alone.
+    /// What `write` emits is predicated on `p` being `wanted`. Does not nest: combine the
+    /// conditions. Only for straight-line code: a branch inside is taken by those threads alone.
     pub fn when<T>(&mut self, p: Reg, wanted: bool, write: impl FnOnce(&mut Self) -> T) -> T {
         assert!(self.guard.is_none(), "guards do not nest");
         let old = self.guard.replace(Guard { reg: p, negated: !wanted });
@@ -104,14 +105,14 @@ impl Asm {
         d
     }
 
-    /// The generic address of a parameter, for what takes a pointer to it.
+    /// The generic address of a parameter, for instructions that take a pointer to it.
     pub fn param_address(&mut self, name: &str) -> Reg {
         let d = self.reg(Class::B64);
         self.emit(Inst::AddressOf { d, name: name.to_string() });
         d
     }
 
-    /// An operation of integers or bits; results as wide as `ty` (twice that for the `Wide` ones).
+    /// An operation on integers or bits; results as wide as `ty` (twice that for the `Wide` ones).
     pub fn int(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
         let class = match (op, ty.class()) {
             (Alu::MulWide | Alu::MadWide, Class::B32) => Class::B64,
@@ -124,7 +125,7 @@ impl Asm {
         d
     }
 
-    /// An operation of floats, rounded to nearest even where it rounds.
+    /// A floating-point operation, rounded to nearest even where it rounds.
     pub fn float(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
         let rounds = matches!(
             op,
@@ -136,7 +137,7 @@ impl Asm {
         d
     }
 
-    /// An approximation of the hardware, which also flushes subnormal numbers.
+    /// A hardware approximation, which also flushes subnormal numbers.
     pub fn approx(&mut self, op: Alu, ty: Ty, a: &[Opnd]) -> Reg {
         let d = self.reg(ty.class());
         let ftz = match ty {

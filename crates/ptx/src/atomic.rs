@@ -1,22 +1,22 @@
-//! Changes of one element that nothing comes between: by one instruction where the chip has it and
-//! it rounds as asked, else by trying until nobody was faster.
+//! Atomic read-modify-write of one element: by one instruction where the target has it and it
+//! rounds as requested, else by a compare-and-swap loop.
 
 use crate::inst::*;
 use crate::scalar::{Scalars, Unsupported};
 use tessera_ir::Type;
 use tessera_numerics::{DType, Profile, ReduceOp, Rounding, ScalarFn};
 
-/// What is done to an element.
+/// The operation on an element.
 #[derive(Copy, Clone, Debug)]
 pub enum What {
     Fold(Fold),
     Exchange,
-    /// Put where the expected code stands.
+    /// Stores the value if the element has the expected code.
     CompareExchange,
 }
 
-/// Combining what is in memory with a value: read, bring to the value's dtype, combine, bring back
-/// by the memory's own rounding.
+/// Combines the element in memory with a value: decode, convert to the value's dtype, combine,
+/// convert back by the memory's own rounding.
 #[derive(Copy, Clone, Debug)]
 pub struct Fold {
     pub f: ScalarFn,
@@ -36,7 +36,7 @@ impl Fold {
         Self { f, compute, stored: memory.dtype(), round, saturate }
     }
 
-    /// `old`, in its carrier, combined with `x`; in the carrier of what is stored.
+    /// `old`, in its carrier, combined with `x`; in the carrier of the stored dtype.
     pub fn value(&self, s: &mut Scalars<'_>, old: Reg, x: Reg) -> Result<Reg, Unsupported> {
         let default = self.compute.saturates_by_default();
         let old = s.cast(self.stored, self.compute, Rounding::Rne, default, old)?;
@@ -44,14 +44,14 @@ impl Fold {
         s.cast(self.compute, self.stored, self.round, self.saturate, new)
     }
 
-    /// Whether the order in which values are folded shows in the result.
+    /// Whether the order of folds shows in the result.
     pub fn shows_order(&self, reduce: ReduceOp) -> bool {
         let sums = matches!(reduce, ReduceOp::Sum | ReduceOp::Prod);
         sums && (self.compute.is_float() || self.stored.is_float() || self.saturate)
     }
 
-    /// The instruction that does it, where there is one. Under `strict` none does sums of floats: they
-    /// give a NaN of their own, and in global memory those of f32 flush subnormal numbers.
+    /// The native instruction, if there is one. Under `strict` none is used for float sums: they
+    /// give a NaN of their own, and in global memory f32 sums flush subnormal numbers.
     fn native(&self, profile: Profile) -> Option<(AtomOp, Ty)> {
         let exact = profile == Profile::Strict && self.stored.is_float();
         if self.compute != self.stored || exact {
@@ -68,7 +68,7 @@ impl Fold {
         };
         let plain = if bits.bits() == 64 { Ty::B64 } else { Ty::B32 };
         Some(match self.f {
-            // Sums wrap alike with and without a sign.
+            // Signed and unsigned sums wrap alike.
             ScalarFn::Add if bits == Ty::S64 => (AtomOp::Add, Ty::U64),
             ScalarFn::Add => (AtomOp::Add, bits),
             ScalarFn::Maximum => (AtomOp::Max, bits),
@@ -81,20 +81,20 @@ impl Fold {
     }
 }
 
-/// One change.
+/// One atomic operation.
 pub struct Change {
     pub space: Space,
     pub dtype: DType,
     pub what: What,
     pub sem: Sem,
     pub scope: Scope,
-    /// Where it does not hold, nothing is changed and the result is of no use.
+    /// Where it does not hold, nothing is changed and the result is undefined.
     pub when: Option<Reg>,
     pub wants_old: bool,
 }
 
 impl Change {
-    /// Changes the element at `addr`; gives what was there, in its carrier, if that is wanted.
+    /// Emits the operation at `addr`; returns the old value, in its carrier, if that is wanted.
     pub fn emit(
         &self,
         s: &mut Scalars<'_>,
@@ -149,8 +149,7 @@ impl Change {
         Some(s.decode(self.dtype, d))
     }
 
-    /// Reads the word that holds the element, makes the new word, and puts it there if the old one
-    /// still stands.
+    /// A compare-and-swap loop on the word that contains the element.
     fn by_trying(
         &self,
         s: &mut Scalars<'_>,
@@ -165,7 +164,7 @@ impl Change {
             2 => (Ty::B16, Class::B16),
             _ => (Ty::B32, Class::B32),
         };
-        // A byte lies somewhere in its word.
+        // A byte can be anywhere in its word.
         let (word, shift) = if bytes >= 2 {
             (addr, None)
         } else {
@@ -185,7 +184,7 @@ impl Change {
         if let Some(p) = self.when {
             s.asm.bra_if(p, false, done);
         }
-        // Others may change it meanwhile, so this is no plain load either.
+        // Other threads may change it concurrently, so this is no plain load either.
         s.asm.emit(Inst::Ld {
             space: self.space,
             ty,

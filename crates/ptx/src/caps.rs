@@ -1,19 +1,19 @@
-//! What each target has, as data: features of the instruction set, rows of matrix products, sizes.
+//! Capabilities of each target, as data: instruction set features, MMA shapes, sizes.
 //!
-//! `tests/judge` asks an assembler about every form of every instruction, claimed or not, for every
-//! target here. Sizes come from NVIDIA's tables of compute capabilities and are asked of the device
-//! at run time where it matters.
+//! `tests/judge` checks every form of every instruction, claimed or not, with an assembler for
+//! every target here. Sizes come from NVIDIA's tables of compute capabilities; where it matters
+//! they are queried from the device at run time.
 
 use crate::inst::{MmaRow, Ty};
 use crate::module::{Target, Version};
 use std::sync::LazyLock;
 
-/// Where something exists.
+/// Which targets have a feature.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum On {
-    /// On this generation and all after it.
+    /// This generation and all after it.
     From(u32),
-    /// On these alone, and only in code for exactly them (`sm_90a`).
+    /// These alone, and only in code for exactly them (`sm_90a`).
     Exact(&'static [u32]),
 }
 
@@ -29,7 +29,7 @@ impl On {
 macro_rules! features {
     ($($(#[doc = $doc:literal])* $name:ident $on:expr, $major:literal, $minor:literal;)*) => {
         /// A part of the instruction set that not every target has, or that older versions of PTX
-        /// cannot spell.
+        /// lack.
         #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Feature { $($(#[doc = $doc])* $name),* }
 
@@ -53,7 +53,7 @@ macro_rules! features {
 use On::{Exact, From};
 
 impl Feature {
-    /// The first version of PTX that can say it for a target.
+    /// The first version of PTX that has it for a target.
     pub fn version(self, target: Target) -> Version {
         match self {
             // These came with sm_90, and to sm_89 later.
@@ -63,15 +63,15 @@ impl Feature {
     }
 }
 
-// Columns: where it is, and the version of PTX it came with.
+// Columns: the targets, and the version of PTX it came with.
 features! {
-    /// `ld` and `st` that leave the first level alone.
+    /// `ld` and `st` that do not allocate in L1.
     NoAllocate From(70), 7, 4;
-    /// The address of a parameter as one.
+    /// The generic address of a parameter.
     ParamAddress From(70), 7, 7;
     /// Parameters beyond 4352 bytes.
     LargeParams From(70), 8, 1;
-    /// Magnitude of half precision numbers.
+    /// `abs` of half precision.
     HalfAbs From(70), 6, 5;
     Ldmatrix From(75), 6, 5;
     /// `tanh.approx.f32`, and `ex2` and `tanh` of half precision.
@@ -79,9 +79,9 @@ features! {
     MmaTuring From(75), 6, 5;
     CpAsync From(80), 7, 0;
     Redux From(80), 7, 0;
-    /// Two numbers into one register: `cvt.rn.f16x2.f32`.
+    /// Two values into one register: `cvt.rn.f16x2.f32`.
     PackedCvt From(80), 7, 0;
-    /// `min` and `max` of half precision, and those that give NaN.
+    /// `min` and `max` of half precision, and those that propagate NaN.
     MinMaxNan From(80), 7, 0;
     /// bf16: `fma`, `neg`, `abs`, `min`, `max`, and `cvt` from f32.
     Bf16 From(80), 7, 0;
@@ -89,12 +89,12 @@ features! {
     Bf16ToF32 From(80), 7, 1;
     Tf32 From(80), 7, 0;
     MmaAmpere From(80), 7, 0;
-    /// Barriers in shared memory; `arrive` without its result, and waiting for a parity.
+    /// mbarriers: `arrive` without its result, and waiting for a parity.
     Mbarrier From(80), 7, 0;
     MbarrierArrive From(80), 7, 1;
     Fp8Cvt From(89), 8, 1;
     MmaFp8 From(89), 8, 4;
-    /// Half precision sums of fp8 products, and products of depth 16.
+    /// fp8 MMAs with f16 accumulators, and of depth 16.
     MmaFp8Half From(89), 8, 7;
     /// bf16: `add`, `sub`, `mul`, `setp`, `ex2`, `tanh`, and `cvt` to and from the other types.
     Bf16Arith From(90), 7, 8;
@@ -102,20 +102,20 @@ features! {
     Tf32Round From(90), 7, 8;
     /// `atom` and `red` of bf16.
     AtomBf16 From(90), 7, 8;
-    /// `red` of several numbers side by side in global memory.
+    /// Vector `red` in global memory.
     RedVector From(90), 8, 1;
     /// `fence.acquire` and `fence.release`.
     FenceOneWay From(90), 8, 6;
     Stmatrix From(90), 7, 8;
     Cluster From(90), 7, 8;
     ClusterBarrier From(90), 8, 0;
-    /// `try_wait`, and arriving several times at once.
+    /// `try_wait`, and arrivals with a count.
     MbarrierWait From(90), 7, 8;
-    /// Barriers that count bytes too, and those of other blocks.
+    /// mbarriers with transaction bytes, and those of other blocks.
     MbarrierBytes From(90), 8, 0;
-    /// Copies of boxes and runs by the asynchronous engine.
+    /// TMA: bulk copies of tensor boxes and byte runs.
     Tma From(90), 8, 0;
-    /// Stores and reductions into another block's memory, counted by a barrier.
+    /// Stores and reductions into another block's memory, counted by an mbarrier.
     StAsync From(90), 8, 1;
     Elect From(90), 8, 0;
     GridControl From(90), 7, 8;
@@ -124,30 +124,30 @@ features! {
     /// `wgmma` of signed by unsigned bytes.
     WgmmaMixed Exact(&[90]), 8, 4;
     SetMaxRegs Exact(&[90, 100, 120]), 8, 0;
-    /// FP4, FP6 and scales of powers of two.
+    /// FP4, FP6 and power-of-two scales.
     Fp4Cvt Exact(&[100, 120]), 8, 6;
     /// Loads and stores of 32 bytes.
     Wide256 From(100), 8, 8;
     ReduxF32 Exact(&[100]), 8, 6;
-    /// Products of 8, 6 and 4 bits mixed.
+    /// MMAs of mixed 8, 6 and 4 bits.
     MmaF8f6f4 Exact(&[120]), 8, 7;
 }
 
-/// What one target has. Sizes are those of the largest chip of the generation.
+/// The capabilities of one target. Sizes are those of the largest chip of the generation.
 #[derive(Clone, Debug)]
 pub struct PtxCaps {
     pub target: Target,
-    /// Products of a warp that the target has, the deepest last for each type.
+    /// Warp-level MMAs of the target, the deepest last for each type.
     pub mma_rows: Vec<MmaRow>,
-    /// Bytes of shared memory that a launch may ask for, and those of a multiprocessor, of which
-    /// each block costs `shared_reserved` more than it asks for.
+    /// Shared memory bytes that a launch may request, and those of a multiprocessor; each block
+    /// costs `shared_reserved` more than it requests.
     pub shared_per_block: u32,
     pub shared_per_sm: u32,
     pub shared_reserved: u32,
     pub registers_per_sm: u32,
     pub threads_per_sm: u32,
     pub blocks_per_sm: u32,
-    /// Blocks of a cluster that every chip can launch; 1 where there are no clusters.
+    /// The largest cluster that every chip can launch; 1 where there are no clusters.
     pub max_cluster: u32,
     pub l2_bytes: u64,
 }
@@ -158,10 +158,10 @@ pub const MAX_THREADS: u32 = 1024;
 pub const MAX_REGISTERS: u32 = 255;
 /// Shared memory of fixed size.
 pub const MAX_STATIC_SHARED: u32 = 48 * 1024;
-/// Of the parameters of a kernel: without and with `Feature::LargeParams`.
+/// Of a kernel's parameters: without and with `Feature::LargeParams`.
 pub const MAX_PARAM_BYTES: (u32, u32) = (4352, 32764);
 
-/// Which targets code can be for, oldest first, with the first version of PTX that knows each.
+/// Supported targets, oldest first, with the first version of PTX that knows each.
 pub const TARGETS: &[(Target, Version)] = &[
     target(70, false, 6, 3),
     target(75, false, 6, 3),
@@ -180,7 +180,7 @@ const fn target(sm: u32, exact: bool, major: u32, minor: u32) -> (Target, Versio
     (Target { sm, exact }, Version { major, minor })
 }
 
-/// The version of PTX that is enough for code without any [`Feature`].
+/// The version of PTX that suffices for code without any [`Feature`].
 pub fn first_version(target: Target) -> Option<Version> {
     TARGETS.iter().find(|(t, _)| *t == target).map(|(_, v)| *v)
 }
@@ -231,13 +231,13 @@ impl PtxCaps {
         &CAPS
     }
 
-    /// `exact` asks for what only this chip has, as `sm_90a` does.
+    /// `exact`: the architecture-specific features of this chip, as in `sm_90a`.
     pub fn of(sm: u32, exact: bool) -> Option<&'static PtxCaps> {
         CAPS.iter().find(|c| c.target == Target { sm, exact })
     }
 
-    /// The best target for a device of this compute capability: its own, with all it has, or else
-    /// the newest that came before it.
+    /// The best target for a device of this compute capability: its own, with all its features, or
+    /// else the newest that came before it.
     pub fn for_device(major: u32, minor: u32) -> Option<&'static PtxCaps> {
         let sm = major * 10 + minor;
         let exact = CAPS.iter().find(|c| c.target == Target { sm, exact: true });
@@ -253,11 +253,11 @@ impl PtxCaps {
     }
 }
 
-/// A shape and types of a warp's product, and the feature that brings it.
+/// A shape and types of a warp-level MMA, and the feature that it needs.
 pub struct MmaShape {
     pub m: u32,
     pub k: u32,
-    /// Types of both matrices; each may stand on either side.
+    /// Types of both operands; each may be on either side.
     pub ab: &'static [Ty],
     pub c: Ty,
     pub feature: Feature,
@@ -268,8 +268,8 @@ const NIBBLES: &[Ty] = &[Ty::S4, Ty::U4];
 const FP8: &[Ty] = &[Ty::E4M3, Ty::E5M2];
 const FP8_OR_LESS: &[Ty] = &[Ty::E4M3, Ty::E5M2, Ty::E2M3, Ty::E3M2, Ty::E2M1];
 
-/// All have n = 8. Volta's own `m8n8k4` of f16 is left out: its fragments belong to quads of lanes
-/// as no other's do, and later chips only imitate it. So are block scales (`kind::mxf8f6f4`).
+/// All have n = 8. Volta's own `m8n8k4` of f16 is left out: its fragments belong to quads of lanes,
+/// and later chips only emulate it. So are block scales (`kind::mxf8f6f4`).
 #[rustfmt::skip]
 pub const MMA_SHAPES: &[MmaShape] = &[
     MmaShape { m: 16, k: 8,  ab: &[Ty::F16],  c: Ty::F16, feature: Feature::MmaTuring },
@@ -299,7 +299,7 @@ pub const MMA_SHAPES: &[MmaShape] = &[
 ];
 
 impl MmaShape {
-    /// The products it stands for: every pair of types, integers also clamped.
+    /// The MMAs of this row: every pair of types, integers also saturating.
     pub fn rows(&self) -> impl Iterator<Item = MmaRow> + '_ {
         let sats: &[bool] = if self.c == Ty::S32 { &[false, true] } else { &[false] };
         let pairs = self.ab.iter().flat_map(|a| self.ab.iter().map(|b| (*a, *b)));
@@ -312,7 +312,7 @@ impl MmaShape {
     }
 }
 
-/// What a product needs, if there is such a product.
+/// The feature that an MMA needs, if there is such an MMA.
 pub fn mma_feature(row: &MmaRow) -> Option<Feature> {
     MMA_SHAPES.iter().find(|s| s.rows().any(|r| r == *row)).map(|s| s.feature)
 }

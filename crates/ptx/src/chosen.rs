@@ -1,24 +1,26 @@
-//! What staging chose of a schedule, read off its result by the names that pin it.
+//! What staging chose of a schedule, read from the Staged IR, under the names that pin it.
 
 use tessera_ir::{Attr, Attrs, Type};
 use tessera_staged::{StagedFunc, StagedOp};
 
-/// How roles that fill rings are called; where there are several, with their numbers.
-const LOADS: &str = "load";
+/// The name of producer roles; where there are several, with their numbers.
+const PRODUCER: &str = "producer";
 
 pub fn of(func: &StagedFunc) -> Attrs {
     let (mut warps, mut stages, mut raster) = (0, 0, None);
     let all = func.walk();
-    let has_roles = all.iter().any(|&id| func.ops[id].code == StagedOp::Roles);
+    let has_roles = all.iter().any(|&id| func.ops[id].code == StagedOp::WarpSpecialize);
     for &id in &all {
         let op = &func.ops[id];
         let int = |name: &str| op.attr(name).and_then(Attr::as_int);
-        let loads = op.attr("name").and_then(Attr::as_word).is_some_and(|n| n.starts_with(LOADS));
-        if op.code == StagedOp::Role && !loads {
+        let produces =
+            op.attr("name").and_then(Attr::as_word).is_some_and(|n| n.starts_with(PRODUCER));
+        if op.code == StagedOp::WarpRole && !produces {
             warps += int("warps").unwrap_or(0) * int("replicas").unwrap_or(1);
         }
-        if let Some(Type::Ring { slots, .. }) = op.results.first().map(|&v| func.ty(v)) {
-            stages = stages.max(i64::from(*slots));
+        if let Some(Type::Pipeline { stages: depth, .. }) = op.results.first().map(|&v| func.ty(v))
+        {
+            stages = stages.max(i64::from(*depth));
         }
         if op.code == StagedOp::Tiles {
             let word = op.attr("raster").and_then(Attr::as_word);
@@ -31,7 +33,7 @@ pub fn of(func: &StagedFunc) -> Attrs {
     let cluster = func.attrs.get("cluster").and_then(Attr::as_ints);
     let cluster = cluster.map_or(1, |sides| sides.iter().product());
     let mut out = Attrs::new();
-    // Without roles a ring's slots are a result of more than the count of stages.
+    // Without roles a pipeline's depth follows from more than its number of stages.
     let rows = [
         ("num_warps", warps),
         ("num_stages", if has_roles { stages } else { 0 }),

@@ -1,21 +1,22 @@
-//! Accumulators of the matrix engine stay in their registers.
+//! Register coalescing of WGMMA accumulators.
 //!
-//! Where branches and loops hand an accumulator on it is moved from one name to another. The assembler
-//! keeps many of these moves: the engine wants its registers in a row, so that a move that is left is one of
-//! all of them, and nothing else runs meanwhile. Here names that a move joins become one, where no instruction
-//! writes one of them while the other is still to be read.
+//! Where branches and loops pass an accumulator on, it is copied from one virtual register to
+//! another. The assembler keeps many of these moves: WGMMA needs consecutive registers, so one
+//! remaining move is a move of the whole accumulator, during which nothing else runs. Here
+//! registers that a move joins become one, where no instruction writes one of them while the other
+//! is live.
 //!
-//! Before: a kernel in which accumulators, and what is moved to and from them, have names of their own. After:
-//! the same kernel with fewer names and moves.
+//! Before: a kernel in which accumulators, and the values moved to and from them, have separate
+//! registers. After: the same kernel with fewer registers and moves.
 //!
-//! Must not: touch what the engine reads from registers. It reads after its instruction, when nothing says so.
+//! Must not: touch register operands of WGMMA. They are read asynchronously, after the instruction.
 
 use crate::flow::{Block, blocks};
 use crate::inst::*;
 use crate::module::{Kernel, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A set of candidates, a bit each.
+/// A bit set of candidates.
 #[derive(Clone, PartialEq)]
 struct Bits(Vec<u64>);
 
@@ -48,11 +49,11 @@ impl Bits {
     }
 }
 
-/// The registers that may get one name, and what is known of them.
+/// The registers that may be coalesced, and what is known about them.
 struct Candidates {
     number: BTreeMap<Reg, usize>,
     regs: Vec<Reg>,
-    /// In the rows of registers that the engine wants.
+    /// Positions in WGMMA accumulators.
     places: Vec<usize>,
 }
 
@@ -73,7 +74,7 @@ pub fn accumulators(kernel: &mut Kernel) {
         if d == a || apart[d].has(a) || all.places[d] != all.places[a] {
             continue;
         }
-        // The earlier name stays.
+        // The earlier register stays.
         let (to, from) = (d.min(a), d.max(a));
         name[from] = to;
         let others = apart[from].clone();
@@ -89,7 +90,7 @@ pub fn accumulators(kernel: &mut Kernel) {
     });
 }
 
-/// The registers of a move that is always made.
+/// The registers of an unconditional move.
 fn moved(stmt: &Stmt) -> Option<[Reg; 2]> {
     match stmt {
         Stmt::Inst { guard: None, inst: Inst::Mov { d, a: Opnd::Reg(a), .. } }
@@ -101,8 +102,8 @@ fn moved(stmt: &Stmt) -> Option<[Reg; 2]> {
     }
 }
 
-/// Accumulators and what moves join them with: registers that have the same place in every row of
-/// them, and stand only where they can be renamed.
+/// Accumulators and the registers that moves join them with: registers that have the same position
+/// in every accumulator, and occur only where they can be renamed.
 fn candidates(kernel: &Kernel) -> Option<Candidates> {
     let mut place: BTreeMap<Reg, usize> = BTreeMap::new();
     let mut never = BTreeSet::new();
@@ -128,7 +129,7 @@ fn candidates(kernel: &Kernel) -> Option<Candidates> {
         joined.entry(d).or_default().push(a);
         joined.entry(a).or_default().push(d);
     }
-    // A register that is moved to different places, as one with zero for all, has none.
+    // A register that is moved to different positions, such as one zero for all, has none.
     let mut edge: BTreeSet<Reg> = sums.clone();
     while !edge.is_empty() {
         let mut reached: BTreeMap<Reg, BTreeSet<usize>> = BTreeMap::new();
@@ -170,7 +171,7 @@ fn candidates(kernel: &Kernel) -> Option<Candidates> {
     Some(Candidates { number, regs, places })
 }
 
-/// Which candidates hold numbers at once.
+/// The interference graph: which candidates are live together.
 fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
     let n = all.regs.len();
     let blocks = blocks(kernel);
@@ -197,7 +198,7 @@ fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
         }
     }
     let mut apart = vec![Bits::new(n); n];
-    under_way(kernel, &blocks, &next, all, &mut apart);
+    in_flight(kernel, &blocks, &next, all, &mut apart);
     for i in 0..blocks.len() {
         let mut now = Bits::new(n);
         next[i].iter().filter_map(|&to| live.get(to)).for_each(|bits| now.add(bits));
@@ -214,9 +215,9 @@ fn interference(kernel: &Kernel, all: &Candidates) -> Vec<Bits> {
     apart
 }
 
-/// The engine writes accumulators until they are waited for, also those that nobody reads any more: what is
-/// written meanwhile lies elsewhere. A wait that leaves some under way is taken to leave all.
-fn under_way(
+/// WGMMA writes accumulators until it is waited for, also those that are dead: what is written
+/// meanwhile interferes. A wait that leaves some in flight is taken to leave all.
+fn in_flight(
     kernel: &Kernel,
     blocks: &[Block],
     next: &[Vec<usize>],
@@ -254,7 +255,7 @@ fn under_way(
     }
 }
 
-/// Blocks that may run after one.
+/// The successors of a block.
 fn after(
     kernel: &Kernel,
     block: &Block,
@@ -273,14 +274,14 @@ fn after(
     out
 }
 
-/// Goes through a block from its end: `live` is what is read after it, and then what is read from its beginning
-/// on. Every write is told with what is live behind it, and where a move takes it from.
+/// Walks a block backwards: `live` is the live-out set, and then the live-in set. `each` is called
+/// for every write with the registers that are live after it, and the source of a move.
 fn walk(
     kernel: &Kernel,
     block: &Block,
     all: &Candidates,
     live: &mut Bits,
-    told: &mut impl FnMut(&[usize], &Bits, Option<usize>),
+    reported: &mut impl FnMut(&[usize], &Bits, Option<usize>),
 ) {
     for stmt in kernel.body[block.from..block.to].iter().rev() {
         let Stmt::Inst { guard, inst } = stmt else { continue };
@@ -290,7 +291,7 @@ fn walk(
         let written = of(inst.writes());
         if !written.is_empty() {
             let from = moved(stmt).and_then(|[_, a]| all.number.get(&a).copied());
-            told(&written, live, from);
+            reported(&written, live, from);
             if guard.is_none() {
                 written.iter().for_each(|&d| live.clear(d));
             }
@@ -299,7 +300,7 @@ fn walk(
     }
 }
 
-/// Whether [`rename`] knows all registers of an instruction that could be candidates.
+/// Whether [`rename`] handles all registers of an instruction that could be candidates.
 fn can_rename(inst: &Inst) -> bool {
     matches!(
         inst,
@@ -350,10 +351,10 @@ fn rename(inst: &mut Inst, new: &impl Fn(Reg) -> Reg) {
             reg(d);
             parts.iter_mut().for_each(reg);
         }
-        // Registers of an address are never candidates.
+        // Address registers are never candidates.
         Inst::St { a, .. } => a.iter_mut().for_each(opnd),
         Inst::Stmatrix { a, .. } => a.iter_mut().for_each(reg),
-        // The left operand is not touched.
+        // The left operand is not renamed.
         Inst::Wgmma { d, .. } => d.iter_mut().for_each(reg),
         _ => {}
     }
@@ -371,7 +372,7 @@ mod tests {
         (0..4).map(|_| asm.reg(Class::B32)).collect()
     }
 
-    fn product(asm: &mut Asm, d: &[Reg], a: Option<[Reg; 4]>, add: i64) {
+    fn wgmma(asm: &mut Asm, d: &[Reg], a: Option<[Reg; 4]>, add: i64) {
         let b = asm.mov(Ty::B64, Opnd::Int(0));
         asm.emit(Inst::Wgmma {
             row: ROW,
@@ -401,7 +402,7 @@ mod tests {
         }
     }
 
-    /// How many moves between registers are left.
+    /// How many register moves are left.
     fn left(asm: Asm) -> usize {
         let mut kernel = asm.kernel;
         accumulators(&mut kernel);
@@ -409,20 +410,20 @@ mod tests {
         kernel.instructions().filter(reg).count()
     }
 
-    /// Sums that a branch hands on, or zeros where there are none, and a last product.
+    /// An accumulator that a branch passes on, or zeros, and a last MMA.
     fn branch(asm: &mut Asm, read_again: bool) -> [Vec<Reg>; 3] {
         let [first, handed, last] = [four(asm), four(asm), four(asm)];
         let [none, done] = [asm.label(), asm.label()];
         let any = asm.mov(Ty::Pred, Opnd::Int(1));
         asm.when(any, false, |asm| asm.emit(Inst::Bra { to: none, uniform: true }));
-        product(asm, &first, None, 0);
+        wgmma(asm, &first, None, 0);
         moves(&handed, &first, asm);
         asm.emit(Inst::Bra { to: done, uniform: true });
         asm.place(none);
         handed.iter().for_each(|&r| asm.mov_to(Ty::B32, r, Opnd::Int(0)));
         asm.place(done);
         moves(&last, &handed, asm);
-        product(asm, &last, None, 1);
+        wgmma(asm, &last, None, 1);
         store(asm, &last);
         if read_again {
             store(asm, &handed);
@@ -431,39 +432,40 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_branches_hand_on_stay_where_they_are() {
+    fn accumulators_that_branches_pass_on_stay_in_place() {
         let mut asm = Asm::new(Kernel::new("case", 128));
         branch(&mut asm, false);
         assert_eq!(left(asm), 0);
     }
 
     #[test]
-    fn sums_that_are_read_after_others_are_added_to_them_keep_their_own() {
+    fn accumulators_that_are_read_later_keep_their_registers() {
         let mut asm = Asm::new(Kernel::new("case", 128));
         branch(&mut asm, true);
         assert_eq!(left(asm), 4);
     }
 
     #[test]
-    fn what_the_engine_reads_from_registers_is_not_touched() {
+    fn register_operands_of_wgmma_are_not_touched() {
         let mut asm = Asm::new(Kernel::new("case", 128));
         let [sums, words, next] = [four(&mut asm), four(&mut asm), four(&mut asm)];
-        product(&mut asm, &sums, None, 0);
+        wgmma(&mut asm, &sums, None, 0);
         moves(&words, &sums, &mut asm);
-        product(&mut asm, &next, Some([words[0], words[1], words[2], words[3]]), 0);
+        wgmma(&mut asm, &next, Some([words[0], words[1], words[2], words[3]]), 0);
         store(&mut asm, &next);
         assert_eq!(left(asm), 4);
     }
 
-    /// The first product is under way where the sums that it is handed on as are made anew, and read by nobody there.
+    /// The first WGMMA is in flight where its accumulator is reinitialised, and its result is dead
+    /// there.
     #[test]
-    fn sums_that_the_engine_still_writes_are_not_written_over() {
+    fn accumulators_of_a_wgmma_in_flight_are_not_overwritten() {
         for waited in [true, false] {
             let mut asm = Asm::new(Kernel::new("case", 128));
             let [first, last] = [four(&mut asm), four(&mut asm)];
             let [none, done] = [asm.label(), asm.label()];
             let any = asm.mov(Ty::Pred, Opnd::Int(1));
-            product(&mut asm, &first, None, 0);
+            wgmma(&mut asm, &first, None, 0);
             if !waited {
                 asm.kernel.body.pop();
             }
@@ -474,30 +476,30 @@ mod tests {
             asm.place(none);
             last.iter().for_each(|&r| asm.mov_to(Ty::B32, r, Opnd::Int(0)));
             asm.place(done);
-            product(&mut asm, &last, None, 1);
+            wgmma(&mut asm, &last, None, 1);
             store(&mut asm, &last);
             assert_eq!(left(asm), if waited { 0 } else { 4 });
         }
     }
 
     #[test]
-    fn one_number_for_all_sums_is_none_of_them() {
+    fn one_register_for_the_whole_accumulator_has_no_position() {
         let mut asm = Asm::new(Kernel::new("case", 128));
         let (zero, sums) = (asm.mov(Ty::B32, Opnd::Int(0)), four(&mut asm));
         moves(&sums, &[zero; 4], &mut asm);
-        product(&mut asm, &sums, None, 1);
+        wgmma(&mut asm, &sums, None, 1);
         store(&mut asm, &sums);
         assert_eq!(left(asm), 4);
     }
 
     #[test]
-    fn places_in_a_row_do_not_change() {
+    fn positions_in_an_accumulator_do_not_change() {
         let mut asm = Asm::new(Kernel::new("case", 128));
         let [first, last] = [four(&mut asm), four(&mut asm)];
-        product(&mut asm, &first, None, 0);
-        let turned: Vec<Reg> = first.iter().rev().copied().collect();
-        moves(&last, &turned, &mut asm);
-        product(&mut asm, &last, None, 1);
+        wgmma(&mut asm, &first, None, 0);
+        let reversed: Vec<Reg> = first.iter().rev().copied().collect();
+        moves(&last, &reversed, &mut asm);
+        wgmma(&mut asm, &last, None, 1);
         store(&mut asm, &last);
         assert_eq!(left(asm), 4);
     }

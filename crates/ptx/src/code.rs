@@ -1,8 +1,8 @@
-//! What compilation gives.
+//! The result of compilation.
 
 use crate::module::{Kernel, Module};
+use crate::reports::{self, Printing};
 use crate::stamps::{self, Stamp};
-use crate::told::{self, Printing};
 use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::Attrs;
 use tessera_support::{Hash128, StableHasher};
@@ -11,71 +11,72 @@ use tessera_target::LaunchArgs;
 pub use crate::maps::{MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, map_word, push_map};
 pub use tessera_target::arrays::{ArrayClass, Classes, WIDEST, classes_said, usual_classes};
 
-/// Memory beside the arguments that some code asks for: the word `frame::CONTEXT` is its address. It is
-/// zero before a launch.
+/// The context: memory beside the arguments that some code needs; the word `frame::CONTEXT` is its
+/// address. It is zero before a launch.
 pub mod context {
-    /// The number of the site that found fault.
+    /// The number of the fault site.
     pub const STATUS: i64 = 0;
-    /// How many groups have begun, where they take turns; how many tiles were taken, where whoever is
-    /// free takes the next.
+    /// How many groups have started, where groups fold in order; how many tiles were taken, with a
+    /// dynamic tile scheduler.
     pub const TICKET: i64 = 4;
-    /// The number of the group whose turn it is.
-    pub const TURN: i64 = 8;
-    /// How many bytes were printed, or tried to be. Records lie behind these words; see `told`.
+    /// The number of the group that may fold next.
+    pub const SEMAPHORE: i64 = 8;
+    /// Bytes of print records, including those that did not fit. Records follow these words; see
+    /// `reports`.
     pub const PRINTED: i64 = 12;
     pub const BYTES: u32 = 16;
     /// Bytes of records that are kept.
     pub const ROOM: u32 = 1 << 20;
 }
 
-/// A place where running code can find fault: number `i` is `i + 1` in the status word.
+/// A place where running code can report a fault: number `i` is `i + 1` in the status word.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub message: String,
     pub loc: Loc,
 }
 
-/// A kernel as PTX, with all that its launch must know.
+/// A kernel as PTX, with everything its launch needs.
 #[derive(Clone, Debug)]
 pub struct Code {
     /// One kernel. Its first parameter is the block of argument words of `Frame`.
     pub module: Module,
     pub shape: Shape,
-    /// Where the code can stop a launch, and says so in the status word of its context.
+    /// Where the code can stop a launch; the status word of its context says which.
     pub sites: Vec<Site>,
-    /// How each tensor map is made at a launch. They are the kernel's parameters behind the first,
+    /// How each tensor map is made at a launch. They are the kernel's parameters after the first,
     /// in this order, each [`MAP_BYTES`] long at a multiple of [`MAP_ALIGN`].
     pub maps: Vec<MapRecipe>,
-    /// What its `print` ops show, by their numbers in the records.
+    /// What its `print` ops print, by their numbers in the records.
     pub prints: Vec<Printing>,
-    /// Loops whose clocks it leaves there too, by their numbers.
+    /// Loops whose clocks it records, by their numbers.
     pub stamps: Vec<Stamp>,
     /// Bytes of [`context`] that a launch needs; none for most.
     pub context: u32,
-    /// Whether tiles go to whoever is free, by a counter there.
+    /// Whether a dynamic tile scheduler hands out tiles, by a counter in the context.
     pub counts: bool,
     /// The Staged IR it was selected from; none for lane kernels.
     pub staged: Option<String>,
     /// What was chosen of its schedule, by the names that `config` pins it with.
     pub chosen: Attrs,
-    /// What the user should know of it.
+    /// Warnings for the user.
     pub warnings: Diagnostics,
     /// Figures for `.explain()`.
     pub notes: Vec<(&'static str, String)>,
 }
 
-/// How many blocks a launch has.
+/// The shape of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A block, or a cluster of them, for each group.
+    /// One block, or one cluster, for each group.
     Groups,
-    /// A block for each group, and clusters for as many neighbouring groups along each axis of the grid as
-    /// `team` says.
+    /// One block for each group, and clusters of `team` neighbouring groups along each axis of the
+    /// grid.
     Once { team: [u32; 3] },
-    /// So many blocks as a multiprocessor holds at once, which take one group after another. In
-    /// phases (`phased`) each of these takes a share of the groups, and as many blocks are behind it for
-    /// the rest: see [`Code::phases`]. Clusters take as many neighbouring groups along each axis of the
-    /// grid as `team` says.
+    /// A persistent kernel: as many blocks as a multiprocessor holds, each of which loops over
+    /// groups. In phases (`phased`) each block takes a share of the groups, and as many further
+    /// blocks wait for the rest: see [`Code::phases`]. Clusters take `team` neighbouring groups
+    /// along each axis of the grid.
     Persistent { per_multiprocessor: u32, phased: bool, team: [u32; 3] },
     /// Threads that take several lanes each, and a block for each group; where groups do not matter
     /// (`flat`), a block for as many lanes as its threads take.
@@ -83,18 +84,19 @@ pub enum Shape {
 }
 
 impl Code {
-    /// Whether a launch must be waited for, for what its context says then.
+    /// Whether a launch must be waited for, to read its context.
     pub fn speaks(&self) -> bool {
         !self.sites.is_empty() || !self.prints.is_empty() || !self.stamps.is_empty()
     }
 
-    /// Whether the context is zero again when a launch has ended: launches that follow each other on a
-    /// stream can have the same without anybody setting it.
+    /// Whether the context is zero again when a launch has ended: successive launches on a stream
+    /// can then share one without resetting it.
     pub fn leaves_zero(&self) -> bool {
         self.counts && !self.speaks()
     }
 
-    /// Tells what a launch printed. `read` gives so many of the first bytes of its context.
+    /// Prints the output of a launch. `read` returns the given number of first bytes of its
+    /// context.
     pub fn tell<E>(
         &self,
         name: &str,
@@ -104,14 +106,14 @@ impl Code {
         if self.prints.is_empty() && self.stamps.is_empty() {
             return Ok(());
         }
-        let printed = told::printed(&read(context::BYTES)?);
+        let printed = reports::printed(&read(context::BYTES)?);
         let all = read(context::BYTES + printed.min(context::ROOM))?;
         let records = all.get(context::BYTES as usize..).unwrap_or_default();
         stamps::hand_over(&self.stamps, records, printed);
         if self.prints.is_empty() {
             return Ok(());
         }
-        for line in told::lines(name, grid, &self.prints, records, printed) {
+        for line in reports::lines(name, grid, &self.prints, records, printed) {
             tessera_target::tell(&line);
         }
         Ok(())
@@ -121,7 +123,7 @@ impl Code {
         &self.module.kernels[0]
     }
 
-    /// Names the code with what a launch makes for it: equal PTX can take other boxes.
+    /// A hash of the code and its tensor maps: equal PTX can take different boxes.
     pub fn hash(&self) -> Hash128 {
         if self.maps.is_empty() {
             return self.module.hash();
@@ -134,23 +136,23 @@ impl Code {
         h.finish()
     }
 
-    /// Blocks of a launch, all along the first axis; code finds its coordinates itself.
+    /// Blocks of a launch, all along the first axis; code computes its coordinates itself.
     pub fn blocks(&self, args: &LaunchArgs, multiprocessors: u32) -> u64 {
         self.blocks_where(args, multiprocessors, u64::MAX)
     }
 
-    /// Phases of a launch of so many blocks: the second axis of its grid. Multiprocessors do not get
-    /// equal parts of the memory's bandwidth, and those that get more would wait for the others. The
-    /// blocks of the first phase take most of the groups; when one ends, a block of the next phase
-    /// takes its place, with half of what is left, and so on.
+    /// Phases of a launch of `blocks` blocks: the second axis of its grid. Multiprocessors do not
+    /// get equal shares of the memory bandwidth, and those that get more would wait for the others.
+    /// The blocks of the first phase take most of the groups; when one ends, a block of the next
+    /// phase takes its place, with half of the rest, and so on.
     pub fn phases(&self, args: &LaunchArgs, blocks: u64) -> u32 {
         let Shape::Persistent { phased: true, .. } = self.shape else { return 1 };
         let groups = args.grid.iter().map(|&g| g as u64).product::<u64>();
         phases(groups.div_ceil(blocks.max(1)))
     }
 
-    /// [`Code::blocks`] on a device that is known to hold so many clusters of them at once, or blocks where
-    /// there are no clusters.
+    /// [`Code::blocks`] on a device that holds `most` clusters concurrently, or blocks where there
+    /// are no clusters.
     pub fn blocks_where(&self, args: &LaunchArgs, multiprocessors: u32, most: u64) -> u64 {
         let kernel = self.kernel();
         match self.shape {
@@ -158,16 +160,16 @@ impl Code {
             Shape::Persistent { per_multiprocessor, phased, team } => {
                 let groups = teams(args, team);
                 let cluster = u64::from(kernel.cluster);
-                // The guess counts only where no device was asked.
+                // The guess counts only where no device was queried.
                 let guess = u64::from(multiprocessors * per_multiprocessor) / cluster;
-                let at_once = if most == u64::MAX { guess } else { most };
-                // As few as take no more turns than all would, so that none has a turn to spare.
-                let turns = groups.div_ceil(at_once.max(1)).max(1);
-                // In phases whoever is done takes more, and so where whoever is free takes the next.
-                let even = match (self.counts, phased && phases(turns) > 1) {
-                    (true, _) => at_once.min(groups),
-                    (false, true) => at_once,
-                    (false, false) => groups.div_ceil(turns),
+                let resident = if most == u64::MAX { guess } else { most };
+                // The fewest blocks that need no more iterations than all resident ones would.
+                let iterations = groups.div_ceil(resident.max(1)).max(1);
+                // In phases free blocks take more, and so they do with a dynamic scheduler.
+                let even = match (self.counts, phased && phases(iterations) > 1) {
+                    (true, _) => resident.min(groups),
+                    (false, true) => resident,
+                    (false, false) => groups.div_ceil(iterations),
                 };
                 even * cluster
             }
@@ -182,17 +184,18 @@ impl Code {
     }
 }
 
-/// The groups of a launch, counted in teams.
+/// The groups of a launch, counted in clusters.
 fn teams(args: &LaunchArgs, team: [u32; 3]) -> u64 {
     args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into())).product()
 }
 
-/// Phases that divide so many turns: `stage-persist` gives phase `i` the turns up to `t - (t >> (i + 2))`.
-fn phases(turns: u64) -> u32 {
-    turns.max(1).ilog2().clamp(1, MOST_PHASES)
+/// Phases that divide `iterations` iterations: `stage-persist` gives phase `i` those up to
+/// `t - (t >> (i + 2))`.
+fn phases(iterations: u64) -> u32 {
+    iterations.max(1).ilog2().clamp(1, MOST_PHASES)
 }
 
-/// More would divide what takes a few microseconds.
+/// More would divide work of a few microseconds.
 const MOST_PHASES: u32 = 5;
 
 #[cfg(test)]
@@ -226,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_work_on_have_equally_many_turns() {
-        // 512 tiles over 132 take four turns, which 128 blocks take as well.
+    fn blocks_that_work_on_have_equally_many_iterations() {
+        // 512 tiles over 132 blocks take four iterations, as they do over 128 blocks.
         for (grid, per, cluster, blocks) in [
             ([32, 16, 1], 1, 1, 128),
             ([132, 1, 1], 1, 1, 132),
@@ -242,14 +245,14 @@ mod tests {
         ] {
             assert_eq!(code(per, cluster).blocks(&args(grid), 132), blocks, "{grid:?} {cluster}");
         }
-        // A device that holds fewer of them than was thought, or fewer than one.
+        // A device that holds fewer of them than assumed, or fewer than one.
         assert_eq!(code(2, 1).blocks_where(&args([512, 1, 1]), 132, 132), 128);
         assert_eq!(code(1, 2).blocks_where(&args([90, 1, 1]), 132, 30), 60);
         assert_eq!(code(1, 1).blocks_where(&args([9, 1, 1]), 132, 0), 1);
     }
 
     #[test]
-    fn equal_code_with_other_boxes_has_another_name() {
+    fn equal_code_with_other_tensor_maps_has_another_hash() {
         let (mut one, mut other) = (code(1, 1), code(1, 1));
         assert_eq!(one.hash(), one.module.hash());
         let map = MapRecipe {

@@ -1,13 +1,13 @@
-//! A kernel of Tile IR as PTX.
+//! Compilation of a kernel: from Tile IR through staging and selection to PTX.
 
 use crate::caps::{Feature, PtxCaps};
 use crate::code::{Classes, Code, Shape};
 use crate::inst::{Ty, WgmmaRow};
 use crate::module::{Kernel, Module};
-use crate::select::{Greatest, Selected, product_type};
+use crate::select::{Greatest, Selected, mma_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
-use tessera_lower::stage::{MOST_SLOTS, MatrixRow, StageCaps, Staging, stage};
+use tessera_lower::stage::{MOST_STAGES, MatrixRow, StageCaps, Staging, stage};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::ops::team::Team;
 use tessera_staged::ops::tiles::is_once;
@@ -16,7 +16,7 @@ use tessera_target::frame::Frame;
 use tessera_tile::ops::mma::LEGAL;
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
-/// What the passes ask, of this target.
+/// The capabilities of this target, as the passes need them.
 pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
     StageCaps {
         max_threads: 1024,
@@ -26,7 +26,7 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
         max_cluster: caps.max_cluster,
         async_copy: Feature::CpAsync.on().has(caps.target),
         matrix: matrix_rows(caps),
-        engine: engine_rows(caps),
+        async_mma: async_mma_rows(caps),
         folds: fold_rows(caps),
         register_pools: caps.has(Feature::SetMaxRegs),
         multiprocessors: MULTIPROCESSORS,
@@ -34,21 +34,21 @@ pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
     }
 }
 
-/// Of the chips that have the matrix engine.
+/// Multiprocessors of the chips that have WGMMA.
 const MULTIPROCESSORS: u32 = 132;
-/// Of their 50 MB.
+/// Of their 50 MB of L2.
 const CACHE: u32 = 32 << 20;
 
-/// What copies of boxes fold into memory with the bits of threads: sums, as far as a GPU has shown it.
+/// Reductions that TMA does with the same bits as threads: sums, as far as observed on a GPU.
 fn fold_rows(caps: &PtxCaps) -> Vec<(ReduceOp, DType)> {
     let sums = [DType::F32, DType::I32, DType::U32].map(|dtype| (ReduceOp::Sum, dtype));
     if caps.has(Feature::Tma) { sums.to_vec() } else { Vec::new() }
 }
 
-/// The same for the matrix engine of warpgroups.
-fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
+/// The dtypes of WGMMA.
+fn async_mma_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     let row = |&(a, b, acc): &(DType, DType, DType)| {
-        let [ta, tb, tc] = [a, b, acc].map(product_type);
+        let [ta, tb, tc] = [a, b, acc].map(mma_type);
         let k = 256 / ta?.bits();
         let row = WgmmaRow { n: 64, k, a: ta?, b: tb?, c: tc?, sat: false };
         let needs = crate::legal::wgmma(&row).ok()?;
@@ -57,14 +57,13 @@ fn engine_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     LEGAL.iter().filter_map(row).collect()
 }
 
-/// Pairs of dtypes that matrix units multiply, with the depth of their fragments.
+/// Pairs of dtypes that tensor cores multiply by `mma.sync`, with the depth of their fragments.
 fn matrix_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     let mut out = Vec::new();
     for &a in DType::ALL {
         for &b in DType::ALL {
             for acc in [DType::F32, DType::I32, DType::F64] {
-                let (Some(ta), Some(tb), Some(tc)) =
-                    (product_type(a), product_type(b), product_type(acc))
+                let (Some(ta), Some(tb), Some(tc)) = (mma_type(a), mma_type(b), mma_type(acc))
                 else {
                     continue;
                 };
@@ -84,29 +83,29 @@ fn matrix_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
     out
 }
 
-/// The most slots of a ring.
-fn slots_of(func: &StagedFunc) -> u32 {
-    let slots = |&id: &OpId| match func.ops[id].results.first().map(|&v| func.ty(v)) {
-        Some(Type::Ring { slots, .. }) => *slots,
+/// The most stages of a pipeline.
+fn stages_of(func: &StagedFunc) -> u32 {
+    let stages = |&id: &OpId| match func.ops[id].results.first().map(|&v| func.ty(v)) {
+        Some(Type::Pipeline { stages, .. }) => *stages,
         _ => 1,
     };
-    func.walk().iter().map(slots).max().unwrap_or(1)
+    func.walk().iter().map(stages).max().unwrap_or(1)
 }
 
-/// Blocks that a multiprocessor holds at once, as far as is known before registers are given out.
-fn at_once(kernel: &Kernel, caps: &PtxCaps) -> u32 {
+/// Resident blocks of a multiprocessor, as far as is known before register allocation.
+fn resident(kernel: &Kernel, caps: &PtxCaps) -> u32 {
     let by_shared = caps.shared_per_sm / (kernel.shared_bytes() + caps.shared_reserved).max(1);
     let by_threads = caps.threads_per_sm / kernel.threads;
     let by_registers = caps.registers_per_sm / (USUAL_REGISTERS * kernel.threads);
-    // Where roles hand registers to each other, a block has them all.
+    // With register reallocation between roles, one block has all registers.
     let most = kernel.min_blocks.unwrap_or(caps.blocks_per_sm);
     by_shared.min(by_threads).min(by_registers).clamp(1, most.max(1))
 }
 
-/// Registers of a thread that holds 32 elements and works on them.
+/// Registers of a thread that holds 32 elements and computes on them.
 const USUAL_REGISTERS: u32 = 64;
 
-/// Says which tile takes the most, and how large one may be.
+/// Reports which tile takes the most, and how large it may be.
 fn too_much_shared(func: &TileFunc, got: u32, most: u32, by: Option<Greatest>) -> Diagnostic {
     let message = format!("expected at most {most} bytes of shared memory, got {got}");
     let error = Diagnostic::new(ErrorCode::E_TILE_LOWERING, message);
@@ -122,7 +121,7 @@ fn too_much_shared(func: &TileFunc, got: u32, most: u32, by: Option<Greatest>) -
         .help(format!("a tile of at most {fits} elements fits here; or use fewer stages"))
 }
 
-/// Compiles for a target and for arrays that lie so.
+/// Compiles for a target and for arrays of these classes.
 pub fn compile(
     func: &TileFunc,
     caps: &PtxCaps,
@@ -132,11 +131,11 @@ pub fn compile(
     tessera_ir::verify(func)?;
     tessera_tile::has_elements(func)?;
     let frame = Frame::new(func)?;
-    let mut told = Diagnostics::new();
+    let mut reported = Diagnostics::new();
     let mut footprint = None;
     let (selected, staged, shape) = match kind_of(func) {
         Some(KernelKind::Lane) => {
-            let always = tessera_tile::without_repairs(func);
+            let always = tessera_tile::without_slow_paths(func);
             let func = always.as_ref().unwrap_or(func);
             let (selected, shape) = crate::lane::select(func, &frame, classes, caps, profile)?;
             (selected, None, shape)
@@ -144,18 +143,19 @@ pub fn compile(
         _ => {
             let stage_caps = stage_caps(caps);
             let staging = Staging { caps: &stage_caps, classes, profile };
-            let select = |slots: u32, told: &mut Diagnostics| {
-                let staged = stage(func, &staging, slots, told)?;
+            let select = |stages: u32, reported: &mut Diagnostics| {
+                let staged = stage(func, &staging, stages, reported)?;
                 let selected = crate::select::select(&staged, &frame, classes, caps, profile)?;
                 Ok::<_, Diagnostics>((selected, staged))
             };
-            let mut slots = MOST_SLOTS;
-            let (mut selected, mut staged) = select(slots, &mut told)?;
-            // What ops need beside rings is known when they are selected: then fewer turns ahead.
-            while selected.kernel.dynamic_shared > caps.shared_per_block && slots > 1 {
-                slots = slots_of(&staged).min(slots) - 1;
-                told = Diagnostics::new();
-                (selected, staged) = select(slots, &mut told)?;
+            let mut stages = MOST_STAGES;
+            let (mut selected, mut staged) = select(stages, &mut reported)?;
+            // What ops need beside pipelines is known after selection: if it does not fit, the
+            // pipeline depth is reduced.
+            while selected.kernel.dynamic_shared > caps.shared_per_block && stages > 1 {
+                stages = stages_of(&staged).min(stages) - 1;
+                reported = Diagnostics::new();
+                (selected, staged) = select(stages, &mut reported)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
             let found = crate::footprint::of_staged(&staged, &stage_caps);
@@ -167,7 +167,7 @@ pub fn compile(
     if shared > caps.shared_per_block {
         return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
     }
-    let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &told)?;
+    let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &reported)?;
     if let Some((warning, found)) = footprint {
         code.notes.push(("tile_registers", format!("{} of {}", found.tiles, found.registers)));
         code.warnings.extend(warning);
@@ -189,7 +189,7 @@ pub fn compile_staged(
     finish(selected, frame, caps, Some(func), shape, &Diagnostics::new())
 }
 
-/// How many blocks a launch of a group kernel has.
+/// The launch shape of a group kernel.
 fn shape_of(staged: &StagedFunc, kernel: &Kernel, caps: &PtxCaps) -> Shape {
     let works_on = staged
         .walk()
@@ -199,24 +199,24 @@ fn shape_of(staged: &StagedFunc, kernel: &Kernel, caps: &PtxCaps) -> Shape {
         let op = &staged.ops[*id];
         op.code == StagedOp::Workers && op.attr("axis").is_some()
     };
-    // Clusters take long to begin: what they gain so they lose between phases.
+    // Clusters take long to start: the gain of phases would be lost.
     let phased = kernel.cluster == 1 && staged.walk().iter().any(in_phases);
     let team = Team::along_launch(staged);
     match works_on {
         true if is_once(staged) => Shape::Once { team },
-        true => Shape::Persistent { per_multiprocessor: at_once(kernel, caps), phased, team },
+        true => Shape::Persistent { per_multiprocessor: resident(kernel, caps), phased, team },
         false => Shape::Groups,
     }
 }
 
-/// The code of a kernel, which must be valid.
+/// Assembles and verifies the code of a kernel.
 fn finish(
     selected: Selected,
     frame: &Frame,
     caps: &PtxCaps,
     staged: Option<&StagedFunc>,
     shape: Shape,
-    told: &Diagnostics,
+    reported: &Diagnostics,
 ) -> Result<Code, Diagnostics> {
     let kernel = selected.kernel;
     let mut notes = vec![
@@ -227,13 +227,13 @@ fn finish(
     ];
     let maps = selected.maps;
     if !maps.is_empty() {
-        let mut told: Vec<_> = maps.iter().map(|map| (map.param, map.text(frame))).collect();
-        told.sort_unstable();
-        told.dedup();
-        let told: Vec<_> = told.into_iter().map(|(_, text)| text).collect();
-        notes.push(("copy_engine", told.join("; ")));
+        let mut copies: Vec<_> = maps.iter().map(|map| (map.param, map.text(frame))).collect();
+        copies.sort_unstable();
+        copies.dedup();
+        let copies: Vec<_> = copies.into_iter().map(|(_, text)| text).collect();
+        notes.push(("tma_copies", copies.join("; ")));
     }
-    notes.extend(told.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
+    notes.extend(reported.iter().map(|note| ("note", format!("{}: {}", note.code, note.message))));
     let mut module = Module {
         version: crate::module::Version { major: 7, minor: 0 },
         target: caps.target,
@@ -241,12 +241,12 @@ fn finish(
         kernels: vec![kernel],
     };
     module.version = module.minimum_version();
-    // A module that is not valid is our mistake: it is told as one, before any assembler sees it.
+    // An invalid module is a compiler bug: it is reported as one, before any assembler sees it.
     crate::verify::verify(&module)?;
     crate::maps::check(&module.kernels[0], frame, &maps)?;
     let (prints, stamps) = (selected.prints, selected.stamps);
     let silent = prints.is_empty() && stamps.is_empty();
-    let changes = !selected.sites.is_empty() || selected.turns;
+    let changes = !selected.sites.is_empty() || selected.ordered;
     let context = match (silent, changes || selected.counts) {
         (false, _) => crate::code::context::BYTES + crate::code::context::ROOM,
         (true, true) => crate::code::context::BYTES,

@@ -1,6 +1,6 @@
-//! What a kernel costs once assembled: registers, spills, memory, instructions of each kind. One row
-//! of text a kernel, kept in a file that only a blessing changes, so that a change of the compiler
-//! shows what it did to every kernel.
+//! The cost of an assembled kernel: registers, spills, memory, instructions by mnemonic. One row of
+//! text per kernel, in a file that only `TESSERA_BLESS` changes, so that a change of the compiler
+//! shows its effect on every kernel.
 
 use crate::module::{Module, Target};
 use crate::tools::Tools;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::{fs, io};
 
-/// The mnemonics that rows show: data movement, matrix products, and what stands for trouble.
+/// The mnemonics that rows show: data movement, MMAs, and signs of trouble.
 pub const SHOWN: &[&str] = &[
     "HMMA", "IMMA", "DMMA", "QMMA", "HGMMA", "QGMMA", "IGMMA", "LDSM", "STSM", "LDGSTS", "UTMALDG",
     "UTMASTG", "UTMAREDG", "UBLKCP", "SYNCS", "LDG", "STG", "LDS", "STS", "LDL", "STL", "ATOM",
@@ -76,7 +76,7 @@ pub fn count(tools: &Tools, module: &Module) -> io::Result<Vec<Count>> {
     Ok(counts)
 }
 
-/// From what `ptxas -v` says.
+/// From the output of `ptxas -v`.
 fn from_words(words: &str, target: Target) -> Vec<Count> {
     let mut counts: Vec<Count> = Vec::new();
     for line in words.lines() {
@@ -109,7 +109,7 @@ fn number_before(line: &str, what: &str) -> Option<u32> {
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Instructions by kernel and mnemonic, from a disassembler's listing.
+/// Instructions by kernel and mnemonic, from a disassembly.
 fn from_code(listing: &str) -> BTreeMap<String, BTreeMap<String, u32>> {
     let mut out = BTreeMap::<String, BTreeMap<String, u32>>::new();
     let mut kernel = None;
@@ -127,7 +127,7 @@ fn from_code(listing: &str) -> BTreeMap<String, BTreeMap<String, u32>> {
     out
 }
 
-/// Of a line like `/*0010*/ @!P0 LDG.E R2, desc[UR4][R2.64] ;`.
+/// The mnemonic of a line like `/*0010*/ @!P0 LDG.E R2, desc[UR4][R2.64] ;`.
 fn mnemonic(line: &str) -> Option<&str> {
     let (_, code) = line.trim_start().strip_prefix("/*")?.split_once("*/")?;
     let mut words = code.split_whitespace().filter(|w| !w.starts_with('@') && !w.starts_with('{'));
@@ -136,8 +136,8 @@ fn mnemonic(line: &str) -> Option<&str> {
     good.then_some(word)
 }
 
-/// Compares rows with those of a file, each row beginning with a name and a colon. With `bless` the
-/// file becomes the rows.
+/// Compares rows with those of a file; each row starts with a name and a colon. With `bless` the
+/// rows are written to the file.
 pub fn ratchet(file: &Path, rows: &[String], bless: bool) -> Result<(), String> {
     let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
     if bless {

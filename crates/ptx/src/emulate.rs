@@ -1,5 +1,5 @@
-//! The compiler with the interpreter of PTX behind it: a backend that needs no GPU. Slow; it exists so
-//! that everything that is compiled can be run and compared anywhere.
+//! A backend that needs no GPU: the compiler with the PTX interpreter. Slow; it exists so that all
+//! generated code can be run and compared anywhere.
 
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
@@ -51,7 +51,7 @@ impl Backend for Emulated {
         Caps {
             backend: self.name,
             arch: self.caps.target.to_string(),
-            matrix_units: vec![DType::BF16, DType::F16],
+            mma_dtypes: vec![DType::BF16, DType::F16],
             warp_size: 32,
             async_copy: true,
             shared_bytes_per_block: self.caps.shared_per_block.into(),
@@ -87,16 +87,16 @@ impl Backend for Emulated {
 struct Kernel {
     func: TileFunc,
     frame: Frame,
-    /// What `usual` is for.
+    /// The array classes of `usual`.
     classes: Classes,
     usual: Code,
-    /// Code for other arrays that came.
+    /// Code for other array classes.
     others: ForkLock<Vec<(Classes, Arc<Code>)>>,
     profile: Profile,
     machine: Emulated,
 }
 
-/// The bytes that an array reaches over.
+/// The address range of an array.
 fn reach(b: &BufferArg) -> Option<(*mut u8, usize)> {
     if b.dims.contains(&0) {
         return None;
@@ -110,7 +110,7 @@ fn reach(b: &BufferArg) -> Option<(*mut u8, usize)> {
     Some((b.data.wrapping_offset(low as isize), (high - low) as usize + b.dtype.bytes()))
 }
 
-/// A map as the interpreter has them, for a launch of these words.
+/// A tensor map in the interpreter's form, for a launch with these words.
 pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
     let placed = recipe.place(frame, words);
     TensorMap {
@@ -123,7 +123,7 @@ pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
     }
 }
 
-/// Runs code by so many blocks; `words` are those that the launch's frame gives.
+/// Runs code with `blocks` blocks; `words` are those of the launch's frame.
 pub fn run(
     code: &Code,
     frame: &Frame,
@@ -202,15 +202,15 @@ impl Artifact for Kernel {
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
         let mut words = Vec::new();
         let mut classes: Classes = vec![ArrayClass::default(); self.frame.params.len()];
-        let mut crooked = None;
+        let mut error = None;
         self.frame.fill(&self.func, args, &mut words, |place, _, b| {
             let param = &self.frame.params[place];
             classes[place] = ArrayClass::of_param(&param.kind, b);
-            if crooked.is_none() {
-                crooked = misaligned(&param.name, b, self.func.loc.clone());
+            if error.is_none() {
+                error = misaligned(&param.name, b, self.func.loc.clone());
             }
         })?;
-        if let Some(error) = crooked {
+        if let Some(error) = error {
             return Err(error.into());
         }
         let other;

@@ -1,24 +1,25 @@
-//! Which registers have a value where: a register must have been written on every way to a use.
+//! Definite assignment: a register must have been written on every path to a use.
 //!
-//! Guards are understood as far as code is written with them: what a guarded instruction writes has
-//! a value where the guard holds, and a branch on a predicate tells its value on both ways.
+//! Guards are tracked as far as generated code uses them: the result of a guarded instruction has a
+//! value where the guard holds, and a branch on a predicate fixes its value on both paths.
 
 use crate::inst::{Class, Inst, Label, Opnd, Reg};
 use crate::module::{Guard, Kernel, Stmt};
 use crate::operands::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A register that may be read without a value: the statement's place in the body, the register.
+/// A register that may be read without a value: the statement's index in the body, and the
+/// register.
 pub type Undefined = (usize, Reg);
 
-/// A straight run of statements.
+/// A basic block.
 pub(crate) struct Block {
-    /// Places in the body.
+    /// Indices in the body.
     pub from: usize,
     pub to: usize,
 }
 
-/// A set of registers, a bit each.
+/// A bit set of registers.
 #[derive(Clone, PartialEq, Default)]
 struct Registers([Vec<u64>; 4]);
 
@@ -53,9 +54,9 @@ impl Registers {
     }
 }
 
-/// What is known at a place.
+/// The dataflow state at a point.
 #[derive(Clone, PartialEq, Default)]
-struct State {
+struct FlowState {
     defined: Registers,
     /// Registers that have a value where a predicate has a value: reg, predicate, its value.
     when: BTreeSet<(Reg, Reg, bool)>,
@@ -63,7 +64,7 @@ struct State {
     facts: BTreeMap<Reg, bool>,
 }
 
-impl State {
+impl FlowState {
     /// Whether `reg` has a value wherever `p` is `value`.
     fn has_when(&self, reg: Reg, p: Reg, value: bool) -> bool {
         self.defined.contains(&reg)
@@ -91,14 +92,14 @@ impl State {
                 self.when.insert((reg, g.reg, !g.negated));
             }
         }
-        // What was known by its old value is known no more.
+        // Facts about its old value are dropped.
         if reg.class == Class::Pred {
             self.facts.remove(&reg);
             self.when.retain(|(_, p, _)| *p != reg);
         }
     }
 
-    /// Forgets registers that no other block names.
+    /// Drops registers that no other block names.
     fn leave(mut self, known: &Registers) -> Self {
         self.defined = self.defined.intersection(known);
         self.when.retain(|(reg, p, _)| known.contains(reg) && known.contains(p));
@@ -106,13 +107,13 @@ impl State {
         self
     }
 
-    /// What holds whichever of the two was before.
-    fn meet(&self, other: &State) -> State {
+    /// The join of two states: what holds on both paths.
+    fn join(&self, other: &FlowState) -> FlowState {
         let defined = self.defined.intersection(&other.defined);
         let facts = self.facts.iter().filter(|(p, v)| other.facts.get(p) == Some(v));
         let facts = facts.map(|(p, v)| (*p, *v)).collect();
         // Registers of one side alone have a value where predicates are as on that side.
-        let lacking = |a: &State, b: &State| -> Vec<(Reg, Reg, bool)> {
+        let lacking = |a: &FlowState, b: &FlowState| -> Vec<(Reg, Reg, bool)> {
             let apart = a.facts.iter().filter(|(p, v)| b.facts.get(p).is_some_and(|w| w != *v));
             let apart: Vec<(&Reg, &bool)> = apart.collect();
             let only = if apart.is_empty() { Vec::new() } else { a.defined.difference(&b.defined) };
@@ -124,12 +125,12 @@ impl State {
             !defined.contains(r) && self.has_when(*r, *p, *v) && other.has_when(*r, *p, *v)
         };
         let when = candidates.filter(both).collect();
-        State { defined, when, facts }
+        FlowState { defined, when, facts }
     }
 }
 
-/// Every use of a register that may have no value, once for each register and place; and whether
-/// control can run past the end.
+/// Every use of a register that may have no value, once for each register and statement; and
+/// whether control can run past the end.
 pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
     let blocks = blocks(kernel);
     let at: BTreeMap<Label, usize> = blocks
@@ -141,10 +142,10 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
         })
         .collect();
     let known = named_in_several(kernel, &blocks);
-    let mut states: Vec<Option<State>> = vec![None; blocks.len()];
+    let mut states: Vec<Option<FlowState>> = vec![None; blocks.len()];
     let mut runs_out = blocks.is_empty();
     if let Some(first) = states.first_mut() {
-        *first = Some(State::default());
+        *first = Some(FlowState::default());
     }
     let mut todo: BTreeSet<usize> = (0..1.min(blocks.len())).collect();
     while let Some(n) = todo.pop_first() {
@@ -158,9 +159,9 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
                 continue;
             };
             let state = state.leave(&known);
-            let met = old.as_ref().map_or_else(|| state.clone(), |old| old.meet(&state));
-            if old.as_ref() != Some(&met) {
-                *old = Some(met);
+            let joined = old.as_ref().map_or_else(|| state.clone(), |old| old.join(&state));
+            if old.as_ref() != Some(&joined) {
+                *old = Some(joined);
                 todo.insert(next);
             }
         }
@@ -175,7 +176,7 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
     (faults.into_iter().collect(), runs_out)
 }
 
-/// Most registers are named in one block alone, and nothing about them is worth keeping.
+/// Most registers are named in one block alone; the state need not keep them.
 fn named_in_several(kernel: &Kernel, blocks: &[Block]) -> Registers {
     let mut first = BTreeMap::new();
     let mut several = Registers::default();
@@ -216,17 +217,17 @@ pub(crate) fn blocks(kernel: &Kernel) -> Vec<Block> {
     out
 }
 
-/// Goes through a block: what is known where control falls out of it, if it can, and where it jumps.
+/// Walks a block: the state at its end, if control falls through, and at its jumps.
 fn run(
     kernel: &Kernel,
     block: &Block,
-    mut state: State,
+    mut state: FlowState,
     fault: &mut impl FnMut(usize, Reg),
-) -> (Option<State>, Option<(Label, State)>) {
+) -> (Option<FlowState>, Option<(Label, FlowState)>) {
     for (place, stmt) in kernel.body[block.from..block.to].iter().enumerate() {
         let Stmt::Inst { guard, inst } = stmt else { continue };
         let place = block.from + place;
-        // Never done where its guard is known to be false.
+        // Never executed where its guard is known to be false.
         if guard.is_some_and(|g| state.facts.get(&g.reg) == Some(&g.negated)) {
             continue;
         }
@@ -252,10 +253,10 @@ fn run(
     (Some(state), None)
 }
 
-fn check_reads(state: &State, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
+fn check_reads(state: &FlowState, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
     for operand in inst.operands() {
         let Opnd::Reg(reg) = operand.what else { continue };
-        // A warpgroup's product begins with `add` false: the code around sees to that.
+        // A WGMMA starts with `add` false: selection guarantees it.
         let begins = matches!(inst, Inst::Wgmma { .. }) && operand.when.is_some();
         let guards: Vec<Guard> = guard.into_iter().chain(operand.when).collect();
         if operand.role == Role::Read && !begins && !state.has(reg, &guards) {

@@ -1,11 +1,11 @@
-//! What a block of a kernel takes of a multiprocessor, known when it is staged and before it is selected; and what to
-//! write where a count of warps that the user pins leaves its tiles too few registers.
+//! The resources that a block of a kernel needs, known after staging and before selection; and the
+//! warning for a pinned number of warps that leaves its tiles too few registers.
 
 use crate::caps::PtxCaps;
 use crate::code::Classes;
 use crate::compile::stage_caps;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_lower::stage::{MOST_SLOTS, StageCaps, Staging, pinned_warps, stage, with_warps};
+use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pinned_warps, stage, with_warps};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::Footprint;
@@ -26,17 +26,17 @@ fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
     if kind_of(func) == Some(KernelKind::Lane) {
         return None;
     }
-    let staged = stage(func, staging, MOST_SLOTS, &mut Diagnostics::new()).ok()?;
+    let staged = stage(func, staging, MOST_STAGES, &mut Diagnostics::new()).ok()?;
     Some(of_staged(&staged, staging.caps))
 }
 
 pub fn of_staged(func: &StagedFunc, caps: &StageCaps) -> Footprint {
     let found = tessera_lower::stage::footprint(func, caps);
-    // Where there is no engine, products of warps are all there is.
-    Footprint { engine: found.engine.filter(|_| !caps.engine.is_empty()), ..found }
+    // Where the target has no WGMMA, MMAs are `mma.sync`.
+    Footprint { async_mma: found.async_mma.filter(|_| !caps.async_mma.is_empty()), ..found }
 }
 
-/// Warns of tiles that spill for the warps that the user pins.
+/// Warns of tiles that spill with the pinned number of warps.
 pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option<Diagnostic> {
     let warps = pinned_warps(func)?;
     if found.spilled() == 0 {
@@ -49,7 +49,7 @@ pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option
     );
     let fits = |&n: &u32| {
         let other = of_staging(&with_warps(func, n), staging);
-        other.is_some_and(|o| o.spilled() == 0 && o.engine >= found.engine)
+        other.is_some_and(|o| o.spilled() == 0 && o.async_mma >= found.async_mma)
     };
     let most = staging.caps.max_threads / 32;
     let more = (0..).map(|i| 1 << i).take_while(|&n| n <= most).filter(|&n| i64::from(n) > warps);
@@ -58,7 +58,7 @@ pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option
             "pin {n} warps (`warps={n}` in `@ts.kernel.schedule`, `num_warps` among tunables), or leave the count to the \
              compiler"
         ),
-        None => "take smaller tiles, or hold fewer of them at once".to_string(),
+        None => "take smaller tiles, or hold fewer of them".to_string(),
     };
     let warning = Diagnostic::new(Code::W_REGISTER_SPILL, message);
     Some(warning.at(found.widest.clone()).help(help))

@@ -1,9 +1,10 @@
-//! The instructions of PTX that are used, typed: what cannot be written down here is not emitted.
+//! The PTX instructions that are used, as typed data: what has no representation here is not
+//! emitted.
 //!
-//! Registers have a width and no type of number; an instruction says how it reads them. A kernel is
-//! valid when `verify` says so for its target.
+//! Registers have a width and no number type; an instruction says how it reads them. A kernel is
+//! valid when `verify` accepts it for its target.
 
-/// How wide a register is.
+/// The width of a register.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     Pred,
@@ -22,7 +23,7 @@ pub struct Reg {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Label(pub u32);
 
-/// How an instruction reads the bits of its operands.
+/// How an instruction interprets the bits of its operands.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ty {
     Pred,
@@ -54,7 +55,7 @@ pub enum Ty {
     E2M3x2,
     E3M2x2,
     UE8M0x2,
-    /// Elements of matrix products alone: several share a register.
+    /// Only for MMA operands: several share a register.
     U4,
     S4,
     E2M1,
@@ -67,7 +68,7 @@ impl Ty {
         match self {
             Ty::Pred => 1,
             Ty::U4 | Ty::S4 | Ty::E2M1 => 4,
-            // Six bits have a byte each.
+            // Six-bit elements take a byte each.
             Ty::E2M3 | Ty::E3M2 => 8,
             Ty::B8 | Ty::U8 | Ty::S8 | Ty::E4M3 | Ty::E5M2 | Ty::E2M1x2 => 8,
             Ty::B16 | Ty::U16 | Ty::S16 | Ty::F16 | Ty::BF16 | Ty::E4M3x2 | Ty::E5M2x2 => 16,
@@ -96,7 +97,7 @@ impl Ty {
     }
 }
 
-/// Registers that the hardware fills in.
+/// Special registers.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Special {
     TidX,
@@ -108,7 +109,8 @@ pub enum Special {
     NctaidY,
     NctaidZ,
     LaneId,
-    /// Which block of the cluster, and of how many; which cluster, and of how many.
+    /// The block's rank in the cluster, and the cluster size; the cluster's index, and their
+    /// number.
     ClusterCtaRank,
     ClusterNctaRank,
     ClusterIdX,
@@ -124,7 +126,7 @@ pub enum Opnd {
     Reg(Reg),
     /// An integer, by its low bits.
     Int(i64),
-    /// A float by its bits.
+    /// A float, by its bits.
     F32(u32),
     F64(u64),
     Special(Special),
@@ -144,7 +146,7 @@ impl From<i64> for Opnd {
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Round {
-    /// To nearest even, towards zero, down, up; `Na` to nearest, halves away (tf32 alone).
+    /// To nearest even, towards zero, down, up; `Na` to nearest, ties away (tf32 alone).
     Rn,
     Rz,
     Rm,
@@ -157,7 +159,7 @@ pub enum Round {
     Rpi,
 }
 
-/// Operations on one to three numbers. Where a float is read, `round` must be said.
+/// Operations on one to three numbers. Float operations need a rounding mode.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Alu {
     Add,
@@ -167,7 +169,7 @@ pub enum Alu {
     Sub,
     /// Of floats.
     Mul,
-    /// Of integers: the low half, the high half, the whole.
+    /// Of integers: the low half, the high half, the whole product.
     MulLo,
     MulHi,
     MulWide,
@@ -180,7 +182,7 @@ pub enum Alu {
     Abs,
     Min,
     Max,
-    /// Of floats: a NaN wins.
+    /// Of floats: NaN is propagated.
     MinNan,
     MaxNan,
     And,
@@ -213,9 +215,9 @@ pub enum Alu {
     /// a:b shifted by c, the low or high word: `.wrap`.
     ShfL,
     ShfR,
-    /// Any function of three words, by its table.
+    /// Any function of three words, by its truth table.
     Lop3(u8),
-    /// The sum of four products of bytes, and c.
+    /// The dot product of four bytes, plus c.
     Dp4a,
     /// The sign of a with the magnitude of b.
     CopySign,
@@ -276,12 +278,12 @@ impl Addr {
     }
 }
 
-/// What a global access tells the caches.
+/// Cache hints of a global access.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cache {
-    /// Nothing.
+    /// None.
     Usual,
-    /// Read once: past the first level (`.L1::no_allocate`), evicted first.
+    /// Read once: not allocated in L1 (`.L1::no_allocate`), evicted first.
     Stream,
     /// Read-only for the whole kernel (`.nc`).
     ReadOnly,
@@ -289,7 +291,7 @@ pub enum Cache {
     ReadOnlyStream,
 }
 
-/// How an access is ordered against other threads.
+/// The memory order of an access.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Sem {
     Weak,
@@ -334,11 +336,11 @@ pub enum Vote {
     Any,
     All,
     Uni,
-    /// Gives the word of all lanes' answers.
+    /// Gives the mask of all lanes' votes.
     Ballot,
 }
 
-/// One row of the table of matrix products of a warp.
+/// A row of the table of warp-level MMAs.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MmaRow {
     pub m: u32,
@@ -348,11 +350,11 @@ pub struct MmaRow {
     pub b: Ty,
     /// Of the accumulator and the result.
     pub c: Ty,
-    /// Integers: clamp instead of wrap.
+    /// Integers: saturate instead of wrap.
     pub sat: bool,
 }
 
-/// One row of the table of matrix products of a warpgroup, 64 rows at a time.
+/// A row of the table of WGMMAs; m is 64.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WgmmaRow {
     pub n: u32,
@@ -361,11 +363,11 @@ pub struct WgmmaRow {
     pub b: Ty,
     /// Of the accumulator, which is also the result.
     pub c: Ty,
-    /// Integers: clamp instead of wrap.
+    /// Integers: saturate instead of wrap.
     pub sat: bool,
 }
 
-/// Where a warpgroup's product finds its first matrix.
+/// The first operand of a WGMMA.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WgmmaA {
     /// In shared memory, by a descriptor in a 64-bit register.
@@ -373,12 +375,12 @@ pub enum WgmmaA {
     Regs([Reg; 4]),
 }
 
-// One line an instruction.
+// One line per instruction.
 #[rustfmt::skip]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Inst {
     Mov { ty: Ty, d: Reg, a: Opnd },
-    /// Several narrow registers as one wide one, the first lowest; and back.
+    /// Packs several narrow registers into one wide one, the first lowest; and unpacks.
     Pack { d: Reg, parts: Vec<Reg> },
     Unpack { parts: Vec<Reg>, a: Reg },
     /// The address of a shared variable (`dynamic_shared` too) or parameter.
@@ -392,23 +394,23 @@ pub enum Inst {
     St { space: Space, ty: Ty, a: Vec<Opnd>, addr: Addr, cache: Cache, sem: Sem, scope: Scope },
     /// `b` is the new value of `Cas`.
     Atom { space: Space, sem: Sem, scope: Scope, op: AtomOp, ty: Ty, d: Reg, addr: Addr, a: Opnd, b: Option<Opnd> },
-    /// The same without the old value; several numbers where the target can.
+    /// The same without the old value; a vector where the target has it.
     Red { space: Space, sem: Sem, scope: Scope, op: AtomOp, ty: Ty, addr: Addr, a: Vec<Opnd> },
     /// `c` holds the segment and the clamp, as PTX packs them.
     Shfl { kind: Shfl, d: Reg, ok: Option<Reg>, a: Opnd, b: Opnd, c: Opnd, mask: Opnd },
     Vote { kind: Vote, d: Reg, p: Guardless, mask: Opnd },
-    /// Combines a word of all lanes: integers from sm_80 on.
+    /// A reduction over all lanes: integers from sm_80 on.
     Redux { op: AtomOp, ty: Ty, d: Reg, a: Opnd, mask: Opnd },
     Activemask { d: Reg },
-    /// All threads of the block, or `count` of them, meet at barrier `id`, which all lanes of a warp
-    /// agree on.
+    /// All threads of the block, or `count` of them, synchronise at named barrier `id`, which is
+    /// uniform over a warp.
     BarSync { id: Opnd, count: Option<u32> },
     BarArrive { id: Opnd, count: u32 },
-    /// Threads of the block meet and every one learns whether any (`or`) has `p`.
+    /// Synchronises the block and gives every thread whether any (`or`) has `p`.
     BarRedOr { id: u32, d: Reg, p: Reg },
     WarpSync { mask: Opnd },
     Fence { sem: Sem, scope: Scope },
-    /// Writes of threads to shared memory become visible to the asynchronous engines.
+    /// Makes writes of threads to shared memory visible to the async proxy (TMA, WGMMA).
     FenceProxyAsync,
     CpAsync { dst: Addr, src: Addr, bytes: u32, src_bytes: Option<Opnd> },
     CpCommit,
@@ -425,32 +427,33 @@ pub enum Inst {
     Ret,
     Trap,
     Nanosleep { ns: u32 },
-    /// Tells a profiler that it was reached. The assembler moves nothing across it.
+    /// Marks an event for a profiler. The assembler moves nothing across it.
     Event { number: u32 },
 
-    /// Barriers in shared memory, 8 bytes each. `count` threads (and the bytes expected) end a phase.
+    /// mbarriers, 8 bytes each. `count` arrivals (and the expected bytes) complete a phase.
     MbarInit { addr: Addr, count: Opnd },
     MbarInval { addr: Addr },
     /// `space` is `Shared`, or `SharedCluster` where `addr` comes from `Mapa`.
     MbarArrive { space: Space, addr: Addr, count: Option<Opnd> },
-    /// Arrives and makes the phase wait for `bytes` more.
+    /// Arrives and makes the phase expect `bytes` more.
     MbarArriveExpect { space: Space, addr: Addr, bytes: Opnd },
-    /// The second without the first.
+    /// Expects bytes without arriving.
     MbarExpect { addr: Addr, bytes: Opnd },
-    /// Whether the phase of this parity is over; `block` lets the hardware wait a while for it.
+    /// Whether the phase of this parity is complete; `block` lets the hardware wait a while for it.
     MbarWait { d: Reg, addr: Addr, parity: Opnd, block: bool },
-    /// Makes initialised barriers visible to the cluster and to copies.
+    /// Makes initialised mbarriers visible to the cluster and to asynchronous copies.
     FenceMbarInit,
-    /// The copies `CpAsync` of this thread arrive when they are done; `MbarInit` counted them.
+    /// This thread's `CpAsync` copies arrive when they complete; `MbarInit` counted them.
     CpAsyncArrive { addr: Addr },
 
-    /// A box of the tensor that the map at `map` describes, into shared memory; its bytes are
-    /// counted at `bar`. `multicast` is a 16-bit set of blocks of the cluster, `hint` a cache policy.
+    /// TMA load of a box of the tensor that the map at `map` describes, into shared memory; its
+    /// bytes are counted at `bar`. `multicast` is a 16-bit mask of blocks of the cluster, `hint` a
+    /// cache policy.
     TmaLoad { dst: Addr, map: Reg, coords: Vec<Opnd>, bar: Addr, multicast: Option<Opnd>, hint: Option<Reg> },
     TmaStore { map: Reg, coords: Vec<Opnd>, src: Addr, hint: Option<Reg> },
     TmaReduce { op: AtomOp, map: Reg, coords: Vec<Opnd>, src: Addr, hint: Option<Reg> },
     TmaPrefetch { map: Reg, coords: Vec<Opnd> },
-    /// A run of bytes from global to shared memory, and back.
+    /// Bulk copies of contiguous bytes from global to shared memory, and back.
     BulkLoad { dst: Addr, src: Addr, bytes: Opnd, bar: Addr, multicast: Option<Opnd>, hint: Option<Reg> },
     BulkStore { dst: Addr, src: Addr, bytes: Opnd, hint: Option<Reg> },
     BulkReduce { op: AtomOp, ty: Ty, dst: Addr, src: Addr, bytes: Opnd, hint: Option<Reg> },
@@ -458,12 +461,12 @@ pub enum Inst {
     BulkSend { dst: Addr, src: Addr, bytes: Opnd, bar: Addr },
     BulkPrefetch { src: Addr, bytes: Opnd },
     BulkCommit,
-    /// Until at most `groups` are under way; `read`: until their sources may be overwritten.
+    /// Until at most `groups` are in flight; `read`: until their sources may be overwritten.
     BulkWait { groups: u32, read: bool },
     PrefetchMap { map: Reg },
-    /// A line of global memory into the second level.
+    /// Prefetches a line of global memory into L2.
     Prefetch { addr: Addr },
-    /// Writes of threads to global memory become visible to the asynchronous engines.
+    /// Makes writes of threads to global memory visible to the async proxy.
     FenceProxyAsyncGlobal,
 
     /// Stores into another block's shared memory; their bytes are counted at `bar` there.
@@ -476,23 +479,23 @@ pub enum Inst {
     WgmmaFence,
     WgmmaCommit,
     WgmmaWait { groups: u32 },
-    /// The warpgroup takes registers, or gives them away.
+    /// Register reallocation: the warpgroup takes registers, or releases them.
     SetMaxRegs { more: bool, count: u32 },
     /// True in one thread of those in `mask`.
     Elect { p: Reg, mask: Opnd },
-    /// Until the kernel before has ended or let this one go; letting the next one begin.
+    /// Programmatic dependent launch: waits for the previous kernel; lets the next one start.
     GridWait,
     GridLaunchNext,
 }
 
 impl MmaRow {
-    /// Registers of a thread for the first matrix, the second, and the accumulator.
+    /// Registers of a thread for the first operand, the second, and the accumulator.
     pub fn regs(self) -> [usize; 3] {
         let of = |elements: u32, ty: Ty| {
             let bits = elements / 32 * ty.bits();
             (bits / if ty == Ty::F64 { 64 } else { 32 }) as usize
         };
-        // In this form every element of 8 bits or less has a byte.
+        // In this form every element of 8 bits or less takes a byte.
         let (a, b) = match self.is_f8f6f4() {
             true => (Ty::B8, Ty::B8),
             false => (self.a, self.b),
@@ -500,7 +503,7 @@ impl MmaRow {
         [of(self.m * self.k, a), of(self.k * self.n, b), of(self.m * self.n, self.c)]
     }
 
-    /// Whether it is the form of 8, 6 and 4 bits mixed (`kind::f8f6f4`).
+    /// Whether it is the form of mixed 8, 6 and 4 bits (`kind::f8f6f4`).
     pub fn is_f8f6f4(self) -> bool {
         [self.a, self.b].iter().any(|t| matches!(t, Ty::E2M1 | Ty::E2M3 | Ty::E3M2))
     }

@@ -1,14 +1,14 @@
-//! Which forms of the instructions exist at all, and what each needs of its target.
+//! Which forms of the instructions exist, and which features each needs.
 //!
-//! Only forms are judged here: types, modifiers, widths of vectors. `verify` looks at registers,
-//! constants and the code around. `tests/judge` compares every answer with an assembler's.
+//! Only forms are checked here: types, modifiers, vector widths. `verify` checks registers,
+//! constants and the surrounding code. `tests/judge` compares every answer with an assembler's.
 
 use crate::caps::{Feature, first_version, mma_feature};
 use crate::inst::*;
 use crate::module::{Kernel, Module, Target, Version};
 use std::collections::BTreeSet;
 
-/// What a form needs, or why there is no such form.
+/// The features of a form, or why there is no such form.
 pub type Needs = Result<Vec<Feature>, String>;
 
 /// The features an instruction needs of its target.
@@ -20,7 +20,7 @@ pub fn requires(inst: &Inst) -> Needs {
     Ok(needs)
 }
 
-/// The threads that an access is ordered against.
+/// The scope of a memory access.
 fn scope(inst: &Inst) -> Option<Scope> {
     match inst {
         Inst::Ld { sem, scope, .. }
@@ -88,7 +88,7 @@ fn form(inst: &Inst) -> Needs {
         },
         Inst::CpAsync { bytes, .. } => match bytes {
             4 | 8 | 16 => has(Feature::CpAsync),
-            _ => no("4, 8 or 16 bytes are copied at once"),
+            _ => no("a copy takes 4, 8 or 16 bytes"),
         },
         Inst::CpCommit | Inst::CpWait { .. } => has(Feature::CpAsync),
         Inst::CpAsyncArrive { .. } => has(Feature::Mbarrier),
@@ -99,7 +99,7 @@ fn form(inst: &Inst) -> Needs {
                 no("a fragment has another number of registers")
             }
             Some(feature) => has(feature),
-            None => no("there is no such product"),
+            None => no("there is no such MMA"),
         },
         Inst::Mapa { .. } => has(Feature::Cluster),
         Inst::ClusterArrive { .. } | Inst::ClusterWait { .. } => has(Feature::ClusterBarrier),
@@ -175,7 +175,7 @@ fn form(inst: &Inst) -> Needs {
     }
 }
 
-/// What a register of the hardware needs, where one is read.
+/// The feature of a special register, where one is read.
 fn special(inst: &Inst) -> Needs {
     let Inst::Mov { a: Opnd::Special(s), .. } = inst else { return plain() };
     match s {
@@ -216,7 +216,7 @@ fn parts_fit(whole: Reg, parts: &[Reg]) -> Needs {
     either(fits, "parts of one width make up the whole, two or four of them")
 }
 
-/// Whether a rounding of results to a float's precision is among those there are.
+/// Whether this is a rounding mode for float results.
 fn directed(round: Option<Round>) -> bool {
     matches!(round, Some(Round::Rn | Round::Rz | Round::Rm | Round::Rp))
 }
@@ -336,7 +336,7 @@ fn cvt(to: Ty, from: Ty, pair: bool, round: Option<Round>, ftz: bool, sat: bool)
     }
 }
 
-/// Whether some number of `from` is outside of `to`.
+/// Whether some number of `from` is outside the range of `to`.
 fn narrows(to: Ty, from: Ty) -> bool {
     match (to.is_signed(), from.is_signed()) {
         (true, true) | (false, false) => to.bits() < from.bits(),
@@ -410,7 +410,7 @@ fn setp(cmp: Cmp, ty: Ty, ftz: bool) -> Needs {
     }
 }
 
-/// Loads and stores: how wide they may be, and the caches' part.
+/// Loads and stores: vector widths and cache hints.
 fn access(space: Space, ty: Ty, n: usize, cache: Cache, sem: Sem) -> Needs {
     let mut needs = Vec::new();
     let streams = matches!(cache, Cache::Stream | Cache::ReadOnlyStream);
@@ -434,12 +434,12 @@ fn access(space: Space, ty: Ty, n: usize, cache: Cache, sem: Sem) -> Needs {
         (8, 256) | (4, 256) if space == Space::Global && sem == Sem::Weak => {
             needs.push(Feature::Wide256);
         }
-        _ => return no("1, 2 or 4 elements are accessed at once, 16 bytes at most"),
+        _ => return no("an access takes 1, 2 or 4 elements, 16 bytes at most"),
     }
     Ok(needs)
 }
 
-/// What every operation on memory needs besides its own.
+/// What every memory operation needs besides its own features.
 fn in_space(space: Space, own: Option<Feature>) -> Needs {
     let cluster = match space {
         Space::Global | Space::Shared => None,
@@ -482,7 +482,7 @@ fn red(space: Space, op: AtomOp, ty: Ty, n: usize) -> Needs {
         Ty::F32 | Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2 if fits && add => {
             has(Feature::RedVector)
         }
-        _ => no("only sums of floats in global memory are made several at once"),
+        _ => no("only sums of floats in global memory take a vector"),
     }
 }
 
@@ -499,7 +499,7 @@ fn redux(op: AtomOp, ty: Ty) -> Needs {
 fn matrices(regs: &[Reg], feature: Feature) -> Needs {
     match regs.len() {
         1 | 2 | 4 => has(feature),
-        _ => no("one, two or four matrices are moved at once"),
+        _ => no("an instruction moves one, two or four matrices"),
     }
 }
 
@@ -535,7 +535,7 @@ fn red_async(op: AtomOp, ty: Ty) -> Needs {
     if good { has(Feature::StAsync) } else { no("a remote reduction cannot combine this") }
 }
 
-/// What a product of a warpgroup needs.
+/// The features of a WGMMA.
 pub fn wgmma(row: &WgmmaRow) -> Needs {
     let WgmmaRow { n, k, a, b, c, sat } = *row;
     let fp8 = |ty| matches!(ty, Ty::E4M3 | Ty::E5M2);
@@ -550,10 +550,10 @@ pub fn wgmma(row: &WgmmaRow) -> Needs {
         _ if byte(a) => byte(b) && k == 32 && c == Ty::S32,
         _ => false,
     };
-    // Integers come in eights up to 32, then in sixteens.
+    // Integers: multiples of 8 up to 32 columns, then of 16.
     let columns = n > 0 && n <= 256 && n % 8 == 0 && (!byte(a) || n <= 24 || n % 16 == 0);
     if !good || !columns {
-        return no("there is no such product of a warpgroup");
+        return no("there is no such WGMMA");
     }
     has(if byte(a) && a != b { Feature::WgmmaMixed } else { Feature::Wgmma })
 }
@@ -579,14 +579,14 @@ pub fn kernel_requires(kernel: &Kernel) -> Vec<Feature> {
     needs
 }
 
-/// The version of PTX that what is needed came with, on a target.
+/// The version of PTX that features came with, on a target.
 pub fn version_of(needs: &[Feature], target: Target) -> Option<Version> {
     let first = first_version(target)?;
     Some(needs.iter().map(|f| f.version(target)).fold(first, Version::max))
 }
 
 impl Module {
-    /// The first version of PTX that can say all of it.
+    /// The first version of PTX that has all features of the module.
     pub fn minimum_version(&self) -> Version {
         let mut needs = BTreeSet::new();
         for kernel in &self.kernels {

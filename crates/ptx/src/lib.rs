@@ -1,7 +1,6 @@
-//! NVIDIA GPUs: PTX as typed data, its text, a machine that runs it for one block, and the way from
-//! Tile IR to it.
+//! NVIDIA GPUs: PTX as typed data, its text, an interpreter for it, and the lowering from Tile IR.
 //!
-//! Nothing here needs a GPU, a driver or an assembler. The runtime hands the text to one of them.
+//! Nothing here needs a GPU, a driver or an assembler. The runtime passes the text to the driver.
 
 pub mod asm;
 mod atomic;
@@ -23,12 +22,12 @@ pub mod module;
 mod name;
 pub mod operands;
 pub mod print;
+pub mod reports;
 pub mod scalar;
 mod select;
 pub mod speed;
 mod spell;
 pub mod stamps;
-pub mod told;
 pub mod tools;
 pub mod verify;
 

@@ -1,5 +1,5 @@
-//! Tensor maps: what copy engines are told of an array. Code says which it takes; a launch makes them
-//! from where its arrays lie, and puts them behind the argument words.
+//! Tensor maps, which describe arrays to TMA. Code lists the maps it needs; a launch encodes them
+//! from its arrays' addresses, extents and strides, and passes them after the argument words.
 
 use crate::module::Kernel;
 use tessera_diag::{Code as ErrorCode, Diagnostic};
@@ -9,22 +9,22 @@ use tessera_target::frame::{Frame, ParamKind};
 
 /// Bytes of a tensor map among the parameters.
 pub const MAP_BYTES: u32 = 128;
-/// Where it may stand.
+/// Its alignment.
 pub const MAP_ALIGN: u32 = 64;
 
 const MAP_WORDS: usize = MAP_BYTES as usize / 8;
 
-/// What a tensor map is made from, beside the address, extents and strides of its array, which a
-/// launch brings. Code has one only for arrays whose class has `boxes`.
+/// What a tensor map is made from, besides the address, extents and strides of its array, which are
+/// known at launch. Code has maps only for arrays whose class is `tma_compatible`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MapRecipe {
-    /// Which of the kernel's parameters is the array.
+    /// The kernel's parameter that is the array.
     pub param: usize,
-    /// The array's axes in the order of coordinates: the one with neighbours side by side first.
+    /// The array's axes in the order of coordinates: the contiguous one first.
     pub axes: Vec<usize>,
     /// The box along `axes`.
     pub extent: Vec<u32>,
-    /// Bytes that the pattern of 16-byte pieces in shared memory spans: 0 for none, 32, 64 or 128.
+    /// The swizzle span in bytes: 0 for none, 32, 64 or 128.
     pub span: u32,
     pub dtype: DType,
 }
@@ -50,12 +50,12 @@ impl Placed {
 }
 
 impl MapRecipe {
-    /// The word of a launch that holds the array's address.
+    /// The argument word of the array's address.
     pub fn word(&self, frame: &Frame) -> usize {
         frame.params[self.param].word
     }
 
-    /// The array of a launch whose words are these.
+    /// The array of a launch with these words.
     pub fn place(&self, frame: &Frame, words: &[u64]) -> Placed {
         let first = self.word(frame);
         let rank = match &frame.params[self.param].kind {
@@ -71,8 +71,7 @@ impl MapRecipe {
         let mut beyond = self.dtype.bytes() as u64;
         for (i, &axis) in self.axes.iter().enumerate() {
             let (n, own) = (words[first + 1 + axis], words[first + 1 + rank + axis]);
-            // Along an axis of one position nothing moves, whatever its stride is: one that maps may
-            // have takes its place.
+            // The stride of an axis of one position does not matter: a valid one replaces it.
             let stride = match (i, n) {
                 (0, _) => self.dtype.bytes() as u64,
                 (_, 1) => beyond.next_multiple_of(16),
@@ -87,7 +86,8 @@ impl MapRecipe {
         out
     }
 
-    /// `a: boxes of 128x64 bf16, swizzled within 128 bytes`, the box in the order of the array's axes.
+    /// `a: boxes of 128x64 bf16, swizzled within 128 bytes`, the box in the order of the array's
+    /// axes.
     pub fn text(&self, frame: &Frame) -> String {
         let mut along: Vec<_> = self.axes.iter().zip(&self.extent).collect();
         along.sort_unstable();
@@ -100,7 +100,7 @@ impl MapRecipe {
         format!("{name}: boxes of {} {}{swizzle}", sizes.join("x"), self.dtype)
     }
 
-    /// What no target's engine would take: then the code is at fault, not the caller.
+    /// What TMA never accepts: then the code is at fault, not the caller.
     fn check(&self, frame: &Frame) -> Result<(), String> {
         let bytes = self.dtype.bytes() as u32;
         let kind = frame.params.get(self.param).map(|p| &p.kind);
@@ -141,14 +141,14 @@ pub fn map_word(words: usize, map: usize) -> usize {
     words.next_multiple_of(MAP_ALIGN as usize / 8) + map * MAP_WORDS
 }
 
-/// Puts a map behind the words of a launch; the first at the next place where one may stand.
+/// Appends a map to the words of a launch, aligned.
 pub fn push_map(words: &mut Vec<u64>, map: &[u8; MAP_BYTES as usize]) {
     words.resize(map_word(words.len(), 0), 0);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, &b| all << 8 | u64::from(b));
     words.extend(map.chunks_exact(8).map(word));
 }
 
-/// Whether a kernel's parameters are its argument words and these maps.
+/// Checks that a kernel's parameters are its argument words and these maps.
 pub fn check(kernel: &Kernel, frame: &Frame, maps: &[MapRecipe]) -> Result<(), Diagnostic> {
     let wrong = |why: String| {
         let message = format!("`{}`: a tensor map that cannot be: {why}", kernel.name);
@@ -226,15 +226,15 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
             swizzle: 128,
         };
         assert_eq!(map(&recipe(), &[3, 200, 300], &[131_072, 608, 2]), wanted);
-        // Columns side by side.
-        let turned = MapRecipe { axes: vec![1, 2, 0], ..recipe() };
+        // Column-major.
+        let transposed = MapRecipe { axes: vec![1, 2, 0], ..recipe() };
         let wanted = TensorMap { dims: vec![200, 300, 3], strides: vec![400, 131_072], ..wanted };
-        assert_eq!(map(&turned, &[3, 200, 300], &[131_072, 2, 400]), wanted);
-        // What no element is reached by may be anything.
+        assert_eq!(map(&transposed, &[3, 200, 300], &[131_072, 2, 400]), wanted);
+        // Strides that no element uses may be anything.
         let wanted = TensorMap { dims: vec![200, 1, 1], strides: vec![400, 400], ..wanted };
-        assert_eq!(map(&turned, &[1, 200, 1], &[0, 2, -6]), wanted);
+        assert_eq!(map(&transposed, &[1, 200, 1], &[0, 2, -6]), wanted);
         let wanted = TensorMap { dims: vec![3, 1, 5], strides: vec![16, 32], ..wanted };
-        assert_eq!(map(&turned, &[5, 3, 1], &[32, 2, 2]), wanted);
+        assert_eq!(map(&transposed, &[5, 3, 1], &[32, 2, 2]), wanted);
         assert_eq!(recipe().word(&frame), frame.params[1].word);
     }
 
@@ -244,7 +244,7 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
             let mut words = vec![7; count];
             let maps = [[0xA1_u8; 128], [0xB2; 128]];
             maps.iter().for_each(|map| push_map(&mut words, map));
-            // As the parameters of a kernel are laid out.
+            // The parameter layout of a kernel.
             let mut at = count as u32 * 8;
             for (i, map) in maps.iter().enumerate() {
                 at = at.next_multiple_of(MAP_ALIGN);
@@ -258,7 +258,7 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
     }
 
     #[test]
-    fn a_recipe_is_told_in_the_order_of_the_array() {
+    fn a_recipe_is_reported_in_the_order_of_the_array() {
         let func = func();
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(recipe().text(&frame), "a: boxes of 1x128x64 bf16, swizzled within 128 bytes");
@@ -272,12 +272,12 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
         let mut kernel = Kernel::new("copy", 128);
         kernel.params.push(Param { name: "args".into(), bytes: 128, align: 8 });
-        let told = |kernel: &Kernel, map: MapRecipe| {
+        let reported = |kernel: &Kernel, map: MapRecipe| {
             check(kernel, &frame, &[map]).err().map_or(String::new(), |e| e.message)
         };
-        assert!(told(&kernel, recipe()).contains("1 maps among 1 parameters"));
+        assert!(reported(&kernel, recipe()).contains("1 maps among 1 parameters"));
         kernel.params.push(Param { name: "map0".into(), bytes: 128, align: 64 });
-        assert_eq!(told(&kernel, recipe()), "");
+        assert_eq!(reported(&kernel, recipe()), "");
         for (wrong, words) in [
             (MapRecipe { param: 0, ..recipe() }, "parameter 0 is no array"),
             (MapRecipe { param: 9, ..recipe() }, "parameter 9 is no array"),
@@ -293,9 +293,13 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
                 "for an array of bf16",
             ),
         ] {
-            assert!(told(&kernel, wrong.clone()).contains(words), "{}", told(&kernel, wrong));
+            assert!(
+                reported(&kernel, wrong.clone()).contains(words),
+                "{}",
+                reported(&kernel, wrong)
+            );
         }
         kernel.params[1].align = 8;
-        assert!(told(&kernel, recipe()).contains("at multiples of 8"));
+        assert!(reported(&kernel, recipe()).contains("at multiples of 8"));
     }
 }

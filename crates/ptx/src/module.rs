@@ -16,7 +16,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What the code is for: `sm_80`, or with the features of one chip alone, `sm_90a`.
+/// A target: `sm_80`, or with architecture-specific features, `sm_90a`.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Target {
     pub sm: u32,
@@ -34,12 +34,12 @@ impl fmt::Display for Target {
 pub struct Module {
     pub version: Version,
     pub target: Target,
-    /// Sources that places of kernels name, by number from 1.
+    /// Source files that locations name, by number from 1.
     pub files: Vec<String>,
     pub kernels: Vec<Kernel>,
 }
 
-/// One entry point. Its arguments are one block of bytes, as the launch fills it in.
+/// One entry point. Its arguments are one block of bytes, which the launch fills.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kernel {
     pub name: String,
@@ -48,18 +48,18 @@ pub struct Kernel {
     /// Registers of each class that the code uses.
     pub regs: [u32; 4],
     pub labels: u32,
-    /// Shared memory of fixed size, each with its place; dynamic memory begins at `dynamic_shared`.
+    /// Shared memory of fixed size; dynamic memory begins at `dynamic_shared`.
     pub shared: Vec<SharedVar>,
     /// Threads of a block.
     pub threads: u32,
     /// Blocks of a cluster.
     pub cluster: u32,
-    /// Every launch must say the cluster: it is not `cluster` blocks by itself.
+    /// Every launch must give the cluster size: the kernel does not declare it.
     pub explicit_cluster: bool,
-    /// Blocks that must fit on a multiprocessor at once; limits registers.
+    /// Resident blocks that a multiprocessor must have room for; limits registers.
     pub min_blocks: Option<u32>,
     pub max_registers: Option<u32>,
-    /// Bytes of shared memory that the launch asks for beyond `shared`.
+    /// Bytes of shared memory that the launch requests beyond `shared`.
     pub dynamic_shared: u32,
     pub body: Vec<Stmt>,
 }
@@ -80,14 +80,14 @@ pub struct SharedVar {
 
 /// The name under which dynamic shared memory is declared.
 pub const DYNAMIC_SHARED: &str = "dynamic_shared";
-/// The alignment it is declared with: what the widest swizzle asks for.
+/// The alignment it is declared with: that of the widest swizzle.
 pub const DYNAMIC_ALIGN: u32 = 1024;
 
-/// A condition under which a thread takes part in an instruction.
+/// A predicate under which a thread executes an instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Guard {
     pub reg: Reg,
-    /// Take part where the register is false.
+    /// Execute where the register is false.
     pub negated: bool,
 }
 
@@ -98,7 +98,7 @@ pub enum Stmt {
         inst: Inst,
     },
     Label(Label),
-    /// What follows comes from this place of the source.
+    /// The source location of what follows.
     Place {
         file: u32,
         line: u32,
@@ -126,8 +126,8 @@ impl Kernel {
         }
     }
 
-    /// Bytes of shared memory of a block: the fixed, each at its alignment, and behind it the
-    /// dynamic, which begins at its own.
+    /// Bytes of shared memory of a block: the fixed variables, each at its alignment, followed by
+    /// the dynamic memory at its own.
     pub fn shared_bytes(&self) -> u32 {
         let fixed =
             self.shared.iter().fold(0, |at: u32, v| at.next_multiple_of(v.align.max(1)) + v.bytes);
@@ -146,7 +146,7 @@ impl Kernel {
 }
 
 impl Class {
-    /// Its place in [`Kernel::regs`].
+    /// Its index in [`Kernel::regs`].
     pub fn place(self) -> usize {
         match self {
             Class::Pred => 0,

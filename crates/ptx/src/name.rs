@@ -1,4 +1,4 @@
-//! Names that the assembler takes.
+//! Names that the assembler accepts.
 
 /// The entry point of a kernel: letters, digits and `_` of its name.
 pub fn entry(name: &str) -> String {

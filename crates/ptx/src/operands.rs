@@ -1,5 +1,5 @@
-//! What an instruction reads and writes, and how wide each register must be: one table, which the
-//! verifier and every analysis of code ask.
+//! What an instruction reads and writes, and the width of each register: one table for the verifier
+//! and every analysis.
 
 use crate::inst::*;
 use crate::module::Guard;
@@ -14,9 +14,9 @@ pub enum Role {
 pub struct Operand {
     pub role: Role,
     pub what: Opnd,
-    /// How wide a register in its place must be.
+    /// The width that a register here must have.
     pub class: Class,
-    /// It is looked at only where this holds (beyond the instruction's own guard).
+    /// It is read only where this holds (beyond the instruction's own guard).
     pub when: Option<Guard>,
 }
 
@@ -41,7 +41,7 @@ impl Inst {
         out.0
     }
 
-    /// Every address, with the memory it is in.
+    /// Every address, with its memory space.
     pub fn addresses(&self) -> Vec<(Space, &Addr)> {
         match self {
             Inst::Ld { space, addr, .. }
@@ -123,7 +123,7 @@ impl Inst {
 }
 
 impl Space {
-    /// How wide its addresses are.
+    /// The width of its addresses.
     pub fn address_class(self) -> Class {
         match self {
             Space::Shared | Space::SharedCluster => Class::B32,
@@ -132,7 +132,7 @@ impl Space {
     }
 }
 
-/// The widths of what an operation reads, and of what it gives.
+/// The widths of an operation's operands and of its result.
 pub fn alu_classes(op: Alu, ty: Ty) -> (Vec<Class>, Class) {
     let (own, word) = (ty.class(), Class::B32);
     match op {
@@ -195,7 +195,7 @@ impl Operands {
         d.iter().for_each(|d| self.write(*d, class));
     }
 
-    /// What a copy may have besides.
+    /// The optional operands of a copy.
     fn extras(&mut self, multicast: &Option<Opnd>, hint: &Option<Reg>) {
         multicast.iter().for_each(|m| self.read(*m, Class::B16));
         hint.iter().for_each(|h| self.read(*h, Class::B64));

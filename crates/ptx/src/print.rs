@@ -1,8 +1,8 @@
 //! The text of a module.
 //!
-//! An instruction's text is its opcode, its modifiers and its operands, put together from the typed
-//! instruction and from nothing else. Text without places and notes is what is hashed: two modules
-//! with equal hashes assemble to the same code.
+//! An instruction's text is its opcode, modifiers and operands, from the typed instruction and
+//! nothing else. Text without locations and notes is what is hashed: two modules with equal hashes
+//! assemble to the same code.
 
 use crate::inst::*;
 use crate::module::*;
@@ -14,7 +14,7 @@ impl Module {
         self.to_string()
     }
 
-    /// Without what only leads back to the source: line information and notes.
+    /// Without line information and notes.
     pub fn text_without_places(&self) -> String {
         let mut out = String::new();
         write_module(&mut out, self, false).unwrap_or_default();
@@ -50,7 +50,7 @@ fn write_module(f: &mut dyn Write, module: &Module, places: bool) -> fmt::Result
     Ok(())
 }
 
-/// A file's name as a string that PTX can hold: it knows no escapes.
+/// A file name as a PTX string, which has no escapes.
 fn in_quotes(name: &str) -> String {
     name.chars().map(|c| if c == '"' || c.is_control() { '_' } else { c }).collect()
 }
@@ -133,8 +133,8 @@ impl Display for Addr {
     }
 }
 
-/// An operand as an instruction of type `ty` reads it: constants are spelled in that type, so that
-/// the bits are the same whichever way they were given.
+/// An operand as an instruction of type `ty` reads it: constants are printed in that type, so that
+/// the bits do not depend on how they were given.
 struct As(Ty, Opnd);
 
 impl Display for As {
@@ -191,7 +191,7 @@ impl Display for Inst {
     }
 }
 
-/// An instruction under its condition. What takes two instructions of PTX has the condition twice.
+/// An instruction with its guard. One that prints as two PTX instructions has the guard twice.
 pub struct Guarded<'a> {
     pub guard: Option<Guard>,
     pub inst: &'a Inst,
@@ -205,7 +205,7 @@ impl Display for Guarded<'_> {
             Inst::AddressOf { d, name } if d.class == Class::B64 => {
                 write!(f, "{g}mov.b64 {d}, {name}; {g}cvta.param.u64 {d}, {d};")
             }
-            // These conversions take registers of a byte, which nothing else does.
+            // These conversions take byte registers, which nothing else does.
             Inst::Cvt { d, to: Ty::E2M1x2, .. } => {
                 let (op, a) = cvt(self.inst);
                 write!(f, "{{ .reg .b8 %b; {g}{op} %b{a}; {g}cvt.u16.u8 {d}, %b; }}")
@@ -294,7 +294,7 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::FenceProxyAsyncGlobal => f.write_str("fence.proxy.async.global"),
         Inst::FenceMbarInit => f.write_str("fence.mbarrier_init.release.cluster"),
         Inst::CpAsync { dst, src, bytes, src_bytes } => {
-            // Only whole pieces of 16 bytes can pass the first level by.
+            // Only 16-byte copies can bypass L1.
             let level = if *bytes == 16 { "cg" } else { "ca" };
             write!(f, "cp.async.{level}.shared.global {dst}, {src}, {bytes}")?;
             src_bytes.iter().try_for_each(|n| write!(f, ", {}", As(Ty::U32, *n)))
@@ -380,7 +380,7 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
     }
 }
 
-/// Loads, stores and atomic operations.
+/// Loads, stores and atomics.
 fn write_access(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
     match inst {
         Inst::Ld { space, ty, d, addr, cache, sem, scope } => {
@@ -420,7 +420,7 @@ fn write_access(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
     }
 }
 
-/// What the lanes of a warp do together.
+/// Warp-collective instructions.
 fn write_warp(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
     match inst {
         Inst::Shfl { kind, d, ok, a, b, c, mask } => {
@@ -452,7 +452,7 @@ fn write_mbarrier(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
             write!(f, "mbarrier.init.shared.b64 {addr}, {}", As(Ty::U32, *count))
         }
         Inst::MbarInval { addr } => write!(f, "mbarrier.inval.shared.b64 {addr}"),
-        // No ordering is named: a release at the scope of the cluster costs a fence of the GPU.
+        // No memory order is named: a release at cluster scope costs a fence of the GPU.
         Inst::MbarArrive { space, addr, count } => {
             let space = match (space, count) {
                 // As older targets and versions of PTX spell it.
@@ -479,7 +479,7 @@ fn write_mbarrier(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
     }
 }
 
-/// What a copy of a box or a run has after its usual operands: modifiers, then operands.
+/// The optional parts of a bulk copy: modifiers, then operands.
 fn extras(multicast: &Option<Opnd>, hint: &Option<Reg>) -> (String, String) {
     let mut modifiers = String::new();
     let mut operands = String::new();

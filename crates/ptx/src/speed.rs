@@ -1,11 +1,11 @@
-//! How fast the targets are, for choosing between schedules. Of Hopper the figures were fitted to measured launches
-//! (docs/perf/gemm.md); those of others are their data sheets'.
+//! Machine models of the targets, for choosing between schedules. Hopper's figures were fitted to
+//! measured launches (docs/perf/gemm.md); the others are from data sheets.
 
 use crate::caps::PtxCaps;
 use tessera_target::speed::Speed;
 
-/// A generation: the processors of its large chip, clocks, multiply-adds of 16-bit elements and of f32 that a
-/// processor makes in a clock, bytes of memory in a second.
+/// A generation: multiprocessors of its large chip, clock, multiply-adds of 16-bit elements and of
+/// f32 per multiprocessor and clock, memory bandwidth in bytes per second.
 struct Row {
     from: u32,
     processors: u64,
@@ -32,7 +32,7 @@ const ROWS: &[Row] = &[
     row(120, 170, 2.2e9, 512.0, 128.0, 1.6e12),
 ];
 
-/// The speed of a target; `processors` are those of the device that is there.
+/// The speed of a target; `processors` are those of the present device.
 pub fn speed(caps: &PtxCaps, processors: Option<u32>) -> Speed {
     let row = ROWS.iter().rev().find(|row| row.from <= caps.target.sm).unwrap_or(&ROWS[0]);
     let processors = processors.map_or(row.processors, |n| u64::from(n.max(1)));
@@ -44,13 +44,13 @@ pub fn speed(caps: &PtxCaps, processors: Option<u32>) -> Speed {
         scalar: row.scalar,
         local_bytes: u64::from(caps.registers_per_sm) * 4,
         shared_bytes: caps.shared_per_block.into(),
-        // 24 multiply-adds of one processor of Hopper; a cache grows with its chip.
-        lines: row.matrix * row.clock / 24.0 * part.min(1.0),
+        // 24 multiply-adds of one multiprocessor of Hopper; the L2 cache scales with the chip.
+        l2_lines_per_s: row.matrix * row.clock / 24.0 * part.min(1.0),
         memory: row.memory * part.min(1.0),
-        way: 2048.0,
+        memory_latency: 2048.0,
         group: 1.5e-6,
-        at_once: 16,
-        around: 96.0,
+        max_resident_blocks: 16,
+        epilogue_overhead: 96.0,
         launch: 3.9e-6,
     }
 }
@@ -66,7 +66,10 @@ mod tests {
             let (whole, half) = (speed(caps, None), speed(caps, Some(40)));
             assert!(whole.matrix > whole.scalar && whole.memory > 1e11, "{target}");
             assert_eq!(half.processors, 40);
-            assert!(half.memory < whole.memory && half.lines < whole.lines, "{target}");
+            assert!(
+                half.memory < whole.memory && half.l2_lines_per_s < whole.l2_lines_per_s,
+                "{target}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How PTX spells types, operations and modifiers.
+//! PTX spellings of types, operations and modifiers.
 
 use crate::inst::*;
 
@@ -12,7 +12,7 @@ impl Class {
         }
     }
 
-    /// What the names of registers begin with.
+    /// The prefix of register names.
     pub fn prefix(self) -> &'static str {
         match self {
             Class::Pred => "%p",
@@ -62,7 +62,7 @@ impl Ty {
         }
     }
 
-    /// The same width without a kind of number.
+    /// The untyped type of the same width.
     pub fn untyped(self) -> Ty {
         match self.bits() {
             1 => Ty::Pred,
@@ -82,7 +82,7 @@ impl Ty {
         }
     }
 
-    /// As `mov` and `selp` name it: those know no bytes either.
+    /// As `mov` and `selp` name it: those have no bytes either.
     pub(crate) fn in_register(self) -> Ty {
         match self.in_memory() {
             Ty::B8 | Ty::U8 | Ty::S8 => Ty::B16,
@@ -94,7 +94,7 @@ impl Ty {
         self.is_signed() || matches!(self, Ty::U8 | Ty::U16 | Ty::U32 | Ty::U64)
     }
 
-    /// Arithmetic of bits is that of unsigned numbers.
+    /// Bit types use unsigned arithmetic.
     fn unsigned(self) -> Ty {
         match self {
             Ty::B16 => Ty::U16,
@@ -200,7 +200,7 @@ impl Special {
         }
     }
 
-    /// How it is read.
+    /// Its type.
     pub fn ty(self) -> Ty {
         match self {
             Special::Clock64 | Special::GlobalTimer => Ty::U64,
@@ -257,7 +257,7 @@ impl Space {
         }
     }
 
-    /// Where an instruction wants the block of the cluster said.
+    /// The state space where an instruction needs the cluster qualifier.
     pub(crate) fn in_cluster(self) -> &'static str {
         match self {
             Space::Shared => "shared::cta",
@@ -313,13 +313,13 @@ impl AtomOp {
         }
     }
 
-    /// The operation with the modifiers that its type asks for, and the type it names.
+    /// The operation with the modifiers that its type needs, and the type it names.
     pub(crate) fn with_type(self, ty: Ty) -> (String, Ty) {
         let half = matches!(ty, Ty::F16 | Ty::F16x2 | Ty::BF16 | Ty::BF16x2);
         let noftz = if half && self == AtomOp::Add { ".noftz" } else { "" };
         let ty = match self {
             AtomOp::And | AtomOp::Or | AtomOp::Xor | AtomOp::Exch | AtomOp::Cas => ty.untyped(),
-            // Sums of 64 bits are named unsigned only; they are the same sums.
+            // 64-bit sums are named unsigned only; the result is the same.
             AtomOp::Add if ty == Ty::S64 => Ty::U64,
             AtomOp::Add => ty.unsigned(),
             _ => ty,
@@ -340,7 +340,7 @@ impl Shfl {
 }
 
 impl Vote {
-    /// With the type of its answer.
+    /// With the type of its result.
     pub fn spelling(self) -> &'static str {
         match self {
             Vote::Any => "any.pred",

@@ -1,12 +1,11 @@
-//! Clocks of loops that a kernel leaves in memory, among what it prints (see `told`). A record is its
-//! number of bytes, which loop of which role it is of, the number of its block and that of its turns;
-//! then the clocks at its begin and its end. A launch hands them over on its own thread, to whoever
-//! collects them there.
+//! Loop clocks that a kernel records among its printed output (see `reports`). A record is its
+//! number of bytes, the loop and role, the block index and the number of iterations; then the
+//! clocks at the loop's start and end. A launch passes them to the collector of its own thread.
 
 use crate::code::context;
 use std::cell::RefCell;
 
-/// A loop whose visits leave records.
+/// A loop that is timed.
 #[derive(Clone, Debug)]
 pub struct Stamp {
     pub role: String,
@@ -15,12 +14,12 @@ pub struct Stamp {
     pub least: u64,
 }
 
-/// What the numbers of loops begin with: those of prints are far below.
+/// The first loop number: those of prints are far below.
 pub const FIRST: u32 = 1 << 31;
 /// Bytes of a record.
 pub const BYTES: u32 = 32;
 
-/// Hands over the records of a launch.
+/// Collects the records of a launch.
 pub fn hand_over(stamps: &[Stamp], records: &[u8], printed: u32) {
     if stamps.is_empty() {
         return;
@@ -33,16 +32,16 @@ pub fn hand_over(stamps: &[Stamp], records: &[u8], printed: u32) {
     let mut list = Vec::new();
     let mut at = 0;
     while let (Some(bytes), Some(which)) = (word(at), word(at + 4)) {
-        // Behind the last record is nothing.
+        // After the last record is nothing.
         if bytes < 16 || at as u32 >= printed {
             break;
         }
         let known = which.checked_sub(FIRST).and_then(|n| stamps.get(n as usize));
-        if let (Some(s), Some(block), Some(turns)) = (known, word(at + 8), word(at + 12))
+        if let (Some(s), Some(block), Some(iterations)) = (known, word(at + 8), word(at + 12))
             && let (Some(begin), Some(end)) = (long(at + 16), long(at + 24))
         {
             let (role, replica, line, least) = (s.role.clone(), s.replica, s.line, s.least);
-            list.push(Stamped { role, replica, line, least, block, turns, begin, end });
+            list.push(Stamped { role, replica, line, least, block, iterations, begin, end });
         }
         at += bytes as usize;
     }
@@ -50,19 +49,19 @@ pub fn hand_over(stamps: &[Stamp], records: &[u8], printed: u32) {
     stamp(list, lost);
 }
 
-/// One visit of one role's threads to a loop.
+/// One execution of a loop by one role's threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// Who: the role, and which of its replicas.
+    /// The role, and which of its replicas.
     pub role: String,
     pub replica: u32,
     /// The loop's line in the source, 0 where it has none.
     pub line: u32,
-    /// Clocks of the matrix units that the products of a turn take at least; 0 where it has none.
+    /// Tensor core clocks that the MMAs of an iteration take at least; 0 where it has none.
     pub least: u64,
     pub block: u32,
-    pub turns: u32,
-    /// Clocks of the multiprocessor, when the first turn began and when the last had ended.
+    pub iterations: u32,
+    /// Clocks of the multiprocessor, before the first iteration and after the last.
     pub begin: u64,
     pub end: u64,
 }
@@ -71,7 +70,7 @@ pub struct Stamped {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     pub list: Vec<Stamped>,
-    /// Visits that there was no room for.
+    /// Records that did not fit.
     pub left_out: u64,
 }
 
@@ -79,17 +78,17 @@ thread_local! {
     static OPEN: RefCell<Option<Stamps>> = const { RefCell::new(None) };
 }
 
-/// Begins to collect on this thread; what was open before is dropped.
+/// Starts collecting on this thread; what was collected before is dropped.
 pub fn begin() {
     OPEN.set(Some(Stamps::default()));
 }
 
-/// Ends it, with all that came.
+/// Ends it, and returns all records.
 pub fn end() -> Stamps {
     OPEN.take().unwrap_or_default()
 }
 
-/// Hands over what a launch left.
+/// Adds the records of a launch.
 pub fn stamp(list: Vec<Stamped>, left_out: u64) {
     OPEN.with_borrow_mut(|open| {
         if let Some(stamps) = open {
@@ -112,23 +111,26 @@ mod tests {
         all.extend([0; 64]);
         let stamp = |role: &str, least| Stamp { role: role.into(), replica: 0, line: 9, least };
         begin();
-        hand_over(&[stamp("load", 0), stamp("work", 512)], &all, 56);
+        hand_over(&[stamp("producer", 0), stamp("consumer", 512)], &all, 56);
         let found = end();
         assert_eq!(found.left_out, 0);
         let [one] = &found.list[..] else { panic!("{found:?}") };
-        assert_eq!((one.role.as_str(), one.block, one.turns, one.least), ("work", 7, 3, 512));
+        assert_eq!(
+            (one.role.as_str(), one.block, one.iterations, one.least),
+            ("consumer", 7, 3, 512)
+        );
         assert_eq!((one.begin, one.end), (100, 400 + (1 << 32)));
     }
 
     #[test]
-    fn only_who_asks_gets_them() {
+    fn only_the_collecting_thread_gets_them() {
         let one = Stamped {
-            role: "work".into(),
+            role: "consumer".into(),
             replica: 0,
             line: 3,
             least: 64,
             block: 1,
-            turns: 2,
+            iterations: 2,
             begin: 5,
             end: 9,
         };

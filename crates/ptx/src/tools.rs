@@ -1,5 +1,5 @@
-//! NVIDIA's assembler and disassembler, where they are installed: tests ask them about every kernel.
-//! Nothing that compiles or launches does.
+//! NVIDIA's assembler and disassembler, where they are installed. Tests run them on every kernel;
+//! compilation and launches never do.
 
 use crate::caps::PtxCaps;
 use crate::module::{Module, Target, Version};
@@ -8,31 +8,31 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, io, process};
 
-/// The programs, as the packages of `requirements-ptx.txt` bring them into `.venv`.
+/// The programs, as the packages of `requirements-ptx.txt` install them into `.venv`.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// For sm_75 and later.
     ptxas: PathBuf,
-    /// The last that knows sm_70.
+    /// The last that supports sm_70.
     ptxas_volta: PathBuf,
     nvdisasm: PathBuf,
 }
 
-/// What the assembler said.
+/// The result of the assembler.
 #[derive(Clone, Debug, Default)]
 pub struct Assembled {
     /// The machine code, unless it was refused.
     pub cubin: Option<Vec<u8>>,
-    /// Lines that were refused, from 1, each with the first reason. Every line is looked at, up to
-    /// one that ends it all, but only what passes as a whole is also translated.
+    /// Refused lines, from 1, each with the first reason. Every line is checked, up to a fatal one,
+    /// but only valid text is also translated.
     pub refused: Vec<(usize, String)>,
     pub ended_at: Option<usize>,
-    /// All it said: counts of registers, warnings, errors.
+    /// Its full output: register counts, warnings, errors.
     pub words: String,
 }
 
 impl Tools {
-    /// Those in the environment of the checkout at `root`.
+    /// The programs in the environment of the checkout at `root`.
     pub fn find(root: &Path) -> Result<Self, String> {
         let lib = root.join(".venv").join("lib");
         let folders = fs::read_dir(&lib).into_iter().flatten().flatten();
@@ -89,12 +89,12 @@ impl Tools {
         Ok(Assembled { cubin, refused, ended_at, words })
     }
 
-    /// The instructions of machine code, as text.
+    /// Disassembles machine code.
     pub fn disassemble(&self, cubin: &[u8]) -> io::Result<String> {
         self.nvdisasm(cubin, &["-c"])
     }
 
-    /// The same with the lines of source they come from.
+    /// The same with source lines.
     pub fn disassemble_with_lines(&self, cubin: &[u8]) -> io::Result<String> {
         self.nvdisasm(cubin, &["-c", "-g"])
     }
@@ -109,7 +109,7 @@ impl Tools {
         Ok(String::from_utf8_lossy(&said.stdout).into_owned())
     }
 
-    /// The targets of [`PtxCaps`], newest first: those that take longest begin first.
+    /// The targets of [`PtxCaps`], newest first: those that take longest start first.
     pub fn targets() -> Vec<Target> {
         PtxCaps::all().iter().rev().map(|c| c.target).collect()
     }
@@ -135,7 +135,7 @@ fn refused(words: &str) -> (Vec<(usize, String)>, Option<usize>) {
     (out, ended_at)
 }
 
-/// A file to hand over, removed when done.
+/// A temporary file, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,11 +1,10 @@
-//! Whether a module is valid for its target. What is wrong here is a mistake of the compiler, never
-//! of its user.
+//! Verifies a module for its target. An error here is a compiler bug, never the user's.
 //!
 //! Checked: forms exist (`legal`) and the target and the version have them; registers are declared
-//! and as wide as their use; guards are predicates, and nothing that threads do together stands
-//! under one; labels are placed once; constants are in range; names exist and accesses by name stay
-//! inside and aligned; registers have values before they are read (`flow`); sizes fit the target.
-//! Not checked: alignment and bounds of computed addresses, that barriers are met by all threads.
+//! and have the width of their use; guards are predicates, and no collective instruction is
+//! guarded; labels are placed once; constants are in range; names exist and accesses by name are in
+//! bounds and aligned; registers have values before they are read (`flow`); sizes fit the target.
+//! Not checked: alignment and bounds of computed addresses; that all threads reach a barrier.
 
 use crate::caps::{MAX_PARAM_BYTES, MAX_REGISTERS, MAX_STATIC_SHARED, MAX_THREADS, PtxCaps};
 use crate::flow;
@@ -17,7 +16,7 @@ use crate::print::Guarded;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
 
-/// Everything that is wrong with a module.
+/// All errors of a module.
 pub fn verify(module: &Module) -> Result<(), Diagnostics> {
     let mut errors = Diagnostics::new();
     let Some(caps) = PtxCaps::of(module.target.sm, module.target.exact) else {
@@ -46,7 +45,7 @@ struct Check<'a> {
     module: &'a Module,
     kernel: &'a Kernel,
     caps: &'a PtxCaps,
-    /// The statement that is looked at, in the kernel's body.
+    /// The current statement, in the kernel's body.
     place: Option<usize>,
     errors: &'a mut Diagnostics,
 }
@@ -66,7 +65,7 @@ impl Check<'_> {
         }
     }
 
-    /// The place in the source of the statement that is looked at.
+    /// The source location of the current statement.
     fn loc(&self) -> Loc {
         let before = self.place.map_or(&[][..], |p| &self.kernel.body[..p]);
         let place = before.iter().rev().find_map(|s| match s {
@@ -94,7 +93,7 @@ impl Check<'_> {
                 && blocks * kernel.threads <= caps.threads_per_sm
                 && blocks > 0;
             self.expect(fits, || {
-                format!("expected a number of blocks that fit at once, got {blocks}")
+                format!("expected a number of blocks that fit on a multiprocessor, got {blocks}")
             });
         }
         if let Some(registers) = kernel.max_registers {
@@ -171,7 +170,7 @@ impl Check<'_> {
         let (undefined, runs_out) = flow::undefined(self.kernel);
         for (place, reg) in undefined {
             self.place = Some(place);
-            self.wrong(format!("expected {reg} to have a value on every way here"));
+            self.wrong(format!("expected {reg} to have a value on every path here"));
         }
         self.place = None;
         self.expect(!runs_out, || "expected the code to return, got its end".to_string());
@@ -236,7 +235,7 @@ impl Check<'_> {
         });
     }
 
-    /// Numbers that are part of the instruction, and constants with a range of their own.
+    /// Immediate fields of the instruction, and constants with a range of their own.
     fn numbers(&mut self, inst: &Inst) {
         let known = |o: &Opnd| match o {
             Opnd::Int(v) => Some(*v),
@@ -313,7 +312,7 @@ impl Check<'_> {
         let in_range = i32::try_from(offset).is_ok();
         self.expect(in_range, || format!("expected an offset of 32 bits, got {offset}"));
         match &addr.base {
-            // Its register was looked at with the others.
+            // Its register was checked with the others.
             Base::Reg(_) => {
                 let good = space != Space::Param;
                 self.expect(good, || "expected a parameter by its name".to_string());
@@ -324,7 +323,7 @@ impl Check<'_> {
                 Some((size, aligned)) => {
                     let inside = offset >= 0 && offset + i64::from(bytes) <= i64::from(size);
                     self.expect(inside, || {
-                        format!("expected an access inside of the {size} bytes of `{name}`")
+                        format!("expected an access inside the {size} bytes of `{name}`")
                     });
                     let good = aligned % align == 0 && offset % i64::from(align) == 0;
                     self.expect(good, || {
@@ -341,10 +340,10 @@ fn is_name(name: &str) -> bool {
     first && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether threads do it together, so that all of a warp or block must come.
+/// Whether it is collective: all threads of a warp or block must execute it.
 fn is_collective(inst: &Inst) -> bool {
     match inst {
-        // A mask in a register says who comes.
+        // A mask in a register says which lanes take part.
         Inst::Shfl { mask, .. }
         | Inst::Vote { mask, .. }
         | Inst::Redux { mask, .. }
@@ -367,7 +366,7 @@ fn is_collective(inst: &Inst) -> bool {
     }
 }
 
-/// Whether a constant may stand where an instruction reads a register of this width.
+/// Whether a constant may be used where an instruction reads a register of this width.
 pub fn constant_fits(inst: &Inst, what: Opnd, class: Class) -> bool {
     match (what, constant_type(inst)) {
         (Opnd::Reg(_) | Opnd::Special(_), _) => true,
@@ -383,7 +382,7 @@ pub fn constant_fits(inst: &Inst, what: Opnd, class: Class) -> bool {
     }
 }
 
-/// The type that constants among an instruction's numbers are read with, where they may stand.
+/// The type of constants among an instruction's operands, where they are allowed.
 fn constant_type(inst: &Inst) -> Option<Ty> {
     let ty = match inst {
         Inst::Mov { ty, .. } | Inst::Selp { ty, .. } => ty.in_register(),
@@ -401,7 +400,7 @@ fn constant_type(inst: &Inst) -> Option<Ty> {
     known.then_some(ty)
 }
 
-/// Bytes and alignment of what each of [`Inst::addresses`] reaches.
+/// Bytes and alignment of what each of [`Inst::addresses`] accesses.
 fn widths(inst: &Inst) -> Vec<(u32, u32)> {
     let bytes = |ty: Ty, n: usize| ty.in_memory().bits() / 8 * n as u32;
     let run = |o: &Opnd| if let Opnd::Int(v) = o { u32::try_from(*v).unwrap_or(0) } else { 0 };

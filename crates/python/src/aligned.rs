@@ -1,5 +1,5 @@
-//! Memory of NumPy arrays that are results: it begins at a multiple of a cache line. NumPy's own begins 16 bytes into one, so
-//! that every second vector of a kernel lies in two lines, and every row of 64 bytes.
+//! Memory of NumPy arrays that are results, aligned to a cache line. NumPy's own memory is aligned
+//! to 16 bytes: then every second vector of a kernel, and every row of 64 bytes, crosses a line.
 //!
 //! NumPy takes the functions for its memory from a handler that the array keeps and that holds for the context it is set in
 //! (NEP 49). Ours is set for the one call that makes the array.

@@ -48,7 +48,7 @@ pub enum Class {
     NumPy,
     /// `tessera.arrays.host.HostArray`.
     Host,
-    /// `tessera.arrays.host.WeakArray`: its dtype gives way to that of others.
+    /// `tessera.arrays.host.WeakArray`: weakly typed, its dtype adapts to that of others.
     Weak,
 }
 

@@ -3,7 +3,8 @@
 //! of one function alternate between several addresses once the heap is fragmented, and blocks above 32 MiB are
 //! mapped and cleared anew each time.
 //!
-//! Nothing waits here: where another thread holds the list, and in a child that was forked meanwhile, the system is asked.
+//! Nothing waits here: where another thread holds the list, and in a child that was forked
+//! meanwhile, memory comes from the operating system.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -173,14 +174,14 @@ fn release() {
 
 fn map(bytes: usize) -> Option<Mapping> {
     let huge = bytes >= 2 * HUGE_PAGE;
-    let asked = if huge { bytes.checked_add(HUGE_PAGE)? } else { bytes };
+    let requested = if huge { bytes.checked_add(HUGE_PAGE)? } else { bytes };
     static COLOUR: AtomicUsize = AtomicUsize::new(0);
     let before = LINE * (1 + COLOUR.fetch_add(1, Ordering::Relaxed) % COLOURS);
-    // SAFETY: a new private mapping; what lies outside of the part that is given goes back at once.
+    // SAFETY: a new private mapping; pages outside the returned part are unmapped immediately.
     unsafe {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let found = libc::mmap(null_mut(), asked, rights, how, -1, 0);
+        let found = libc::mmap(null_mut(), requested, rights, how, -1, 0);
         if found == libc::MAP_FAILED {
             return None;
         }

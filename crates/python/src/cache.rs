@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tessera_driver::{cache, memory};
 
-/// Tells what the cache has to tell and no kernel has told: whole functions compile without one.
+/// Issues warnings of the cache that no kernel has reported: whole functions compile without a
+/// kernel.
 pub fn warn(py: Python<'_>) -> PyResult<()> {
     tell(py, cache::pending(), 1)
 }

@@ -52,7 +52,7 @@ impl<'py> Given<'_, 'py> {
         let mut given = self.convert()?;
         let (call, ask) = given.take();
         let stream = ask.streams.on;
-        // One way in and out where nothing has to be allocated in between.
+        // One entry into the compiler where no array has to be allocated.
         let first = enter_call(py, || {
             let prepared = prepare(call, ask)?;
             let (returns, location) = (prepared.returns(), prepared.location());
@@ -153,7 +153,7 @@ impl<'py> Converted<'py> {
         }
     }
 
-    /// By parameter, for a host to look at.
+    /// By parameter, for inspection.
     pub fn objects(&self) -> impl Iterator<Item = Option<&Bound<'py, PyAny>>> {
         self.objects.iter().map(Option::as_ref)
     }

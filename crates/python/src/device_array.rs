@@ -47,7 +47,7 @@ impl DeviceArray {
         Ok(Self { memory: Arc::new(memory), buffer, elem })
     }
 
-    /// A view of memory that somebody else keeps, for work in the order of the queue.
+    /// A view of memory with another owner, for work in the order of the queue.
     pub fn lent(buffer: &BufferArg, queue: Queue) -> Self {
         let bytes = packed_bytes(buffer) as u64;
         let memory = gpu::Memory::lent(buffer.data as u64, bytes, queue);
@@ -71,7 +71,7 @@ impl DeviceArray {
         Self { memory: self.memory.clone(), buffer, elem: self.elem }
     }
 
-    /// The stream that reads and writes of it from the host are on, behind all work on it.
+    /// The stream for reads and writes from the host, ordered after all work on the array.
     fn settle(&self) -> Result<Queue, tessera_diag::Diagnostics> {
         let queue = Queue { device: self.memory.device(), stream: streams::own() };
         gpu::wait_for(queue, &[self.memory.last()])?;
@@ -162,7 +162,7 @@ impl DeviceArray {
         Ok(self.part(view))
     }
 
-    /// A view stretched to a shape, for reading.
+    /// A view broadcast to a shape, for reading.
     fn broadcast_to(&self, shape: Vec<i64>) -> PyResult<Self> {
         let (have, rank) = (&self.buffer.dims, self.buffer.dims.len());
         let fits = |axis: usize| {
@@ -200,19 +200,19 @@ impl DeviceArray {
         Ok(Self { memory: self.memory.clone(), buffer, elem })
     }
 
-    /// Copies the elements into a NumPy array that lies row by row, after the work on them.
+    /// Copies the elements into a row-major NumPy array, after the work on them.
     fn read_into(&self, py: Python<'_>, out: &Bound<'_, PyAny>) -> PyResult<()> {
         let (data, bytes) = host_memory(out, true)?;
         self.expect_bytes(py, bytes)?;
         enter(py, || {
             let queue = self.settle()?;
-            // SAFETY: the array has so many bytes side by side, and Python keeps it meanwhile.
+            // SAFETY: the array is packed and has this number of bytes; Python keeps it meanwhile.
             let to = unsafe { std::slice::from_raw_parts_mut(data.get(), bytes) };
             gpu::read(&self.buffer, queue, to)
         })
     }
 
-    /// Writes the elements from a NumPy array that lies row by row.
+    /// Writes the elements from a row-major NumPy array.
     fn write_from(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         if !self.buffer.writable {
             return Err(PyValueError::new_err("the array is a view for reading only"));
@@ -245,7 +245,7 @@ impl DeviceArray {
         slf.py().import("tessera.arrays.create")?.getattr("to_device")?.call1((slf, device))
     }
 
-    /// A copy in memory of its own, which lies row by row.
+    /// A row-major copy in memory of its own.
     fn copy(&self, py: Python<'_>) -> PyResult<Self> {
         if !is_packed(&self.buffer) {
             return Err(PyValueError::new_err(
@@ -265,7 +265,7 @@ impl DeviceArray {
         })
     }
 
-    /// The same elements in another shape, for an array that lies row by row.
+    /// The same elements in another shape, for a row-major array.
     #[pyo3(signature = (*shape))]
     fn reshape(&self, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut dims: Vec<i64> = match shape.extract::<(Vec<i64>,)>() {
@@ -327,7 +327,7 @@ impl DeviceArray {
         ))
     }
 
-    /// A copy to the host is never made in silence.
+    /// A copy to the host is never implicit.
     #[pyo3(signature = (*_args, **_kwargs))]
     fn __array__(
         &self,
@@ -422,7 +422,7 @@ impl Address {
     }
 }
 
-/// The memory of a NumPy array that lies row by row.
+/// The memory of a row-major NumPy array.
 fn host_memory(array: &Bound<'_, PyAny>, write: bool) -> PyResult<(Address, usize)> {
     let Arg::Array(ArrayArg { buffer, place: Place::Host }) =
         crate::arrays::argument(array, &mut Vec::new(), &mut Found::default())?
@@ -472,7 +472,7 @@ fn sliced(view: &BufferArg, index: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
             let stride = view.strides[axis];
             out.data = out.data.wrapping_offset(found.start * stride as isize);
             out.dims.push(found.slicelength as i64);
-            // Only a step over the whole axis can be too large, and then nobody goes along it.
+            // Only a step over the whole axis can be too large, and then the stride is unused.
             out.strides.push(stride.checked_mul(found.step as i64).unwrap_or(0));
             axis += 1;
         } else {

@@ -1,5 +1,5 @@
-//! Arrays of other libraries, through DLPack. The capsule is looked at and not consumed: while it
-//! lives, so does the memory, and its own destructor lets go of it.
+//! Arrays of other libraries, through DLPack. The capsule is read and not consumed: while it
+//! lives, so does the memory, and its own destructor releases it.
 
 use crate::streams::{self, Found};
 use pyo3::exceptions::{PyException, PyTypeError};
@@ -41,7 +41,7 @@ const MAJOR: u32 = 1;
 const READ_ONLY: u64 = 1;
 /// Plain host memory, and host memory that is pinned for CUDA or ROCm.
 const HOST: [i32; 3] = [1, 3, 11];
-/// Memory of a CUDA device, and memory that CUDA moves by itself.
+/// Memory of a CUDA device, and CUDA managed memory.
 const CUDA: [i32; 2] = [2, 13];
 
 /// Where a DLPack device is, or what is wrong with it.
@@ -84,7 +84,7 @@ pub fn argument<'py>(
     };
     let capsule = match capsule(value, stream) {
         Ok(capsule) => capsule,
-        // Interrupts and exits are nobody's refusal.
+        // Interrupts and exits are passed on.
         Err(e) if !e.is_instance_of::<PyException>(py) => return Err(e),
         Err(e) => {
             return Ok(Arg::Unusable(format!(

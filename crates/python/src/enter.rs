@@ -1,5 +1,5 @@
-//! The one way from Python into the compiler: the interpreter's lock is let go, panics are caught,
-//! and every failure becomes the exception class that belongs to it.
+//! The only entry from Python into the compiler: the GIL is released, panics are caught, and every
+//! failure becomes the exception class that belongs to it.
 
 use crate::report;
 use pyo3::exceptions::PyRuntimeError;
@@ -25,8 +25,8 @@ pub fn enter<T: Send>(
     }
 }
 
-/// As `enter`, for work that a call of a kernel asks for: an error names the caller's line too, which
-/// stands in another file or far from the kernel that it is about.
+/// As `enter`, for work of a kernel call: an error names the caller's line too, which may be in
+/// another file or far from the kernel.
 pub fn enter_call<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Diagnostics> + Send,
@@ -70,7 +70,7 @@ fn raised(py: Python<'_>, found: &Diagnostics) -> PyErr {
     exception(py, found)
 }
 
-/// Asked by a running launch now and then: whether a signal handler raised something.
+/// Polled by a running launch: whether a signal handler raised an exception.
 pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -130,5 +130,5 @@ fn fields<'py>(py: Python<'py>, d: &Diagnostic) -> PyResult<Bound<'py, PyTuple>>
         None => (None, None, None),
     };
     let notes = PyTuple::new(py, &d.notes)?;
-    (d.code.name(), &d.message, file, line, column, notes, d.repair(), d.render()).into_pyobject(py)
+    (d.code.name(), &d.message, file, line, column, notes, d.fix(), d.render()).into_pyobject(py)
 }

@@ -1,5 +1,5 @@
-//! DLPack's functions in C, which some libraries hang on their array type: an array is read in tens
-//! of nanoseconds, and the library's current stream with it. The rules are in DLPack's header
+//! DLPack's C functions, which some libraries attach to their array type: they read an array and
+//! the library's current stream in tens of nanoseconds. The rules are in DLPack's header
 //! (`DLPackExchangeAPI`, from version 1.3 on).
 
 use crate::dlpack::{self, Tensor};

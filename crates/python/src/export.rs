@@ -84,7 +84,7 @@ unsafe extern "C" fn delete<T>(managed: *mut T) {
     drop(unsafe { Box::from_raw(managed) });
 }
 
-/// A capsule that nobody took: one that was taken has another name.
+/// A capsule that was not consumed: a consumed one has another name.
 unsafe extern "C" fn drop_plain(capsule: *mut ffi::PyObject) {
     // SAFETY: the name is that of what `capsule` put there.
     unsafe {

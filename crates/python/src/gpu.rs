@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
 use tessera_driver::gpu;
-use tessera_driver::{ProductPlan, ProductShape, Queue, product_plans as product_plans_of};
+use tessera_driver::{MatmulPlan, MatmulShape, Queue, matmul_plans as matmul_plans_of};
 
 /// What is missing for kernels to run on a device; `None` where nothing is.
 #[tessera_entry::entry]
@@ -69,7 +69,7 @@ pub fn cuda_trim(py: Python<'_>, device: u32) -> PyResult<u64> {
     enter(py, || gpu::trim(device))
 }
 
-/// Where the assembler is that stands beside the driver's own, and its version.
+/// The path and version of `ptxas`, the assembler beside the driver's own.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn cuda_ptxas(py: Python<'_>, packages: Vec<PathBuf>) -> PyResult<String> {
@@ -98,7 +98,7 @@ pub fn named_stream() -> Option<u64> {
     streams::named()
 }
 
-/// An order of work on a device, beside the default one.
+/// A stream of a device, beside the default one.
 #[pyclass(frozen, module = "tessera.runtime")]
 pub struct Stream(gpu::Stream);
 
@@ -126,7 +126,7 @@ impl Stream {
         enter(py, || gpu::synchronize(self.0.device(), Some(self.0.handle())))
     }
 
-    /// As other libraries ask for it: a version and the handle.
+    /// The protocol of other libraries: a version and the handle.
     fn __cuda_stream__(&self) -> (u32, u64) {
         (0, self.0.handle())
     }
@@ -143,7 +143,7 @@ pub struct Event(gpu::Mark);
 #[tessera_entry::entry]
 #[pymethods]
 impl Event {
-    /// Behind what the stream has been given so far.
+    /// Recorded after the stream's work so far.
     #[new]
     fn new(py: Python<'_>, device: u32, stream: u64) -> PyResult<Self> {
         enter(py, || gpu::Mark::new(Queue { device, stream }, true)).map(Self)
@@ -160,13 +160,13 @@ impl Event {
     }
 }
 
-/// The ways to compute `[P, M, K]` by `[P, K, N]` on a GPU, the quickest first: rows and columns of a tile, chunks of K,
-/// whether all tiles are computed at once, turns that are on their way, seconds as predicted, and what they are mostly.
-/// Rows lie on multiples of `row_bytes`.
+/// Schedules of the matmul `[P, M, K]` by `[P, K, N]` on a GPU, the fastest first: rows and columns
+/// of a tile, parts of split-K, whether all tiles run in one wave, the pipeline depth, the
+/// predicted seconds, and what limits them. Rows begin at multiples of `row_bytes`.
 #[tessera_entry::entry]
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // A product, number by number.
-pub fn product_plans(
+#[allow(clippy::too_many_arguments)] // A matmul, number by number.
+pub fn matmul_plans(
     py: Python<'_>,
     batch: u64,
     m: u64,
@@ -178,20 +178,20 @@ pub fn product_plans(
     may_split: bool,
 ) -> PyResult<Vec<PlanRow>> {
     let shape = shape(batch, m, n, k, dtype, out_bytes, row_bytes);
-    let found = enter(py, || product_plans_of(&BACKENDS, &shape, may_split))?;
-    let row = |p: &ProductPlan| {
+    let found = enter(py, || matmul_plans_of(&BACKENDS, &shape, may_split))?;
+    let row = |p: &MatmulPlan| {
         let limit = p.limit.to_string();
-        (p.rows, p.columns, p.split, p.once, p.slots, p.seconds, limit)
+        (p.rows, p.columns, p.split, p.once, p.stages, p.seconds, limit)
     };
     Ok(found.iter().map(row).collect())
 }
 
 type PlanRow = (u64, u64, u64, bool, Option<u64>, f64, String);
 
-/// Bytes that rows lie on multiples of where nothing else is known.
+/// The alignment of rows in bytes where nothing else is known.
 const WHOLE: u64 = 128;
 
-/// The width of a tile of so many rows for a product of `count` tiles of rows in groups.
+/// The tile width of a grouped matmul with `count` tiles of `rows` rows.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn grouped_columns(
@@ -214,8 +214,8 @@ fn shape(
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
     row_bytes: u64,
-) -> ProductShape {
+) -> MatmulShape {
     let of = dtype.get().0.storage;
-    let (bytes, weight) = (of.bytes() as u64, tessera_driver::product_weight(of));
-    ProductShape { batch, m, n, k, bytes, out_bytes, weight, row_bytes }
+    let (bytes, weight) = (of.bytes() as u64, tessera_driver::matmul_weight(of));
+    MatmulShape { batch, m, n, k, bytes, out_bytes, weight, row_bytes }
 }

@@ -1,5 +1,5 @@
-//! Objects that a launch still uses when its call has returned. Their libraries would otherwise
-//! give the memory to others before the device is done with it: they know nothing of our streams.
+//! Keeps objects alive that a launch still uses when its call has returned. Their libraries do not
+//! know our streams and would otherwise reuse the memory before the device is done with it.
 
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};

@@ -111,7 +111,7 @@ impl Kernel {
             let given = tessera_driver::Given { values, layouts, off, ..Default::default() };
             tessera_driver::Compiled::new(&self.handle, &BACKENDS, &given, target, profile)
         })?;
-        // The frames above: two of the object that holds it, the one that asked for it, the user.
+        // The frames above: two of the object that holds it, its caller, the user.
         warn(py, &self.handle, 4)?;
         Ok(Compiled { inner, allocate: self.allocate.clone_ref(py) })
     }

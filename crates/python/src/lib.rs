@@ -49,7 +49,7 @@ mod _core {
     #[pymodule_export]
     use crate::gpu::{
         Event, Stream, cuda_devices, cuda_launches, cuda_memory_stats, cuda_missing, cuda_ptxas,
-        cuda_synchronize, cuda_trim, grouped_columns, named_stream, product_plans, set_stream,
+        cuda_synchronize, cuda_trim, grouped_columns, matmul_plans, named_stream, set_stream,
     };
     #[pymodule_export]
     use crate::graph::{

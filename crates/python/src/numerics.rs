@@ -150,7 +150,7 @@ fn scalar(dtype: Storage, bytes: &[u8]) -> Scalar {
     decode(dtype, word(bytes))
 }
 
-/// An array whose elements lie side by side.
+/// A row-major contiguous array.
 fn row_major(object: &Bound<'_, PyAny>) -> PyResult<BufferArg> {
     let wrong = || PyValueError::new_err("a row-major NumPy array is needed");
     let Arg::Array(array) = argument(object, &mut Vec::new(), &mut Found::default())? else {

@@ -27,8 +27,8 @@ pub fn check<'py>(given: Given<'_, 'py>, backends: &Backends) -> PyResult<Report
 /// Lines of statements as `(file, first, last)`, and the names to report or `None` to stop.
 type Plan = (Vec<(String, u32, u32)>, Option<Vec<String>>);
 
-/// Runs a call by the lines of its source. `plan` is called with the lines that can be asked for and
-/// what is known before the launch, `tell` at each moment.
+/// Runs a call line by line. `plan` is called with the lines that can be watched and what is known
+/// before the launch, `tell` at each step.
 pub fn watch<'py>(
     given: Given<'_, 'py>,
     backends: &Backends,

@@ -38,7 +38,7 @@ pub fn profile_end(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, f64)> {
     Ok((out, seconds))
 }
 
-/// Begins to collect the clocks that launches of this thread leave.
+/// Begins to collect the cycle counts that launches of this thread record.
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn clocks_begin() {

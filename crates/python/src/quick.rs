@@ -1,6 +1,6 @@
-//! The short way of calls that are like earlier ones: arrays on a device or of NumPy, read without
-//! anything being allocated, numbers, words and functions. Any doubt sends a call the long way, which tells
-//! what is wrong.
+//! Call replay of kernels: device and NumPy arrays, numbers, strings and functions are compared
+//! with a recorded call without allocating. On any difference the call takes the full path, which
+//! reports what is wrong.
 
 use crate::arrays::{Class, NdHead, class, descr_dtype, head, zeros};
 use crate::call::Given;

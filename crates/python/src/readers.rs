@@ -1,4 +1,4 @@
-//! How arrays of each type are read, found out once for a type.
+//! How arrays of each Python type are read, determined once for a type.
 
 use crate::arrays::descr_dtype;
 use crate::device_array::DeviceArray;
@@ -141,7 +141,7 @@ impl Reader {
     }
 }
 
-/// Strides are in units of so many bytes, or in elements.
+/// Strides are in units of `unit` bytes, or in elements.
 fn array(
     address: u64,
     dims: Vec<i64>,
@@ -199,7 +199,8 @@ fn torch_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
     }))
 }
 
-/// An array of CuPy by its attributes: its `__cuda_array_interface__` is made anew each time.
+/// An array of CuPy by its attributes: its `__cuda_array_interface__` is built again at each
+/// access.
 fn cupy(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     let py = value.py();
     let memory = value.getattr(intern!(py, "data"))?;

@@ -67,10 +67,10 @@ pub fn hook(info: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
     let stack = Backtrace::force_capture();
-    let told = format!("thread {name}: {}{place}\n{stack}", text(info.payload()));
+    let reported = format!("thread {name}: {}{place}\n{stack}", text(info.payload()));
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     if seen.len() < SEEN_LIMIT {
-        seen.push(told);
+        seen.push(reported);
     }
 }
 

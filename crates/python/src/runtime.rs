@@ -30,7 +30,7 @@ pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
     let caps = enter(py, || match backend {
-        // One that is named may be asked about without being there.
+        // A named backend need not be available: its capabilities are known.
         Some(_) => BACKENDS.to_compile(backend)?.caps(),
         None => BACKENDS.to_launch(None, Location::Host)?.caps(),
     })?;
@@ -38,7 +38,7 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     let units = PyDict::new(py);
     for dtype in DType::ALL.iter().filter(|d| d.is_float() || **d == DType::I8 || **d == DType::I4)
     {
-        units.set_item(dtype.name(), caps.matrix_units.contains(dtype))?;
+        units.set_item(dtype.name(), caps.mma_dtypes.contains(dtype))?;
     }
     out.set_item("backend", caps.backend)?;
     out.set_item("arch", &caps.arch)?;

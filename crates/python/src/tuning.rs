@@ -83,11 +83,11 @@ fn fields<'py>(py: Python<'py>, report: &TuningReport) -> PyResult<Bound<'py, Py
 pub fn progress(moment: &TuneMoment<'_>) -> bool {
     Python::attach(|py| {
         let progress = py.import("tessera.kernel.autotune").and_then(|m| m.getattr("progress"));
-        let told = progress.and_then(|f| {
+        let reported = progress.and_then(|f| {
             let phase = moment.phase.name();
             f.call1((moment.kernel, phase, moment.part, moment.left, moment.best))
         });
-        match told {
+        match reported {
             Ok(_) => true,
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 error.write_unraisable(py, None);

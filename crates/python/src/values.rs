@@ -57,7 +57,7 @@ impl Table {
     #[classattr]
     const MOST_BYTES: usize = frontend::Table::MOST_BYTES;
 
-    /// Of elements that lie row by row.
+    /// Of row-major elements.
     #[new]
     fn new(dtype: &Bound<'_, DType>, dims: Vec<i64>, contents: &[u8]) -> PyResult<Self> {
         let dtype = dtype.get().0.storage;
@@ -156,7 +156,7 @@ pub fn capture(value: &Bound<'_, PyAny>) -> PyResult<Capture> {
     })
 }
 
-/// A compile-time value for Python to look at.
+/// A compile-time value as a Python object.
 pub fn show<'py>(py: Python<'py>, value: &Capture) -> PyResult<Bound<'py, PyAny>> {
     match value {
         Capture::None => Ok(py.None().into_bound(py)),

@@ -1,4 +1,4 @@
-//! What captured names stood for when code was made, to be held against what they stand for now.
+//! The values of captured names when code was compiled, to compare with their current values.
 
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
 use crate::dtype::DType;
@@ -16,7 +16,7 @@ pub struct Watch {
     entries: Vec<Entry>,
     /// Others that must hold too.
     parts: Vec<Py<Watch>>,
-    /// False where a name had no value yet: whoever asks next has to read all of them.
+    /// False where a name had no value yet: the next check has to read all of them.
     settled: bool,
 }
 
@@ -152,13 +152,13 @@ fn absent<'py>(
     }
 }
 
-/// The bytes of an array that lies row by row and is small enough to be captured.
+/// The bytes of a row-major array that is small enough to be captured.
 fn contents<'a>(array: &'a Bound<'_, PyAny>) -> Option<&'a [u8]> {
     let NdHead { data, dims, dtype, row_major, writable, .. } = head(array);
     let dtype = descr_dtype(&dtype).ok()?.ok()?;
     let bytes = dims.iter().product::<isize>() as usize * dtype.bytes();
     let small = 0 < bytes && bytes <= Table::MOST_BYTES;
-    // SAFETY: such an array has so many bytes there, while it is borrowed.
+    // SAFETY: such an array has this number of bytes there, while it is borrowed.
     (small && row_major && !writable).then(|| unsafe { std::slice::from_raw_parts(data, bytes) })
 }
 

@@ -1,5 +1,5 @@
-//! The store itself: memory in front, files behind. Nothing that goes wrong with a file ends a
-//! compilation; the user is told once.
+//! The store of compiled code: memory in front, files behind. A fault of a file never fails a
+//! compilation; it is reported to the user once.
 
 use crate::entry::{self, Damage, FORMAT};
 use crate::files;
@@ -12,7 +12,7 @@ use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::ObjectStore;
 use tessera_trust::{Trust, is_unsafe, untrusted};
 
-/// After so many writes the files are counted anew: other processes write too.
+/// After this many writes the files are counted anew: other processes write too.
 const RECOUNT: u32 = 64;
 const ANEW: &str = "nothing need be done: the kernel is compiled anew";
 
@@ -23,11 +23,11 @@ pub struct DiskStore {
     limit: u64,
     pub(crate) trust: Trust,
     /// Held for moments only, never while a file is read or written.
-    pub(crate) state: ForkLock<State>,
+    pub(crate) state: ForkLock<DiskState>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct DiskState {
     pub memory: Memory,
     /// Set by a write that failed: from then on there is memory only.
     no_writes: bool,
@@ -36,11 +36,11 @@ pub(crate) struct State {
     /// The bytes on disk, as far as this process knows.
     pub used: Option<u64>,
     writes: u32,
-    told: BTreeSet<Trouble>,
+    reported: BTreeSet<Trouble>,
     warnings: Diagnostics,
 }
 
-/// What is told once each.
+/// Kinds of faults; each is reported once.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Trouble {
     Damaged,
@@ -85,7 +85,7 @@ impl DiskStore {
         std::mem::take(&mut self.state.lock().warnings)
     }
 
-    /// The compiler is part of the name: two builds that share a directory do not meet.
+    /// The compiler is part of the name: two builds that share a directory have separate entries.
     fn path(&self, key: Hash128) -> PathBuf {
         let mut name = StableHasher::new();
         name.write_str(&self.compiler);
@@ -95,13 +95,13 @@ impl DiskStore {
 
     fn warn(&self, trouble: Trouble, warning: Diagnostic) {
         let mut state = self.state.lock();
-        if state.told.insert(trouble) {
+        if state.reported.insert(trouble) {
             state.warnings.push(warning);
         }
     }
 
-    /// Whether the files may be used. The directory is judged once there is one, and the key when something
-    /// was written with it; what speaks against them is told.
+    /// Whether the files may be used. The directory is checked once it exists, and the key once
+    /// something was written with it. The reason not to use them is reported.
     pub fn is_trusted(&self) -> bool {
         if let Some(known) = self.state.lock().trusted {
             return known;
@@ -111,7 +111,7 @@ impl DiskStore {
         let judged = match (self.trust.judge(&self.dir, &inside), &self.trust) {
             (Ok(Some(Ok(()))), Trust::Own(keeper)) => keeper.key().map(drop),
             (Ok(Some(found)), _) => found,
-            // What cannot be looked at cannot be read or written either, and that is told then.
+            // A directory that cannot be inspected cannot be read or written either: reported then.
             (Ok(None) | Err(_), _) => return true,
         };
         self.state.lock().trusted = Some(judged.is_ok());

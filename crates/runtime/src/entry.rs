@@ -21,7 +21,7 @@ use tessera_support::{Hash128, StableHasher};
 use tessera_trust::{Key, MAC_BYTES, Mac};
 
 const MAGIC: [u8; 8] = *b"TESSOBJ\n";
-/// Also in the path, so that builds with different formats do not meet.
+/// Also in the path, so that builds with different formats have separate entries.
 pub const FORMAT: u32 = 2;
 /// Up to the checksum: what the code does not cover.
 const SEAL: usize = 8 + 4 + MAC_BYTES;
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(read(&longer), Err(Damage::Checksum));
     }
 
-    /// The checksum's key is public: whoever changes an entry can mend it.
+    /// The checksum's key is public: a program that changes an entry can make its checksum right.
     #[test]
     fn a_changed_entry_with_a_right_checksum_is_noticed() {
         let user = User::new("d");

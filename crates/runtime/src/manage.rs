@@ -1,7 +1,7 @@
-//! Looking at the store and emptying it, for people.
+//! Listing and clearing the store, for the command line.
 
 use crate::DiskStore;
-use crate::disk::{State, warning};
+use crate::disk::{DiskState, warning};
 use crate::entry::{Damage, Head};
 use crate::files::{self, Found};
 use std::io::{BufReader, Seek};
@@ -88,7 +88,7 @@ impl DiskStore {
                 }
             }
         }
-        let State { memory, used, .. } = &mut *self.state.lock();
+        let DiskState { memory, used, .. } = &mut *self.state.lock();
         (*memory, *used) = Default::default();
         out
     }

@@ -1,11 +1,11 @@
-//! The front of the store: what this process stored or found of late.
+//! The store's cache in memory: what this process stored or found recently.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_support::Hash128;
 
-/// The most bytes it keeps: what was compiled of late and is asked for again. Kernels that are alive have their
-/// code themselves, and of those that are gone the files have it.
+/// The most bytes it keeps, of code that was compiled recently. Live kernels hold their own code,
+/// and the files have the code of the others.
 pub const LIMIT: usize = 1 << 20;
 
 #[derive(Default)]

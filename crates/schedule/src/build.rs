@@ -1,4 +1,4 @@
-//! Making Schedule IR from plain data.
+//! Builds Schedule IR from plain data.
 
 use crate::{SchedOp, Schedule};
 use tessera_diag::Loc;

@@ -26,7 +26,7 @@ impl Level for Schedule {
     }
 }
 
-/// What a launch's geometry may be written in: the dims of its arguments, and its integers.
+/// The symbols of a launch's geometry: the dims of its arguments, and its integers.
 fn symbols(func: &Func<Schedule>, id: OpId) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     for &value in &func.ops[id].operands {

@@ -1,7 +1,8 @@
-//! Schedule IR: the plan. Of a kernel it says how it is launched: over which grid, on which backend, with which
-//! compile-time values, and what the compiler chose, so that the text is complete. Of a function it says which values
-//! have memory, which are parts of kernels, and the steps over that memory: launches, copies, what the host does,
-//! branches and loops. A field exists from the commit in which something reads it.
+//! Schedule IR: the plan of launches. For a kernel it says how it is launched: the grid, the
+//! backend, the compile-time values, and what the compiler chose, so that the text is complete. For
+//! a function it says which values have memory, which are fused into kernels, and the steps over
+//! that memory: launches, copies, host calls, branches and loops. A field exists from the commit in
+//! which something reads it.
 //!
 //! ```
 //! use tessera_ir::{Attrs, DimExpr, Privilege, parse_module, verify};

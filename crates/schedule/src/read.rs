@@ -1,4 +1,4 @@
-//! Reading what a plan pins.
+//! Reads the requests of a printed or edited plan.
 
 use crate::steps::{shown, whole};
 use crate::{SchedOp, Schedule};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, Attrs, Func, OpId, Opcode, Value, parse_module, verify};
 
-/// The kernel of a plan of one launch, and all that the plan says of how it runs: what it was given, and over that what
+/// The kernel of a plan of one launch, and its configuration: what it was given, overridden by what
 /// the compiler chose.
 pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
     let module = parse_module::<Schedule>(text, file)?;
@@ -33,20 +33,20 @@ pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
     Ok((kernel.to_string(), out))
 }
 
-/// What the plan of a function asks for, as it was printed or changed.
+/// What the plan of a function requests, as it was printed or changed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kept {
-    /// The values that are to have memory of their own, by name, and where each stands.
+    /// The values that get memory of their own, by name, with their locations.
     pub stored: BTreeMap<String, Loc>,
     /// The values whose memory its steps use: those that had it when the plan was printed.
     pub used: BTreeSet<String>,
     /// All names of values that it has.
     pub names: BTreeSet<String>,
-    /// The steps, as text without the backend, and where each stands.
+    /// The steps, as text without the backend, with their locations.
     pub steps: Vec<(String, Loc)>,
 }
 
-/// Reads the plan of a function. What has memory may have been changed in it, and not yet its steps.
+/// Reads the plan of a function. Its values in memory may have been edited, but not its steps.
 pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
     let module = parse_module::<Schedule>(text, file)?;
     let [func] = &module.funcs[..] else {
@@ -88,12 +88,12 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
             }
         }
     }
-    // As it was printed it must hold; that is what the steps are for.
+    // It must be valid as it was printed; the steps serve to check that.
     verify(&before)?;
     Ok(out)
 }
 
-/// A step as it is compared with others: by what it does to which memory.
+/// A step in the form in which it is compared: its op and the memory it accesses.
 fn step(func: &Func<Schedule>, id: OpId) -> String {
     let op = &func.ops[id];
     let mut attrs = Attrs::new();
@@ -111,7 +111,7 @@ fn step(func: &Func<Schedule>, id: OpId) -> String {
     out
 }
 
-/// Memory, with the part of it and its type where it is one.
+/// Memory, with the part of it and its type where it is a part.
 fn memory(func: &Func<Schedule>, mut v: Value) -> String {
     let mut parts = Vec::new();
     while let Some(op) = func.def(v)
@@ -141,11 +141,14 @@ mod tests {
     #[test]
     fn what_was_chosen_is_put_over_what_was_given() {
         let text = plan(
-            "  sched.launch %x {kernel = @k, grid = [n], backend = ptx, config = {BM = 64, num_warps = 0}, chosen = {num_warps = 8, off = [rotate]}}\n",
+            "  sched.launch %x {kernel = @k, grid = [n], backend = ptx, config = {BM = 64, num_warps = 0}, chosen = {num_warps = 8, off = [mma_in_flight]}}\n",
         );
         let (kernel, found) = pinned(&text, "plan").unwrap();
         assert_eq!(kernel, "k");
-        assert_eq!(Attr::Dict(found).to_string(), "{BM = 64, num_warps = 8, off = [rotate]}");
+        assert_eq!(
+            Attr::Dict(found).to_string(),
+            "{BM = 64, num_warps = 8, off = [mma_in_flight]}"
+        );
     }
 
     #[test]
@@ -155,20 +158,20 @@ mod tests {
             "  %m = {}  sched.launch %m {{kernel = @k, grid = [n], backend = ptx}}\n",
             part.replace(" %x", "")
         ));
-        let told = kept(&nothing, "plan").unwrap_err();
-        assert!(told.iter().any(|e| e.message.contains("operand")), "{told}");
+        let reported = kept(&nothing, "plan").unwrap_err();
+        assert!(reported.iter().any(|e| e.message.contains("operand")), "{reported}");
         let mut many = format!("  %v0 = {part}");
         for i in 1..5_000 {
             many += &format!("  %v{i} = {}", part.replace("%x", &format!("%v{}", i - 1)));
         }
         many += "  sched.launch %v4999 {kernel = @k, grid = [8], backend = ptx}\n";
-        if let Err(told) = kept(&plan(&many).replace("[n], f32", "[8], f32"), "plan") {
-            panic!("{}", told.iter().next().map_or("", |e| &e.message));
+        if let Err(reported) = kept(&plan(&many).replace("[n], f32", "[8], f32"), "plan") {
+            panic!("{}", reported.iter().next().map_or("", |e| &e.message));
         }
     }
 
     #[test]
-    fn a_plan_of_one_launch_is_asked_for() {
+    fn a_plan_of_one_launch_is_requested() {
         let one = "  sched.launch %x {kernel = @k, grid = [n], backend = ptx}\n";
         assert!(pinned(&plan(one), "plan").is_ok());
         for wrong in [String::new(), one.repeat(2)] {

@@ -50,20 +50,20 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let ints = |name: &str| op.attr(name).and_then(Attr::as_ints);
     let strides = ints("strides")
         .map_or_else(|| row_major(&dims, part.dtype().bytes() as i64), |s| s.to_vec());
-    let turns = ints("turns").unwrap_or_default();
+    let iterations = ints("iteration_bytes").unwrap_or_default();
     if strides.len() != dims.len() {
         errors.shape(format!("expected {} strides, got {}", dims.len(), strides.len()));
         return;
     }
-    if turns.len() != op.group("at").len() {
+    if iterations.len() != op.group("at").len() {
         let n = op.group("at").len();
-        errors.shape(format!("expected `turns` for {n} loops, got {}", turns.len()));
+        errors.shape(format!("expected `iteration_bytes` for {n} loops, got {}", iterations.len()));
         return;
     }
     if dims.contains(&0) {
         return;
     }
-    // The first and the last byte of all elements, in all turns.
+    // The first and the last byte of all elements, in all iterations.
     let first = op.attr("offset").and_then(Attr::as_int).unwrap_or(0);
     let (mut low, mut high) = (first, first + part.dtype().bytes() as i64);
     let mut reach = |count: i64, step: i64| {
@@ -72,7 +72,7 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
         high += far.max(0);
     };
     dims.iter().zip(&strides).for_each(|(&d, &s)| reach(d, s));
-    for (&index, &step) in op.group("at").iter().zip(turns.iter()) {
+    for (&index, &step) in op.group("at").iter().zip(iterations.iter()) {
         match trip(func, index) {
             Some(trip) => reach(trip, step),
             None => errors.structure("expected the index of a loop around it in `at`"),
@@ -87,7 +87,7 @@ fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
     (0..dims.len()).map(|i| bytes * dims[i + 1..].iter().product::<i64>()).collect()
 }
 
-/// How often the loop runs whose index this is.
+/// The trip count of the loop with this index.
 fn trip(func: &Func<Schedule>, index: Value) -> Option<i64> {
     func.walk().into_iter().map(|id| &func.ops[id]).find_map(|op| {
         let own = op.code == SchedOp::Loop && func.blocks[op.regions[0]].args.contains(&index);
@@ -95,7 +95,7 @@ fn trip(func: &Func<Schedule>, index: Value) -> Option<i64> {
     })
 }
 
-/// The places in `writes` are places of arguments that may be written.
+/// `writes` lists arguments that may be written.
 pub fn verify_writes(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let values = op.group("values");
@@ -136,7 +136,7 @@ pub fn verify_copy(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// What decides is one bool in memory.
+/// The condition is one bool in memory.
 fn decides(func: &Func<Schedule>, v: Value, errors: &mut OpErrors) {
     let ty = func.ty(v);
     if ty.dtype() != tessera_numerics::DType::Bool || bytes(ty) != Some(1) {
@@ -144,7 +144,7 @@ fn decides(func: &Func<Schedule>, v: Value, errors: &mut OpErrors) {
     }
 }
 
-/// Regions take so many indices, and end with a yield of so many values.
+/// Regions take this many indices, and yield this many values.
 fn regions(
     func: &Func<Schedule>,
     id: OpId,
@@ -186,7 +186,7 @@ pub fn verify_loop(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     regions(func, id, &[0], 1, errors);
     let op = &func.ops[id];
     if op.attr("trip").and_then(Attr::as_int).is_some_and(|trip| trip < 0) {
-        errors.structure("expected a number of turns that is not negative");
+        errors.structure("expected a number of iterations that is not negative");
     }
     let ty = func.ty(op.operands[0]);
     if ty.dtype() != tessera_numerics::DType::I64 || bytes(ty) != Some(8) {
@@ -217,7 +217,7 @@ pub(crate) fn shown(func: &Func<Schedule>, v: Value) -> String {
 
 /// The memory that a value is, or is a part of.
 pub(crate) fn whole(func: &Func<Schedule>, mut v: Value) -> Value {
-    // A part of nothing is the verifier's to refuse.
+    // The verifier refuses a part of nothing.
     while let Some(op) = func.def(v)
         && op.code == SchedOp::View
         && let Some(&of) = op.operands.first()
@@ -227,7 +227,7 @@ pub(crate) fn whole(func: &Func<Schedule>, mut v: Value) -> Value {
     v
 }
 
-/// What an op writes, of what it takes.
+/// The operands that an op writes.
 fn written(op: &Op<Schedule>) -> Vec<Value> {
     let listed = op.attr("writes").and_then(Attr::as_ints).unwrap_or_default();
     match op.code {
@@ -248,7 +248,7 @@ fn written(op: &Op<Schedule>) -> Vec<Value> {
     }
 }
 
-/// Steps use memory, and read what an earlier one wrote.
+/// Steps access memory, and read what an earlier one wrote.
 pub(crate) fn verify_order(func: &Func<Schedule>, errors: &mut OpErrors) {
     let mut filled: BTreeSet<Value> = BTreeSet::new();
     for id in func.walk() {

@@ -15,11 +15,11 @@ define_ops! {
     aliases {}
 
     /// Launches a kernel on its arguments. A group kernel has `grid`, the number of groups along
-    /// each axis; a lane kernel has `domain`, the number of lanes, and `lanes`, how many form a
-    /// group. With neither, the caller gives the grid. `config` holds the compile-time values, and `chosen`
-    /// what the compiler found where they leave it open: handed back as part of `config`, it is pinned.
-    /// In the plan of a function `writes` lists the arguments that the kernel writes, and `of` says which ops
-    /// of the function it is made of.
+    /// each axis; a lane kernel has `domain`, the number of lanes, and `lanes`, the lanes of a
+    /// group. With neither, the caller gives the grid. `config` holds the compile-time values, and
+    /// `chosen` what the compiler chose where they leave it open: given back as part of `config`,
+    /// it is pinned. In the plan of a function `writes` lists the arguments that the kernel writes,
+    /// and `of` the ops of the function that it computes.
     Launch = 0x01 "launch" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
@@ -35,31 +35,32 @@ define_ops! {
         results: Some(0), effects: Terminator, infer: None, verify: Some(verify_return),
         example: "sched.return",
     }
-    /// A value of the function with memory of its own, under its name; `op` is what makes it. Written as `sched.fused`, it
-    /// may become a part of kernels.
+    /// A value of the function with memory of its own, under its name; `op` is the op that computes
+    /// it. Changed to `sched.fused`, it may be fused into kernels.
     Store = 0x03 "store" since "0.2" {
         operands: [], groups: [], attrs: [op: Word optional], regions: [],
         results: Some(1), effects: ReadWrite, infer: None, verify: Some(verify_store),
         example: "%p = sched.store {op = div} : view<[8], f32, read_write>",
     }
-    /// A value of the function without memory, which is a part of kernels alone. Written as `sched.store`, it gets memory.
+    /// A value of the function without memory, which is fused into kernels. Changed to
+    /// `sched.store`, it gets memory.
     Fused = 0x04 "fused" since "0.2" {
         operands: [], groups: [], attrs: [op: Word optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify_store),
         example: "%e = sched.fused {op = exp} : view<[8], f32, read_write>",
     }
-    /// Memory whose contents are known to the compiler.
+    /// Memory with contents known to the compiler.
     Constant = 0x05 "constant" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify_constant),
         example: "%c = sched.constant : view<[8], f32, read>",
     }
-    /// A part of memory: `offset` bytes from its beginning, with `strides` in bytes where it does not lie row by row.
-    /// Each turn of the loop of an index in `at` moves it by as many bytes as `turns` says.
+    /// A part of memory: `offset` bytes from its beginning, with `strides` in bytes where it is not
+    /// row-major. Each iteration of the loop of an index in `at` moves it by `iteration_bytes`.
     View = 0x06 "view" since "0.2" {
         operands: [of: View],
         groups: [at: Index [0, usize::MAX]],
-        attrs: [offset: Int optional, strides: Ints optional, turns: Ints optional],
+        attrs: [offset: Int optional, strides: Ints optional, iteration_bytes: Ints optional],
         regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify_view),
         example: "%m = sched.store : view<[8, 4], f32, read_write>\n%row = sched.view %m {offset = 16} : view<[4], f32, read_write>",
@@ -73,7 +74,7 @@ define_ops! {
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_host),
         example: "%m = sched.store : view<[8], f32, read_write>\nsched.host %x, %m {op = \"sort\", writes = [1]}",
     }
-    /// A kernel of the user's, launched as it would be outside of the function.
+    /// A kernel of the user, launched as it would be outside the function.
     Call = 0x08 "call" since "0.2" {
         operands: [],
         groups: [values: View [0, usize::MAX]],
@@ -94,20 +95,20 @@ define_ops! {
         results: Some(0), effects: Control, infer: None, verify: Some(verify_if),
         example: "%c = sched.constant : view<[], bool, read>\nsched.if %c do {\n  sched.yield\n} do {\n  sched.yield\n}",
     }
-    /// Runs its body while what the first region yields holds.
+    /// Runs its body while the yield of the first region is true.
     While = 0x0b "while" since "0.2" {
         operands: [], groups: [], attrs: [], regions: [test, body],
         results: Some(0), effects: Control, infer: None, verify: Some(verify_while),
         example: "%c = sched.constant : view<[], bool, read>\nsched.while do {\n  sched.yield %c\n} do {\n  sched.yield\n}",
     }
-    /// Runs its body `trip` times, from the last turn to the first where it says `reverse`; `position` is where the
-    /// number of the turn is.
+    /// Runs its body `trip` times, from the last iteration to the first with `reverse`; `position`
+    /// is the memory of the iteration's index.
     Loop = 0x0c "loop" since "0.2" {
         operands: [position: View], groups: [], attrs: [trip: Int required, reverse: Bool optional], regions: [body],
         results: Some(0), effects: Control, infer: None, verify: Some(verify_loop),
         example: "%i = sched.store : view<[], i64, read_write>\nsched.loop %i {trip = 4} do (%t: i64) {\n  sched.yield\n}",
     }
-    /// Ends a region; the first of a `while` with what decides.
+    /// Ends a region; the first of a `while` with its condition.
     Yield = 0x0d "yield" since "0.2" {
         operands: [], groups: [values: View [0, usize::MAX]], attrs: [], regions: [],
         results: Some(0), effects: Terminator, infer: None, verify: None,

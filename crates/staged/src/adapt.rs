@@ -1,5 +1,5 @@
-//! Asks Tile IR about an op of the family: the op alone, without layouts, in a function of its own.
-//! So a rule on shapes and dtypes stands once, in the tile crate.
+//! Applies Tile IR's rules to an op of the family: the op alone, without layouts, in a function of
+//! its own. So a rule on shapes and dtypes exists once, in the tile crate.
 
 use crate::Staged;
 use tessera_ir::{Func, OpErrors, OpId, OpSpec, Opcode, Type};
@@ -14,10 +14,10 @@ fn erased(ty: &Type) -> Option<Type> {
         Type::Tile { .. }
         | Type::Buf { .. }
         | Type::Tensor { .. }
-        | Type::Ring { .. }
-        | Type::Slot { .. }
+        | Type::Pipeline { .. }
+        | Type::Stage { .. }
         | Type::Pending(_)
-        | Type::Turn => None,
+        | Type::OrderBarrier => None,
     }
 }
 
@@ -31,7 +31,7 @@ pub fn tile_alone(func: &Func<Staged>, id: OpId) -> Result<(Func<Tile>, OpId), S
         alone.attrs.set("kind", kind.clone());
     }
     let body = alone.body;
-    // `dim` asks for a dimension of a parameter.
+    // `dim` names a dimension of a parameter.
     if code == TileOp::Dim {
         for &param in func.params() {
             alone.add_arg(body, func.ty(param).clone(), None);

@@ -1,15 +1,16 @@
-//! What is the same in all blocks of a cluster that take neighbouring tiles.
+//! Uniformity analysis over a cluster: which values are the same in all CTAs that take neighbouring
+//! tiles.
 //!
-//! A value is, where nothing that it is computed from is the tile's coordinate along an axis on which
-//! the blocks differ: neither its operands, nor what loops carry to it, nor what decides how often they
-//! turn.
+//! A value is uniform if it does not depend on the tile's coordinate along an axis on which the
+//! CTAs differ: neither through its operands, nor through carried values, nor through the iteration
+//! counts of loops.
 
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
 use tessera_ir::{BlockId, Effects, Func, OpId, Opcode, Value, ValueDef};
 use tessera_tile::TileOp;
 
-/// Questions on one function.
+/// Queries on one function.
 pub struct Alike<'f> {
     func: &'f Func<Staged>,
 }
@@ -19,8 +20,8 @@ impl<'f> Alike<'f> {
         Self { func }
     }
 
-    /// Whether blocks that differ along `axes` of the grid come by an op equally often, with equal values
-    /// of `values`. The op is in a persistent loop.
+    /// Whether CTAs that differ along `axes` of the grid execute an op equally often, with equal
+    /// `values`. The op is in a persistent loop.
     pub fn is(&self, id: OpId, values: &[Value], axes: &[usize]) -> bool {
         let func = self.func;
         let mut open = values.to_vec();
@@ -30,9 +31,9 @@ impl<'f> Alike<'f> {
             let op = &func.ops[around];
             match op.code {
                 StagedOp::Tiles => inside = true,
-                StagedOp::Role | StagedOp::Roles => {}
+                StagedOp::WarpRole | StagedOp::WarpSpecialize => {}
                 _ if inside => return false,
-                _ => self.turns(around, &mut open),
+                _ => self.iterations(around, &mut open),
             }
             block = op.block;
         }
@@ -52,10 +53,10 @@ impl<'f> Alike<'f> {
                     let op = &func.ops[id];
                     match op.code {
                         StagedOp::Tile(
-                            TileOp::For | TileOp::While | TileOp::If | TileOp::Repair,
+                            TileOp::For | TileOp::While | TileOp::If | TileOp::SlowPath,
                         )
                         | StagedOp::Tiles => {
-                            self.turns(id, &mut open);
+                            self.iterations(id, &mut open);
                             self.carried(id, i, &mut open);
                         }
                         StagedOp::Tile(TileOp::ProgramId)
@@ -85,7 +86,7 @@ impl<'f> Alike<'f> {
                         None if op.code == StagedOp::Tiles && axes.contains(&i) => return false,
                         None => {}
                     }
-                    self.turns(id, &mut open);
+                    self.iterations(id, &mut open);
                 }
             }
         }
@@ -93,7 +94,7 @@ impl<'f> Alike<'f> {
     }
 
     /// What decides how often the regions of an op run.
-    fn turns(&self, id: OpId, open: &mut Vec<Value>) {
+    fn iterations(&self, id: OpId, open: &mut Vec<Value>) {
         let op = &self.func.ops[id];
         open.extend(op.positional());
         if op.code == StagedOp::Tiles {
@@ -104,7 +105,7 @@ impl<'f> Alike<'f> {
         }
     }
 
-    /// What a control op hands on as its `i`th value.
+    /// The values that a control op carries as its `i`th one.
     fn carried(&self, id: OpId, i: usize, open: &mut Vec<Value>) {
         let op = &self.func.ops[id];
         open.extend(op.group("init").get(i));
@@ -119,12 +120,12 @@ impl<'f> Alike<'f> {
     }
 }
 
-/// Whether a role, or the block, drains a ring.
-pub fn drained_by(func: &Func<Staged>, ring: Value, role: Option<OpId>) -> bool {
+/// Whether a role, or the block, drains a pipeline.
+pub fn drained_by(func: &Func<Staged>, pipeline: Value, role: Option<OpId>) -> bool {
     func.walk().iter().any(|&id| {
         let op = &func.ops[id];
         op.code == StagedOp::Drain
-            && op.operands[0] == ring
+            && op.operands[0] == pipeline
             && crate::ops::roles::role_of(func, id) == role
     })
 }

@@ -1,13 +1,13 @@
-//! Short ways to make the ops that passes make most. Result types are given by the caller wherever
-//! a layout is chosen.
+//! Short forms for the ops that passes emit most. The caller gives result types wherever a layout
+//! is chosen.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Builder, OpId, OpSpec, Type, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::TileOp;
 
-/// Adds Staged IR's ops to a [`Builder`]. Callers hand over operands that fit; what does not is
-/// reported by the verifier, at the op.
+/// Adds Staged IR's ops to a [`Builder`]. Callers pass operands that fit; the verifier reports
+/// errors, at the op.
 pub trait StagedBuild {
     /// An op with one result whose type is given.
     fn one(&mut self, spec: OpSpec<Staged>, ty: Type) -> Value;
@@ -23,14 +23,15 @@ pub trait StagedBuild {
     fn convert_layout(&mut self, x: Value, ty: Type) -> Value;
     /// A block of a tile, of whole atoms of its layout.
     fn frag_part(&mut self, x: Value, at: &[u32], extent: &[u32]) -> Result<Value, String>;
-    fn ring_create(&mut self, ty: Type) -> Value;
-    fn acquire(&mut self, ring: Value, i: Value) -> Value;
-    fn fill(&mut self, slot: Value, field: &str, src: Value, at: &[Value], extent: &[i64]) -> OpId;
-    fn publish(&mut self, ring: Value, i: Value);
-    fn wait(&mut self, ring: Value, i: Value) -> Value;
-    fn field(&mut self, slot: Value, name: &str) -> Value;
-    fn release(&mut self, ring: Value, i: Value, unless_first: bool);
-    fn drain(&mut self, ring: Value);
+    fn pipeline_create(&mut self, ty: Type) -> Value;
+    fn acquire(&mut self, pipeline: Value, i: Value) -> Value;
+    fn fill(&mut self, stage: Value, field: &str, src: Value, at: &[Value], extent: &[i64])
+    -> OpId;
+    fn publish(&mut self, pipeline: Value, i: Value);
+    fn wait(&mut self, pipeline: Value, i: Value) -> Value;
+    fn field(&mut self, stage: Value, name: &str) -> Value;
+    fn release(&mut self, pipeline: Value, i: Value, unless_first: bool);
+    fn drain(&mut self, pipeline: Value);
     fn smem_alloc(&mut self, ty: Type) -> Value;
     fn frag_load(&mut self, mem: Value, ty: Type) -> Value;
     fn frag_store(&mut self, mem: Value, tile: Value);
@@ -106,48 +107,55 @@ impl StagedBuild for Builder<'_, Staged> {
         self.value(spec.attr("extent", ints(extent)))
     }
 
-    fn ring_create(&mut self, ty: Type) -> Value {
-        self.one(OpSpec::new(StagedOp::RingCreate, &[]), ty)
+    fn pipeline_create(&mut self, ty: Type) -> Value {
+        self.one(OpSpec::new(StagedOp::PipelineCreate, &[]), ty)
     }
 
-    fn acquire(&mut self, ring: Value, i: Value) -> Value {
-        let ty = slot_of(self.func.ty(ring));
-        self.one(OpSpec::new(StagedOp::Acquire, &[ring, i]), ty)
+    fn acquire(&mut self, pipeline: Value, i: Value) -> Value {
+        let ty = stage_of(self.func.ty(pipeline));
+        self.one(OpSpec::new(StagedOp::Acquire, &[pipeline, i]), ty)
     }
 
-    fn fill(&mut self, slot: Value, field: &str, src: Value, at: &[Value], extent: &[i64]) -> OpId {
-        let spec = OpSpec::new(StagedOp::Fill, &[slot, src]).group("at", at);
+    fn fill(
+        &mut self,
+        stage: Value,
+        field: &str,
+        src: Value,
+        at: &[Value],
+        extent: &[i64],
+    ) -> OpId {
+        let spec = OpSpec::new(StagedOp::Fill, &[stage, src]).group("at", at);
         let spec = spec.attr("field", Attr::word(field));
         self.effect(spec.attr("extent", Attr::ints(extent.iter().copied())))
     }
 
-    fn publish(&mut self, ring: Value, i: Value) {
-        self.effect(OpSpec::new(StagedOp::Publish, &[ring, i]));
+    fn publish(&mut self, pipeline: Value, i: Value) {
+        self.effect(OpSpec::new(StagedOp::Publish, &[pipeline, i]));
     }
 
-    fn wait(&mut self, ring: Value, i: Value) -> Value {
-        let ty = slot_of(self.func.ty(ring));
-        self.one(OpSpec::new(StagedOp::Wait, &[ring, i]), ty)
+    fn wait(&mut self, pipeline: Value, i: Value) -> Value {
+        let ty = stage_of(self.func.ty(pipeline));
+        self.one(OpSpec::new(StagedOp::Wait, &[pipeline, i]), ty)
     }
 
-    fn field(&mut self, slot: Value, name: &str) -> Value {
-        let ty = match self.func.ty(slot) {
-            Type::Slot { fields } => fields.iter().find(|f| f.name == name).map(|f| f.as_smem()),
+    fn field(&mut self, stage: Value, name: &str) -> Value {
+        let ty = match self.func.ty(stage) {
+            Type::Stage { fields } => fields.iter().find(|f| f.name == name).map(|f| f.as_smem()),
             _ => None,
         };
-        // A field that is not there keeps the slot's type, which the verifier refuses.
-        let ty = ty.unwrap_or_else(|| self.func.ty(slot).clone());
-        self.one(OpSpec::new(StagedOp::Field, &[slot]).attr("name", Attr::word(name)), ty)
+        // A field that does not exist keeps the stage's type, which the verifier refuses.
+        let ty = ty.unwrap_or_else(|| self.func.ty(stage).clone());
+        self.one(OpSpec::new(StagedOp::Field, &[stage]).attr("name", Attr::word(name)), ty)
     }
 
-    fn release(&mut self, ring: Value, i: Value, unless_first: bool) {
-        let spec = OpSpec::new(StagedOp::Release, &[ring, i]);
+    fn release(&mut self, pipeline: Value, i: Value, unless_first: bool) {
+        let spec = OpSpec::new(StagedOp::Release, &[pipeline, i]);
         let flag = Attr::Bool(true);
         self.effect(if unless_first { spec.attr("unless_first", flag) } else { spec });
     }
 
-    fn drain(&mut self, ring: Value) {
-        self.effect(OpSpec::new(StagedOp::Drain, &[ring]));
+    fn drain(&mut self, pipeline: Value) {
+        self.effect(OpSpec::new(StagedOp::Drain, &[pipeline]));
     }
 
     fn smem_alloc(&mut self, ty: Type) -> Value {
@@ -196,9 +204,9 @@ impl StagedBuild for Builder<'_, Staged> {
     }
 }
 
-fn slot_of(ring: &Type) -> Type {
-    match ring {
-        Type::Ring { fields, .. } => Type::Slot { fields: fields.clone() },
+fn stage_of(pipeline: &Type) -> Type {
+    match pipeline {
+        Type::Pipeline { fields, .. } => Type::Stage { fields: fields.clone() },
         ty => ty.clone(),
     }
 }

@@ -1,10 +1,10 @@
-//! The family of Tile IR's ops: their rows as rows of Staged IR, made once from those of Tile IR.
-//! What differs: results that are tiles have layouts, so that loads and shape ops infer otherwise;
-//! and loops carry what Tile IR does not have.
+//! The family of Tile IR's ops: their rows as rows of Staged IR, derived once from those of Tile
+//! IR. Two things differ: tiles have layouts, so loads and shape ops infer other types; and loops
+//! carry values that Tile IR does not have.
 
 use crate::ops::family::{
-    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_repair, verify_tile,
-    verify_while,
+    infer_expand, infer_reduce, infer_transpose, verify_for, verify_if, verify_slow_path,
+    verify_tile, verify_while,
 };
 use crate::{Staged, StagedOp};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(crate) fn info(op: TileOp) -> &'static OpInfo<Staged> {
     &ROWS[&op]
 }
 
-/// What a loop carries here: also pending tiles and counters of rings.
+/// Types that a loop carries here: also pending tiles and pipeline counters.
 const INIT: &[GroupSpec] =
     &[GroupSpec { name: "init", class: TypeClass::Any, min: 0, max: usize::MAX }];
 const VALUES: &[GroupSpec] =
@@ -73,7 +73,7 @@ fn row(op: TileOp) -> OpInfo<Staged> {
             TileOp::For => verify_for,
             TileOp::If => verify_if,
             TileOp::While => verify_while,
-            TileOp::Repair => verify_repair,
+            TileOp::SlowPath => verify_slow_path,
             _ => verify_tile,
         }),
     }
@@ -111,7 +111,7 @@ fn infer(op: TileOp) -> Option<InferFn> {
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return => None,
         TileOp::Store

@@ -1,6 +1,5 @@
-//! Where the elements of an op's tiles must be. Data moves between threads only in
-//! `convert_layout`, `frag_load` and `frag_store`, reductions, scans and products: everything else
-//! finds its operands at the place of its result.
+//! Layout rules of ops. Data moves between threads only in `convert_layout`, `frag_load` and
+//! `frag_store`, reductions, scans and MMAs; all tiles of any other op have one layout.
 
 use crate::Staged;
 use std::sync::Arc;
@@ -59,12 +58,12 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         TileOp::Reshape => reshape(func, id, errors),
         // Inference says what the result's layout is.
         TileOp::Transpose | TileOp::Expand | TileOp::Reduce | TileOp::ArgReduce => {}
-        // Any layout may be loaded into, and products find their operands in their own way.
+        // Any layout may be loaded into, and MMAs have layouts of their own for their operands.
         TileOp::Load | TileOp::Const | TileOp::Iota | TileOp::Mma => {}
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return => {}
         TileOp::ProgramId
@@ -98,7 +97,7 @@ fn together(func: &Func<Staged>, values: &[Value], errors: &mut OpErrors) {
     }
 }
 
-/// A tile is stretched where it is; a scalar is everywhere.
+/// A tile is broadcast in place; a scalar is everywhere.
 fn broadcast(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let (from, to) = (func.ty(op.operands[0]), func.ty(op.result()));
@@ -116,7 +115,7 @@ fn reshape(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let (from, to) = (func.ty(op.operands[0]), func.ty(op.result()));
     let (Some(had), Some(got)) = (from.layout(), to.layout()) else { return };
     match had.reshape(&extents(to)) {
-        // Where elements cannot stay where they are, they move to wherever they are wanted.
+        // Where elements cannot stay in their registers, they move to any layout.
         None => {}
         Some(wanted) if wanted != **got => {
             errors.ty(format!("expected a result of layout #{wanted}, got {to}"));

@@ -1,4 +1,4 @@
-//! The level itself: its types and what a function is told.
+//! The level itself: its types and function attributes.
 
 use crate::StagedOp;
 use tessera_ir::{Attr, Func, Level, OpErrors, Type};
@@ -32,14 +32,14 @@ impl Level for Staged {
             ty.rank() > 0 && ty.shape().iter().all(|d| d.as_static().is_some_and(|v| v > 0))
         };
         match ty {
-            Type::Scalar(_) | Type::View { .. } | Type::Turn => true,
+            Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => true,
             Type::Frag { .. } | Type::Smem { .. } => sized(ty),
-            Type::Ring { slots, fields } => {
-                *slots > 0 && fields.iter().all(|f| sized(&f.as_smem()))
+            Type::Pipeline { stages, fields } => {
+                *stages > 0 && fields.iter().all(|f| sized(&f.as_smem()))
             }
-            Type::Slot { fields } => fields.iter().all(|f| sized(&f.as_smem())),
+            Type::Stage { fields } => fields.iter().all(|f| sized(&f.as_smem())),
             Type::Pending(tile) => matches!(**tile, Type::Frag { .. }) && Staged::admits(tile),
-            // A tile has places here, and shared memory a layout.
+            // Here tiles and shared memory have layouts.
             Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => false,
         }
     }

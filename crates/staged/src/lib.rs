@@ -1,24 +1,25 @@
-//! Staged IR: what a kernel is on a machine with threads. Tiles have layouts, shared memory is
-//! allocated, copies and products run on engines, and warps have roles. What it computes is what
-//! the Tile IR it came from computes.
+//! Staged IR: a kernel on a machine with threads. Tiles have layouts, shared memory is allocated,
+//! copies (TMA, `cp.async`) and MMAs (WGMMA) are asynchronous, and warps have roles (warp
+//! specialization). It computes what the Tile IR it came from computes.
 //!
 //! The op table is [`StagedOp`]. All ops of Tile IR are there as one family, `StagedOp::Tile`, with
 //! rules on layouts beside their own; see `family`. The rules on a whole function are in `verify/`.
-//! Phases, parities and addresses are not in it: a ring op takes the counter of its turn.
+//! mbarrier phases, parities and addresses are not part of it: a pipeline op takes the counter of
+//! its iteration.
 //!
 //! ```
 //! use tessera_staged::parse;
 //! let func = parse(
 //!     "func @f(%x: view<[n], f32, read>, %i: i64) {kind = group, threads = 32} {
-//!        %r = staged.ring_create : ring<2; a: 32xf32 #[order 0]>
-//!        %s = staged.acquire %r, %i : slot<a: 32xf32 #[order 0]>
+//!        %r = staged.pipeline_create : pipeline<2; a: 32xf32 #[order 0]>
+//!        %s = staged.acquire %r, %i : stage<a: 32xf32 #[order 0]>
 //!        staged.fill %s, %x at(%i) {field = a, extent = [32]}
 //!        staged.return
 //!      }",
 //! )
 //! .unwrap();
 //! let errors = tessera_ir::verify(&func).unwrap_err().render();
-//! assert!(errors.contains("expected every counter of ring %r that is acquired to be published"));
+//! assert!(errors.contains("expected every counter of pipeline %r that is acquired to be published"));
 //! ```
 
 mod adapt;

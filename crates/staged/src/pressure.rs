@@ -1,8 +1,9 @@
-//! Register pressure: how many 32-bit registers the tiles that are alive at once take in a thread, at the widest point of
-//! a role. Scalars, addresses and what instructions need on the way are not in it: the assembler gives those out.
+//! Register pressure: how many 32-bit registers of a thread the live tiles take at the widest point
+//! of a role. Scalars, addresses and temporaries of instructions are not counted: the assembler
+//! allocates those.
 //!
-//! Liveness is computed backwards over the structured regions. A value from outside that a loop reads is alive in all of
-//! the loop, since the next iteration reads it again.
+//! Liveness is computed backwards over the structured regions. A value from outside that a loop
+//! reads is live in all of the loop, because the next iteration reads it again.
 
 use crate::ops::roles::role_of;
 use crate::verify::registers;
@@ -14,7 +15,7 @@ use tessera_tile::TileOp;
 /// The widest point of a block, without the blocks inside it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Widest {
-    /// The role around the block; none outside of roles.
+    /// The role around the block; none outside roles.
     pub role: Option<OpId>,
     /// 32-bit registers of a thread.
     pub registers: u64,
@@ -49,7 +50,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// `around` are the values outside of the block that are alive in all of it.
+    /// `around` are the values outside the block that are live in all of it.
     fn block(&mut self, block: BlockId, around: &BTreeSet<Value>) {
         let func = self.func;
         let mut live = around.clone();
@@ -68,7 +69,7 @@ impl Walk<'_> {
                     inner.extend(func.ops[o].operands.iter().copied())
                 });
                 inner.retain(|&v| func.ty(v).layout().is_some() && outside(func, v, region));
-                // What a loop takes over is in its own arguments.
+                // Initial values of a loop become its arguments.
                 let mut kept: BTreeSet<Value> =
                     after.iter().copied().filter(|v| !op.results.contains(v)).collect();
                 if repeats(op.code) {
@@ -77,7 +78,7 @@ impl Walk<'_> {
                 live.extend(inner);
                 self.block(region, &kept);
             }
-            // A result may take the place of an operand that ends here.
+            // A result may take the registers of an operand that ends here.
             let sum = |values: &BTreeSet<Value>| {
                 let whole = values.iter().filter(|v| !passing.contains(v));
                 whole.map(|&v| self.held(v)).sum::<u64>()
@@ -92,12 +93,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Constants are made where they are used, and take nothing before.
+    /// Constants are rematerialised where they are used, and take nothing before.
     fn held(&self, v: Value) -> u64 {
         use TileOp::{Broadcast, Const, Expand, Iota, Reshape, Transpose};
         match self.func.def(v).map(|op| op.code) {
             Some(StagedOp::Tile(Const | Iota)) => 0,
-            // These give names to registers that another value holds.
+            // These name registers that another value holds.
             Some(StagedOp::Tile(Broadcast | Expand | Reshape | Transpose) | StagedOp::FragPart) => {
                 0
             }
@@ -106,8 +107,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What an op holds beside its operands and results: what an accumulation finds in memory; of the operands of a
-    /// product that are loaded step by step, the step that is multiplied and the next.
+    /// What an op holds beside its operands and results: the old values of an accumulation; of MMA
+    /// operands that are loaded step by step, the current step and the next.
     fn beside(&self, id: OpId) -> u64 {
         let op = &self.func.ops[id];
         match op.code {
@@ -129,13 +130,13 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the region of an op runs again and again.
+/// Whether the region of an op is a loop body.
 fn repeats(code: StagedOp) -> bool {
     matches!(code, StagedOp::Tile(TileOp::For | TileOp::While) | StagedOp::Tiles)
 }
 
-/// Tiles that products of warps beside them read, from shared memory or by way of it, and nobody else: those load them
-/// step by step along k.
+/// Tiles that only warp-level MMAs in the same block read, from shared memory or through it: they
+/// are loaded step by step along k.
 fn fed_in_steps(func: &Func<Staged>) -> BTreeSet<Value> {
     let mut fed: BTreeMap<Value, BlockId> = BTreeMap::new();
     for id in func.walk() {
@@ -164,9 +165,8 @@ fn outside(func: &Func<Staged>, v: Value, region: BlockId) -> bool {
     !func.block_within(block, region)
 }
 
-/// Tiles that are made, or read from shared memory, and used up between operations on single elements alone, or by the
-/// reduction right after them. Element after element can go through all of those, so that no such tile is ever there as a
-/// whole.
+/// Tiles that are used only between elementwise ops, or by the reduction right after them. Elements
+/// can go through such a chain one by one, so the tile never exists as a whole.
 fn passing(func: &Func<Staged>, block: BlockId) -> BTreeSet<Value> {
     use TileOp::{Broadcast, Cast, Const, Ew, Expand, Iota, Reduce, Select};
     let tile = |&v: &Value| func.ty(v).layout().is_some();
@@ -179,12 +179,12 @@ fn passing(func: &Func<Staged>, block: BlockId) -> BTreeSet<Value> {
             | StagedOp::Tile(Ew(_) | Cast | Select | Const | Iota | Broadcast | Expand) => {
                 runs.insert(id, run);
             }
-            // A reduction takes elements as they come, and is the end of a run.
+            // A reduction takes elements one by one, and ends a chain.
             StagedOp::Tile(Reduce) => {
                 runs.insert(id, run);
                 run += 1;
             }
-            // What is done to scalars is done beside tiles.
+            // Scalar ops do not interrupt a chain.
             _ => {
                 run += u32::from(
                     !op.regions.is_empty() || op.operands.iter().chain(&op.results).any(tile),
@@ -192,7 +192,7 @@ fn passing(func: &Func<Staged>, block: BlockId) -> BTreeSet<Value> {
             }
         }
     }
-    // Whatever else uses a tile needs all of it.
+    // Any other use of a tile needs all of it.
     let mut out: BTreeSet<Value> =
         runs.keys().flat_map(|&id| func.ops[id].results.iter().copied()).collect();
     for id in func.walk() {

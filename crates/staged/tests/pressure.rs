@@ -1,5 +1,5 @@
-//! The registers that tiles take at the widest point, and where that is. Of every tile here a thread holds 32 registers,
-//! unless its name is otherwise.
+//! The registers that tiles take at the widest point, and where that is. A thread holds 32
+//! registers of every tile here, unless its name says otherwise.
 
 use tessera_staged::ops::roles::role_info;
 use tessera_staged::{StagedFunc, parse, pressure};
@@ -62,7 +62,7 @@ fn what_a_loop_reads_again_is_alive_in_all_of_it() {
   }}
   {STORE}"
     );
-    // The sums, `w`, `m`, and `y`, which is made before `m` is loaded.
+    // The accumulator, `w`, `m`, and `y`, which is computed before `m` is loaded.
     assert_eq!(widest(&body), (4 * 32, "mul".into()));
 }
 
@@ -76,8 +76,8 @@ fn an_accumulation_holds_what_is_in_memory_too() {
 #[test]
 fn roles_are_counted_apart() {
     let func = func(
-        "  staged.roles do {
-    staged.role {name = math, warps = 1, regs = 240} do {
+        "  staged.warp_specialize do {
+    staged.warp_role {name = consumer, warps = 1, regs = 240} do {
       %a = LOAD
       %b = LOAD
       %c = staged.add %a, %b : HELD
@@ -92,6 +92,6 @@ fn roles_are_counted_apart() {
     let of = |w: &tessera_staged::Widest| w.role.map(|r| role_info(&func, r).name);
     assert_eq!(
         found.iter().map(|w| (of(w), w.registers)).collect::<Vec<_>>(),
-        [(Some("math".into()), 64)]
+        [(Some("consumer".into()), 64)]
     );
 }

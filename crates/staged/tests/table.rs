@@ -7,7 +7,7 @@ use tessera_tile::TileOp;
 
 const KERNELS: [(&str, &str); 4] = [
     ("elementwise", include_str!("../../../filetests/staged/elementwise.tir")),
-    ("ring", include_str!("../../../filetests/staged/ring.tir")),
+    ("pipeline", include_str!("../../../filetests/staged/pipeline.tir")),
     ("parts", include_str!("../../../filetests/staged/parts.tir")),
     ("roles", include_str!("../../../filetests/staged/roles.tir")),
 ];
@@ -65,10 +65,10 @@ fn kernels_are_valid() {
 const AROUND: &str = "func @example(%v: view<[m, n], f32, read_write>, %i: i64, %x: f32) {kind = group, threads = 128} {
   %t = staged.broadcast %x : LAID
   %m = staged.smem_alloc : SMEM
-  %r = staged.ring_create : RING
-  %s = staged.wait %r, %i : SLOT
+  %r = staged.pipeline_create : PIPELINE
+  %s = staged.wait %r, %i : STAGE
   %p = staged.mma_open %t : PENDING
-  %turn = staged.turn_create : turn
+  %order = staged.order_barrier_create : order_barrier
 ";
 
 #[test]
@@ -79,8 +79,8 @@ fn examples_read() {
             .replace("PENDING", "pending<LAID>")
             .replace("LAID", "tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>")
             .replace("SMEM", "smem<8x8xf32, #[order 1,0]>")
-            .replace("RING", "ring<2; a: 8x8xf32 #[order 1,0]>")
-            .replace("SLOT", "slot<a: 8x8xf32 #[order 1,0]>");
+            .replace("PIPELINE", "pipeline<2; a: 8x8xf32 #[order 1,0]>")
+            .replace("STAGE", "stage<a: 8x8xf32 #[order 1,0]>");
         let func = parse(&text).unwrap_or_else(|e| panic!("{op:?}: {}\n{text}", e.render()));
         assert!(func.walk().iter().any(|&o| func.ops[o].code == op), "{op:?}");
     }

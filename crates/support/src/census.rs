@@ -1,4 +1,4 @@
-//! How many values of a kind the process has, and how large they are: what tells a cache that grows.
+//! Counts the values of a kind in the process and their bytes, to find caches that grow.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +21,7 @@ impl Census {
         Self { entries: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
     }
 
-    /// Counts a value that takes so many bytes beside its own.
+    /// Counts a value that takes `bytes` bytes beside its own.
     pub fn count(&'static self, bytes: usize) -> Counted {
         self.entries.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

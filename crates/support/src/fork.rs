@@ -1,7 +1,8 @@
 //! Locks that do not hang in a forked child. A thread of the parent that held a lock at the fork
-//! does not exist in the child, and would never let go of it there.
+//! does not exist in the child, and would never release it there.
 //!
-//! What other libraries keep for the whole process cannot begin anew: while one of them changes it, forks wait ([`unforked`]).
+//! Global state of other libraries cannot be reset in a child: while one of them changes it, forks
+//! wait ([`unforked`]).
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +16,7 @@ static BUSY: RwLock<()> = RwLock::new(());
 /// Threads that are about to fork: nobody begins what they would have to wait for.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Nobody waits longer: a fork in the middle of a compilation is better than none.
+/// The longest wait: a fork in the middle of a compilation is better than none.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 thread_local! {
@@ -57,7 +58,7 @@ pub fn after_fork() {
     FORKING.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok();
 }
 
-/// How many forks lie between this process and the one that was started.
+/// The number of forks from the process that was started to this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// To be called in a child, before anything else of Tessera is.
@@ -120,9 +121,9 @@ mod tests {
     static ONE: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn a_fork_waits_for_what_is_under_way_and_keeps_more_from_beginning() {
+    fn a_fork_waits_for_running_work_and_keeps_more_from_beginning() {
         let _one = ONE.lock();
-        let under_way = unforked();
+        let running = unforked();
         let forking = std::thread::spawn(|| {
             before_fork();
             let late = std::thread::spawn(|| drop(unforked()));
@@ -134,7 +135,7 @@ mod tests {
         });
         std::thread::sleep(Duration::from_millis(20));
         assert!(!forking.is_finished());
-        drop(under_way);
+        drop(running);
         assert!(forking.join().expect("the thread ends"));
     }
 

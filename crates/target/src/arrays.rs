@@ -1,4 +1,4 @@
-//! How the arrays of a launch lie in memory, as far as GPUs generate code for it.
+//! Layouts and alignment of a launch's arrays, as far as GPU code is specialised for them.
 
 use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
@@ -6,36 +6,36 @@ use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::Privilege;
 
-/// How an array lies in memory, as far as code is generated for it.
+/// The layout class of an array, as far as code is specialised for it.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ArrayClass {
-    /// Axes along which neighbours lie side by side, one bit each.
+    /// Contiguous axes, one bit each.
     pub contiguous: u32,
     /// The address and the strides of all other axes are multiples of this many bytes, at most 16.
     pub align: u32,
-    /// Copy engines can move boxes of it: neighbours lie side by side along one axis alone, the
-    /// address and all other strides are multiples of 16 bytes, and the strides go forward.
-    pub boxes: bool,
+    /// TMA compatible: exactly one axis is contiguous, the address and all other strides are
+    /// multiples of 16 bytes, and no stride is negative.
+    pub tma_compatible: bool,
 }
 
 /// One for each parameter; scalars have the default.
 pub type Classes = Vec<ArrayClass>;
 
-/// How arrays are said to lie where there are none yet, by the names of their parameters.
+/// The classes of arrays that do not exist yet, by the names of their parameters.
 pub type Said = BTreeMap<String, ArrayClass>;
 
 /// The widest access.
 pub const WIDEST: u32 = 16;
 
-/// The most axes that copy engines know.
+/// The most axes of a TMA tensor map.
 pub const BOX_RANK: usize = 5;
-/// Positions along an axis must fit their signed coordinates, and strides the engine's tables.
+/// Extents must fit TMA's signed coordinates, and strides the fields of the tensor map.
 const BOX_EXTENT: i64 = 1 << 31;
 const BOX_STRIDE: i64 = 1 << 40;
 
-/// What boxes ask for beside alignment. No map can say that an array is empty, and what lies at the
-/// first position of such a one may not be read.
-fn has_boxes(b: &BufferArg, contiguous: u32) -> bool {
+/// TMA's conditions beside alignment. A tensor map cannot describe an empty array, whose first
+/// position must not be read.
+fn is_tma_compatible(b: &BufferArg, contiguous: u32) -> bool {
     let forward = |axis: usize| {
         contiguous >> axis & 1 == 1
             || b.dims[axis] <= 1
@@ -50,15 +50,14 @@ impl ArrayClass {
     pub fn of(b: &BufferArg) -> Self {
         let bytes = b.dtype.bytes() as i64;
         let rank = b.dims.len().min(31);
-        // Along an axis of one position nothing has a neighbour, so any stride will do, and libraries
-        // put there what they like: it is taken for what it most often is, so that such arrays need
-        // no code of their own.
-        let side_by_side = |axis: usize| match b.dims[axis] {
+        // An axis of one position may have any stride, and libraries put anything there. It is
+        // taken as the most common value, so that such arrays need no code of their own.
+        let is_contiguous = |axis: usize| match b.dims[axis] {
             ..=1 => axis + 1 == rank,
             _ => b.strides[axis] == bytes,
         };
         let contiguous =
-            (0..rank).filter(|&axis| side_by_side(axis)).map(|axis| 1 << axis).sum::<u32>();
+            (0..rank).filter(|&axis| is_contiguous(axis)).map(|axis| 1 << axis).sum::<u32>();
         let mut all = b.data as u64 | u64::from(WIDEST);
         for axis in 0..rank {
             if contiguous & 1 << axis == 0 && b.dims[axis] > 1 {
@@ -66,29 +65,29 @@ impl ArrayClass {
             }
         }
         let align = 1 << all.trailing_zeros();
-        let boxes = align == WIDEST && contiguous.count_ones() == 1 && has_boxes(b, contiguous);
-        Self { contiguous, align, boxes }
+        let tma_compatible =
+            align == WIDEST && contiguous.count_ones() == 1 && is_tma_compatible(b, contiguous);
+        Self { contiguous, align, tma_compatible }
     }
 
-    /// That of an argument of a parameter. On an H200 a copy of a box into a row of 2 bytes was seen to write 16: arrays
-    /// whose rows end inside of such a piece are written otherwise.
+    /// The class of a parameter's argument. On an H200 a TMA store to a row of 2 bytes was seen to
+    /// write 16 bytes: arrays whose rows end inside such a piece are stored by threads.
     pub fn of_param(kind: &ParamKind, b: &BufferArg) -> Self {
         let mut class = Self::of(b);
         let is_read = matches!(kind, ParamKind::Array { privilege: Privilege::Read, .. });
-        if class.boxes && !is_read {
+        if class.tma_compatible && !is_read {
             let row = b.dims[class.contiguous.trailing_zeros() as usize] * b.dtype.bytes() as i64;
-            class.boxes = row % i64::from(WIDEST) == 0;
+            class.tma_compatible = row % i64::from(WIDEST) == 0;
         }
         class
     }
 
-    /// That of arrays of so many axes whose neighbours lie side by side along one of them, or along
-    /// none, and whose address and other strides are multiples of `align` bytes; the strides go
-    /// forward.
+    /// The class of arrays with `rank` axes, of which one or none is contiguous, with address and
+    /// other strides that are multiples of `align` bytes, and no negative strides.
     pub fn said(rank: usize, axis: Option<usize>, align: u32) -> Self {
         let contiguous = axis.map_or(0, |axis| 1 << axis);
-        let boxes = axis.is_some() && align == WIDEST && rank <= BOX_RANK;
-        Self { contiguous, align, boxes }
+        let tma_compatible = axis.is_some() && align == WIDEST && rank <= BOX_RANK;
+        Self { contiguous, align, tma_compatible }
     }
 
     pub fn is_contiguous(self, axis: usize) -> bool {
@@ -96,7 +95,7 @@ impl ArrayClass {
     }
 }
 
-/// Why code that reads whole elements cannot take an array: they are not at multiples of their size.
+/// Why code that reads whole elements cannot take an array: they are not aligned to their size.
 pub fn misaligned(name: &str, b: &BufferArg, loc: Loc) -> Option<Diagnostic> {
     let size = b.dtype.bytes();
     if ArrayClass::of(b).align as usize >= size || b.dims.contains(&0) {
@@ -114,7 +113,7 @@ pub fn misaligned(name: &str, b: &BufferArg, loc: Loc) -> Option<Diagnostic> {
     Some(Diagnostic::new(Code::E_LAUNCH_BAD_LAYOUT, message).at(loc).help(help))
 }
 
-/// The classes of arrays that lie row by row on good addresses, as most do.
+/// The classes of aligned row-major arrays, the usual case.
 pub fn usual_classes(frame: &Frame) -> Classes {
     let one = |kind: &ParamKind| match kind {
         ParamKind::Array { dims, .. } if !dims.is_empty() => {
@@ -125,7 +124,7 @@ pub fn usual_classes(frame: &Frame) -> Classes {
     frame.params.iter().map(|p| one(&p.kind)).collect()
 }
 
-/// The classes of arrays that lie as is said, and as most do where nothing is.
+/// The stated classes, and the usual ones where nothing is stated.
 pub fn classes_said(frame: &Frame, said: &Said) -> Classes {
     let mut out = usual_classes(frame);
     for (class, param) in out.iter_mut().zip(&frame.params) {
@@ -143,7 +142,7 @@ mod tests {
     use tessera_numerics::{DType, NumType};
 
     #[test]
-    fn rows_that_end_inside_of_a_piece_are_read_in_boxes_and_not_written_so() {
+    fn rows_that_end_inside_a_piece_are_read_by_tma_and_not_written_by_it() {
         let param = |privilege| ParamKind::Array {
             dims: vec![None; 2],
             symbols: vec![None; 2],
@@ -152,9 +151,13 @@ mod tests {
         };
         for (dims, whole) in [([1, 1], false), ([4, 7], false), ([4, 8], true)] {
             let b = buffer(1 << 20, &dims, &[16, 2]);
-            assert!(ArrayClass::of_param(&param(Privilege::Read), &b).boxes, "{dims:?}");
+            assert!(ArrayClass::of_param(&param(Privilege::Read), &b).tma_compatible, "{dims:?}");
             for privilege in [Privilege::Write, Privilege::ReadWrite, Privilege::ReduceSum] {
-                assert_eq!(ArrayClass::of_param(&param(privilege), &b).boxes, whole, "{dims:?}");
+                assert_eq!(
+                    ArrayClass::of_param(&param(privilege), &b).tma_compatible,
+                    whole,
+                    "{dims:?}"
+                );
             }
         }
     }
@@ -189,7 +192,7 @@ mod tests {
         ] {
             let found = class(1 << 20, &dims, &strides);
             assert_eq!(found, ArrayClass::said(dims.len(), Some(axis), 16), "{dims:?} {strides:?}");
-            assert!(found.boxes);
+            assert!(found.tma_compatible);
         }
     }
 
@@ -210,7 +213,10 @@ mod tests {
             (1 << 20, vec![2; 6], vec![512, 256, 128, 64, 32, 2]),
             (1 << 20, vec![], vec![]),
         ] {
-            assert!(!class(address, &dims, &strides).boxes, "{address:#x} {dims:?} {strides:?}");
+            assert!(
+                !class(address, &dims, &strides).tma_compatible,
+                "{address:#x} {dims:?} {strides:?}"
+            );
         }
     }
 }

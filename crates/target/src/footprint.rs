@@ -1,4 +1,5 @@
-//! What a block of a kernel takes of a processor, found before there is code for it: candidates are told apart by it.
+//! The resources of a kernel's block, estimated before code is generated, to compare candidate
+//! schedules.
 
 use tessera_diag::Loc;
 
@@ -6,22 +7,24 @@ use tessera_diag::Loc;
 pub struct Footprint {
     /// Threads of a block.
     pub threads: u32,
-    /// The 32-bit registers that tiles take in a thread, where they take the most of what it may have.
+    /// The 32-bit registers of a thread for tiles, at the role where they take the largest share of
+    /// its registers.
     pub tiles: u32,
-    /// What that thread may have.
+    /// The registers that this thread may have.
     pub registers: u32,
     /// Where tiles take the most, in the user's source.
     pub widest: Loc,
-    /// Whether products run on an engine beside the threads; none where there are no products, or no engine.
-    pub engine: Option<bool>,
+    /// Whether all MMAs are asynchronous; none where there are no MMAs, or no asynchronous ones on
+    /// the target.
+    pub async_mma: Option<bool>,
 }
 
-/// What code needs at least beside tiles: addresses, counters, masks. Among the kernels of docs/perf/untuned.md those with
-/// so many left had at most a few bytes of spills.
+/// Registers that code needs beside tiles: addresses, counters, masks. Among the kernels of
+/// docs/perf/untuned.md, those with this many left had at most a few bytes of spills.
 pub const BESIDE_TILES: u32 = 16;
 
 impl Footprint {
-    /// The registers of a thread that do not fit: they go to memory and back.
+    /// The registers of a thread that do not fit and are spilled.
     pub fn spilled(&self) -> u32 {
         (self.tiles + BESIDE_TILES).saturating_sub(self.registers)
     }

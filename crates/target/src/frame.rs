@@ -1,9 +1,9 @@
-//! What a launch hands to generated code: one row of 64-bit words.
+//! The argument block of generated code: one row of 64-bit words.
 //!
-//! The words are, in this order: the launch's context, the grid's three extents, the lanes that
-//! exist and the lanes of a group, two that the
-//! launch fills in itself; then for each parameter a scalar's bits in its carrier, or an
-//! array's address, extents and strides in bytes; then the values of the dimension symbols.
+//! The words are, in this order: the launch's context, the grid's three extents, the number of
+//! lanes and the lanes of a group, two that the launch fills in itself; then for each parameter a
+//! scalar's bits in its carrier, or an array's address, extents and strides in bytes; then the
+//! values of the dimension symbols.
 
 use crate::{ArgValue, BufferArg, LaunchArgs};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -17,12 +17,12 @@ pub const DOMAIN: usize = 4;
 pub const LANES: usize = 5;
 /// The address of memory for values that lanes keep across barriers.
 pub const SLOTS: usize = 6;
-/// In how many parts a kernel that divides its own work is run.
+/// The number of parts in which a kernel that divides its own work is run.
 pub const PARTS: usize = 7;
 const PARAMS: usize = 8;
 
-/// The most axes that an array of a launch may have: layouts are words with a bit for each, and a last one
-/// for what else is known of the array.
+/// The most axes of an array: layouts are words with a bit for each, and a last bit for other
+/// facts.
 pub const MAX_AXES: usize = 31;
 
 pub enum ParamKind {
@@ -65,7 +65,7 @@ impl Frame {
                 Type::View { dims, .. } if dims.len() > MAX_AXES => {
                     let got = dims.len();
                     let why = format!("expected at most {MAX_AXES} axes of `{name}`, got {got}");
-                    let help = "reshape the array so that axes that lie side by side are one, or run it \
+                    let help = "reshape the array to merge contiguous axes, or run it \
                                 on the interpreter: `TESSERA_BACKEND=interp`";
                     let error = Diagnostic::new(Code::E_UNSUPPORTED, why).at(func.loc.clone());
                     errors.push(error.help(help));
@@ -119,8 +119,8 @@ impl Frame {
         self.first_symbol + place.unwrap_or_default()
     }
 
-    /// The words of a launch; `words` is written over. `see` gets each array, and what its parameter
-    /// is; scalars are passed over.
+    /// The words of a launch; `words` is overwritten. `see` gets each array and its parameter;
+    /// scalars are skipped.
     pub fn fill(
         &self,
         func: &TileFunc,

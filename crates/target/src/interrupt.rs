@@ -1,5 +1,5 @@
-//! Stopping a launch from outside. The host's check may be dear (it takes Python's lock), so it is
-//! asked by the clock and not at every step.
+//! Stopping a launch from outside. The host's check may be expensive (it takes Python's lock), so
+//! it is called at intervals and not at every step.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 
 static CHECK: RwLock<Option<fn() -> bool>> = RwLock::new(None);
 
-/// The message of an interrupted launch. There is no code for it: it is no fault of a program, and
-/// the host raises its own exception.
+/// The message of an interrupted launch. It has no code: it is not an error of the program, and the
+/// host raises its own exception.
 const MESSAGE: &str = "the launch was interrupted";
 
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Names the function that says whether a running launch is to stop. It is asked about every 20 ms,
+/// Sets the function that says whether a running launch must stop. It is called about every 20 ms,
 /// on the thread of the launch.
 pub fn set_interrupt_check(check: fn() -> bool) {
     *CHECK.write().unwrap_or_else(PoisonError::into_inner) = Some(check);
@@ -41,7 +41,7 @@ impl Poll {
         Self { check, next: Instant::now() + EVERY }
     }
 
-    /// Whether the launch is to stop; the host is asked when it is time.
+    /// Whether the launch must stop; calls the host's check when it is due.
     pub fn is_interrupted(&mut self) -> bool {
         if self.check.is_none() {
             return false;
@@ -54,7 +54,7 @@ impl Poll {
         self.ask()
     }
 
-    /// Asks the host now, for a backend with a clock of its own.
+    /// Calls the host's check now, for a backend with a clock of its own.
     pub fn ask(&self) -> bool {
         self.check.is_some_and(|check| check())
     }

@@ -39,10 +39,10 @@ pub struct LaunchArgs {
     pub lanes: i64,
 }
 
-/// Where a launch on a device is put.
+/// The device and stream of a launch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
-    /// The device's number.
+    /// The device's index.
     pub device: u32,
     /// The handle of one of its streams; 0 is the default one.
     pub stream: u64,

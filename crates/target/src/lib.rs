@@ -1,6 +1,6 @@
-//! What a backend is, said once: traits and plain data. The driver picks a backend, hands it Tile IR,
-//! and launches the artifact it gives back. What the host does in every launch, whatever the backend,
-//! is here too: showing what kernels print, and stopping them.
+//! The backend interface: traits and plain data. The driver picks a backend, gives it Tile IR, and
+//! launches the artifact it returns. Services of the host for every launch, whatever the backend,
+//! are here too: printing, and interruption.
 
 pub mod arrays;
 mod footprint;
@@ -28,14 +28,14 @@ use tessera_numerics::{DType, Profile};
 use tessera_support::Hash128;
 use tessera_tile::TileFunc;
 
-/// What a target can do. Passes and users ask these, never for an architecture's name.
+/// The capabilities of a target. Passes and users query these, never an architecture's name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caps {
     pub backend: &'static str,
     pub arch: String,
-    /// Matrix units that take this dtype natively.
-    pub matrix_units: Vec<DType>,
-    /// Lanes that run in lock step; 1 where there is no such thing.
+    /// Dtypes that tensor cores, or other MMA units, take natively.
+    pub mma_dtypes: Vec<DType>,
+    /// Lanes that run in lock step; 1 where there are no warps.
     pub warp_size: u32,
     pub async_copy: bool,
     pub shared_bytes_per_block: u64,
@@ -43,24 +43,24 @@ pub struct Caps {
     pub regs_per_thread: u32,
     pub device_count: u32,
     pub memory_bytes: u64,
-    /// How fast it is, where ways to do the same are chosen by that.
+    /// How fast it is, to choose between schedules.
     pub speed: Option<speed::Speed>,
-    /// What is done by other means here, with a word on how.
+    /// Features that are emulated, with a word on how.
     pub emulated: BTreeMap<&'static str, &'static str>,
 }
 
 #[derive(Clone)]
 pub struct CompileOptions {
     pub profile: Profile,
-    /// Asked before code is generated, and given what was; changes no result.
+    /// Looked up before code is generated, and given what was; changes no result.
     pub store: Arc<dyn ObjectStore>,
-    /// How the arrays will lie, where that is said. Targets whose code depends on it make that of
-    /// other arrays when they come.
+    /// The stated layouts of arrays. Targets with code specialised for layouts compile for other
+    /// arrays on demand.
     pub arrays: arrays::Said,
 }
 
 impl CompileOptions {
-    /// With no store: everything is compiled, for arrays that lie as most do.
+    /// Without a store: everything is compiled, for arrays of the usual layouts.
     pub fn new(profile: Profile) -> Self {
         Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new() }
     }
@@ -77,23 +77,23 @@ pub trait Artifact: Send + Sync {
     /// What the target's assembler gets, or what the target executes.
     fn target_text(&self) -> String;
     fn hash(&self) -> Hash128;
-    /// What the target's own passes made of the kernel; none where there are no such passes.
+    /// The kernel after the target's own passes; none where there are no such passes.
     fn staged_text(&self) -> Option<String> {
         None
     }
-    /// What it chose of a schedule that leaves it open, by the names that `config` pins it with.
+    /// What it chose where the schedule leaves it open, by the config keys.
     fn chosen(&self) -> Attrs {
         Attrs::new()
     }
     /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory.
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;
-    /// Puts the launch on a queue of the device that holds the buffers of `args`, and comes back
-    /// before it is done where it can. Targets that work in host memory have no queues.
+    /// Enqueues the launch on the device that holds the buffers of `args`, and returns before it is
+    /// complete where it can. Targets that work in host memory have no queues.
     fn enqueue(&self, args: &LaunchArgs, _queue: Queue) -> Result<(), Diagnostics> {
         self.launch(args)
     }
-    /// The launch with all settled but addresses and numbers, to be repeated cheaply; none where
-    /// there is nothing to gain, or where each launch takes more than being put on a queue.
+    /// The launch with everything prepared but addresses and scalars, to be replayed cheaply; none
+    /// where there is nothing to gain, or where a launch is more than one enqueue.
     fn settle(&self, _args: &LaunchArgs, _queue: Queue) -> Option<Arc<dyn Settled>> {
         None
     }
@@ -101,7 +101,7 @@ pub trait Artifact: Send + Sync {
     fn settle_here(&self, _args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
         None
     }
-    /// What the user should know of the code, once.
+    /// Notes on the code for the user, once.
     fn warnings(&self) -> Diagnostics {
         Diagnostics::new()
     }
@@ -120,12 +120,12 @@ pub trait Backend: Send + Sync {
         ""
     }
     fn caps(&self) -> Caps;
-    /// What a block of the function will take of a processor, for arrays that lie as is said; none where that is not
-    /// known before there is code.
+    /// The resources of a block of the function, for arrays of the stated layouts; none where they
+    /// are not known before there is code.
     fn footprint(&self, _: &TileFunc, _: Profile, _: &arrays::Said) -> Option<Footprint> {
         None
     }
-    /// `func` has been through the tile pipeline and is valid.
+    /// `func` has been through the tile passes and is valid.
     fn compile(
         &self,
         func: &TileFunc,

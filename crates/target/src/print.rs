@@ -1,4 +1,4 @@
-//! What kernels tell the host, on every backend in the same words.
+//! Output of kernels, in the same format on every backend.
 
 use std::sync::{PoisonError, RwLock};
 use tessera_numerics::{DType, Scalar, decode};
@@ -10,7 +10,7 @@ const MANY: usize = 1000;
 /// How much of each edge is shown.
 const EDGE: usize = 3;
 
-/// Names the function that gets each printed line; without one they go to standard output. It is
+/// Sets the function that gets each printed line; without one they go to standard output. It is
 /// called on the thread of the launch.
 pub fn set_print(print: fn(&str)) {
     *PRINT.write().unwrap_or_else(PoisonError::into_inner) = Some(print);
@@ -23,7 +23,7 @@ pub fn tell(line: &str) {
     }
 }
 
-/// A number as text that tells different values apart.
+/// A number as text that distinguishes different values.
 pub fn show(s: Scalar) -> String {
     match s {
         Scalar::Bool(x) => x.to_string(),
@@ -65,7 +65,7 @@ fn nested(
     Some(format!("[{}]", items.join(", ")))
 }
 
-/// The same for elements as they lie in memory, row by row.
+/// The same for elements in memory, in row-major order.
 pub fn show_elements(dtype: DType, bytes: &[u8], shape: &[usize]) -> String {
     let width = dtype.bytes();
     let at = |i: usize| {

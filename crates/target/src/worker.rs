@@ -1,8 +1,9 @@
-//! Compiling beside the caller: on a thread with a stack of its own, which goes on where the caller does not
-//! wait for it any more.
+//! Compiler threads: compilation runs on a thread with a large stack, which continues where the
+//! caller stops waiting.
 //!
-//! The caller's stack may be small (`threading.stack_size`), and parsing, passes and LLVM recurse into what the
-//! user wrote. The caller also listens for an interrupt meanwhile, which nothing inside LLVM could do.
+//! The caller's stack may be small (`threading.stack_size`), and parsing, passes and LLVM recurse
+//! over what the user wrote. The caller also listens for an interrupt meanwhile, which nothing
+//! inside LLVM could do.
 
 use crate::interrupt::{Poll, interruption};
 use std::cell::Cell;
@@ -13,23 +14,23 @@ use std::time::Duration;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
 
-/// The stack of a thread that compiles. Only what is used of it becomes memory.
+/// The stack of a compiler thread. Only the used part becomes memory.
 pub const STACK: usize = 64 << 20;
 
-/// Address space that must be free before something is compiled. The compiler's own small allocations have no way to fail, and
-/// end the process.
+/// Address space that must be free before a compilation. The compiler's own small allocations
+/// cannot fail gracefully; they end the process.
 const ROOM: usize = 128 << 20;
 
-/// How often the host is asked whether to go on.
+/// How often the host's interrupt check is called.
 const LISTEN: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// Whether this thread was made to compile.
+    /// Whether this is a compiler thread.
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work` on a thread that compiles, and waits for it. An interrupt ends the wait and not the work: what is
-/// worth keeping, `work` itself puts where the next caller finds it.
+/// Runs `work` on a compiler thread, and waits for it. An interrupt ends the wait but not the work:
+/// `work` itself stores its result where the next caller finds it.
 pub fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Diagnostics> + Send + 'static,
 ) -> Result<T, Diagnostics> {
@@ -43,7 +44,7 @@ pub fn beside<T: Send + 'static>(
     hand_over(Box::new(move || {
         let done = catch_unwind(AssertUnwindSafe(work));
         Box::new(move || {
-            // Nobody receives it where the caller was interrupted.
+            // There is no receiver where the caller was interrupted.
             let _ = send.send(done);
         })
     }))?;
@@ -59,14 +60,14 @@ pub fn beside<T: Send + 'static>(
     }
 }
 
-/// Work, which gives what tells that it is done.
+/// Work, which returns the function that reports its completion.
 type Job = Box<dyn FnOnce() -> Box<dyn FnOnce() + Send> + Send>;
 
-/// Threads that wait for work, each with the process that it is of: in a forked child there is none of them. A new thread for
-/// each kernel would get a part of the heap of its own, and leave it in pieces.
+/// Idle threads, each with the process it belongs to: a forked child has none of them. A new thread
+/// for each kernel would get its own part of the heap, and fragment it.
 static IDLE: ForkLock<Vec<(u32, Sender<Job>)>> = ForkLock::new(Vec::new());
 
-/// So many wait.
+/// The most idle threads.
 const KEPT: usize = 2;
 
 fn hand_over(mut job: Job) -> Result<(), Diagnostics> {
@@ -105,7 +106,8 @@ fn hand_over(mut job: Job) -> Result<(), Diagnostics> {
     to.send(job).map_err(|_| lost())
 }
 
-/// Does work that borrows from the caller on such a thread, and waits for its end. In place where no thread can be had.
+/// Runs work that borrows from the caller on such a thread, and waits for its end; on the caller's
+/// thread where no other can be created.
 pub fn deep<T: Send>(
     work: impl FnOnce() -> Result<T, Diagnostics> + Send,
 ) -> Result<T, Diagnostics> {
@@ -132,12 +134,12 @@ pub fn deep<T: Send>(
     }
 }
 
-/// A thread of a crew that compiles for one that was made so, with the same stack.
+/// A further compiler thread of a parallel compilation, with the same stack.
 pub fn helper() -> Builder {
     Builder::new().name("tessera compile".into()).stack_size(STACK)
 }
 
-/// Says that this thread has the stack for it, and is nobody's who could be interrupted.
+/// Marks this thread as one with a large stack, which no caller interrupts.
 pub fn is_helper() {
     HERE.set(true);
 }
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_has_a_large_stack_and_work_inside_of_it_stays_there() {
+    fn work_has_a_large_stack_and_nested_work_stays_there() {
         fn deep(n: usize) -> usize {
             let room = std::hint::black_box([n; 512]);
             if n == 0 { 0 } else { deep(n - 1) + room[7] - room[8] + 1 }

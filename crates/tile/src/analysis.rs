@@ -1,12 +1,12 @@
-//! What integer values are made of: as dimension expressions that the host can evaluate, and as
-//! linear forms that can be compared.
+//! Analysis of integer values: as dimension expressions that the host can evaluate, and as linear
+//! forms that can be compared.
 
 use crate::{Tile, TileOp};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
 
-/// How many ops one question may look at. An op that uses a value twice makes the way through it
+/// How many ops one query may visit. An op that uses a value twice makes the way through it
 /// twice as long, so that a short chain of them would otherwise take forever.
 const FUEL: usize = 1000;
 

@@ -1,9 +1,9 @@
-//! What ops say in their attributes, read in one way by every backend and level.
+//! Accessors for attributes of ops, shared by every backend and level.
 
 use tessera_ir::{Attr, Level, Op};
 use tessera_numerics::{DType, Rounding, Scalar, cast, decode};
 
-/// The axis of the grid that an op asks for.
+/// The grid axis of an op, its attribute `axis`.
 pub fn grid_axis<L: Level>(op: &Op<L>) -> usize {
     op.attr("axis").and_then(Attr::as_int).unwrap_or(0).clamp(0, 2) as usize
 }

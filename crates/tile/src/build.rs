@@ -1,4 +1,4 @@
-//! Short ways to make the ops that passes and the front end make most.
+//! Builders for the ops that passes and the front end make most.
 
 use crate::{Tile, TileOp};
 use tessera_ir::{Attr, Builder, OpSpec, Shape, Type, Value};

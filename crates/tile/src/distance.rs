@@ -1,4 +1,5 @@
-//! How far one integer is from another, where that is known whatever they are: `s + 32` from `s`.
+//! The constant difference of two integers, where it is known for all their values: `s + 32` and
+//! `s`.
 
 use crate::analysis::{dim_expr_of, keeps};
 use crate::{Tile, TileOp};
@@ -6,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Value};
 use tessera_numerics::{DType, ScalarFn};
 
-/// How many ops and products of terms one question may look at.
+/// How many ops and products of terms one query may visit.
 const FUEL: usize = 2000;
 
 /// What a product is made of.

@@ -1,12 +1,12 @@
-//! Repairs that are always made, for targets that cannot run code for some rows only.
+//! Inlines `tile.slow_path`, for targets that cannot run code for some rows only.
 
 use crate::{Tile, TileFunc, TileOp};
 use tessera_ir::{BlockId, OpId, Rewriter};
 
-/// The function with the region of every `repair` in its place: what it yields is right for all rows.
-/// None where there is none.
-pub fn without_repairs(func: &TileFunc) -> Option<TileFunc> {
-    if !func.walk().iter().any(|&id| func.ops[id].code == TileOp::Repair) {
+/// The function with every `slow_path` replaced by its region, which is correct for all rows.
+/// `None` where it has no `slow_path`.
+pub fn without_slow_paths(func: &TileFunc) -> Option<TileFunc> {
+    if !func.walk().iter().any(|&id| func.ops[id].code == TileOp::SlowPath) {
         return None;
     }
     let mut rw = Rewriter::new(func);
@@ -20,7 +20,7 @@ pub fn without_repairs(func: &TileFunc) -> Option<TileFunc> {
 fn emit(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
     let old = rw.old;
     let op = &old.ops[id];
-    if op.code != TileOp::Repair {
+    if op.code != TileOp::SlowPath {
         rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, inner, block));
         return;
     }

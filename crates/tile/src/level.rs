@@ -34,11 +34,11 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
     }
 }
 
-/// What a function may be told. `grid` holds one dimension expression for each axis; `domain` the
+/// The attributes of a function. `grid` holds one dimension expression for each axis; `domain` the
 /// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
-/// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give zero for a
-/// subnormal result (LANGUAGE 13); `alias` parameters in pairs, one that is read and one that is written, that are
-/// one memory: a group reads of it what it writes itself, and no more.
+/// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give
+/// zero for a subnormal result (LANGUAGE 13); `alias` parameters in pairs, one that is read and one
+/// that is written, that are one memory: a group reads of it what it writes itself, and no more.
 const FUNC_ATTRS: &[&str] =
     &["kind", "grid", "domain", "lanes", "tables", "config", "flush", "alias"];
 
@@ -106,13 +106,13 @@ impl Level for Tile {
             }
             Type::View { .. } => true,
             Type::Tensor { .. } => false,
-            // Layouts, rings and what engines are doing belong to Staged IR.
+            // Layouts, pipelines and pending asynchronous MMAs belong to Staged IR.
             Type::Frag { .. }
             | Type::Smem { .. }
-            | Type::Ring { .. }
-            | Type::Slot { .. }
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::Turn => false,
+            | Type::OrderBarrier => false,
         }
     }
 

@@ -23,7 +23,7 @@ mod table;
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
 pub use distance::distance;
-pub use inline::without_repairs;
+pub use inline::without_slow_paths;
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
 pub use table::TileOp;
 

@@ -2,7 +2,7 @@
 
 use crate::Tile;
 use crate::ops::{
-    atomic, control, elementwise, group, host, ids, memory, mma, reduce, shape, value,
+    atomic, control_ops, elementwise, group, host, ids, memory, mma, reduce, shape, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -28,7 +28,7 @@ define_ops! {
         groups: [init: Value [0, usize::MAX]],
         attrs: [prefetch: Int optional],
         regions: [body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_for),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_for),
         example: "%s = tile.for %lo, %hi, %step init(%x) : f32 do (%i: i64, %acc: f32) {\n  %n = tile.add %acc, %x : f32\n  tile.yield %n\n}",
     }
     /// Runs one of its two regions; both yield values of the result types. `select` marks a
@@ -36,7 +36,7 @@ define_ops! {
     If = 0x02 "if" since "0.1" {
         operands: [cond: Bool],
         groups: [], attrs: [select: Bool optional], regions: [then, otherwise],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_if),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_if),
         example: "%r = tile.if %c : f32 do {\n  tile.yield %x\n} do {\n  tile.yield %y\n}",
     }
     /// Runs its body while its first region yields true. Both regions take the carried values.
@@ -44,7 +44,7 @@ define_ops! {
         operands: [],
         groups: [init: Value [0, usize::MAX]],
         attrs: [], regions: [cond, body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_while),
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_while),
         example: "%r = tile.while init(%x) : f32 do (%a: f32) {\n  %k = tile.lt %a, %y : bool\n  tile.yield %k\n} do (%b: f32) {\n  %n = tile.add %b, %x : f32\n  tile.yield %n\n}",
     }
     /// Ends a region and hands its values to the op around it.
@@ -60,17 +60,17 @@ define_ops! {
         results: Some(0), effects: Terminator, infer: None, verify: None,
         example: "tile.return",
     }
-    /// What its region yields, which reads values from outside and only computes. A row of its results, an
-    /// index of their first axis, depends on the same row of what it reads alone, and where the condition
-    /// is false in all of a row it is that row of `init`. So it need not run where the condition is false:
-    /// targets run it for those parts of the rows in which it holds anywhere. To take the condition as true
-    /// for more rows is as right.
-    Repair = 0x06 "repair" since "0.2" {
+    /// A slow path for some rows. The region reads values from outside, has no effects, and yields
+    /// the results. A row is an index of the first axis: a row of the results depends only on the
+    /// same row of what the region reads. Where the condition is false in all of a row, that row
+    /// equals the row of `init`. Targets therefore run the region only for those parts of the rows
+    /// in which the condition holds anywhere; to run it for more rows gives the same results.
+    SlowPath = 0x06 "slow_path" since "0.2" {
         operands: [bad: Tile],
         groups: [init: Value [1, usize::MAX]],
         attrs: [], regions: [body],
-        results: None, effects: Control, infer: None, verify: Some(control::verify_repair),
-        example: "%bad = tile.gt %t, %t : tile<8x2xbool>\n%r = tile.repair %bad init(%t) : tile<8x2xf32> do {\n  %h = tile.add %t, %t : tile<8x2xf32>\n  %f = tile.select %bad, %h, %t : tile<8x2xf32>\n  tile.yield %f\n}",
+        results: None, effects: Control, infer: None, verify: Some(control_ops::verify_slow_path),
+        example: "%bad = tile.gt %t, %t : tile<8x2xbool>\n%r = tile.slow_path %bad init(%t) : tile<8x2xf32> do {\n  %h = tile.add %t, %t : tile<8x2xf32>\n  %f = tile.select %bad, %h, %t : tile<8x2xf32>\n  tile.yield %f\n}",
     }
     /// The group's coordinate in the launch grid.
     ProgramId = 0x10 "program_id" since "0.1" {
@@ -116,7 +116,7 @@ define_ops! {
         example: "%n = tile.dim {name = n} : i64",
     }
     /// An implicit tile origin (LANGUAGE 4): 0, step, 2·step … below the dimension. The pass
-    /// `tile-normalise` turns it into a grid coordinate or a loop.
+    /// `tile-normalise` replaces it by a grid coordinate or a loop.
     Origin = 0x16 "origin" since "0.1" {
         operands: [], groups: [], attrs: [name: Word required, dim: Exprs required, step: Int required], regions: [],
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_origin),
@@ -142,8 +142,8 @@ define_ops! {
         example: "%r = tile.select %c, %x, %y : f32",
     }
     /// Converts to the dtype of the result (LANGUAGE 9): to a smaller float it rounds to nearest
-    /// even unless told otherwise, saturating for fp8, fp6 and fp4; float to integer truncates and
-    /// saturates; integers wrap unless `saturate`.
+    /// even unless `round` says otherwise, saturating for fp8, fp6 and fp4; float to integer
+    /// truncates and saturates; integers wrap unless `saturate`.
     Cast = 0x23 "cast" since "0.1" {
         operands: [x: Value], groups: [], attrs: [round: Word optional, saturate: Bool optional], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(value::verify_cast),
@@ -238,7 +238,8 @@ define_ops! {
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_copy),
         example: "%b = tile.buf_alloc : buf<64xf32>\ntile.copy_async %b, %v at(%lo) {extent = [64]}",
     }
-    /// All lanes of the group meet, and see each other's writes to shared memory.
+    /// All lanes of the group reach it before any goes on, and see each other's writes to shared
+    /// memory.
     Barrier = 0x47 "barrier" since "0.1" {
         operands: [], groups: [], attrs: [], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: None,
@@ -246,8 +247,9 @@ define_ops! {
     }
     /// Changes one element for each position in one step that nothing else comes between, and gives
     /// what was there before; a position outside is left alone and gives zero. `exchange` puts the
-    /// value there; `cas` does so where `expected` stands (the same bits); the others read, combine
-    /// in the value's dtype, convert and write. Elements of one tile are taken in row-major order.
+    /// value there; `cas` does so where memory holds `expected` (the same bits); the others read,
+    /// combine in the value's dtype, convert and write. Elements of one tile are taken in row-major
+    /// order.
     Atomic = 0x48 "atomic" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [0, usize::MAX], expected: Value [0, 1]],
@@ -261,8 +263,8 @@ define_ops! {
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "tile.copy_commit",
     }
-    /// Waits until at most the `n` newest groups of copies are still on their way, or until the
-    /// copies of a `stage` are there. In a kernel with explicit groups nothing else waits.
+    /// Waits until at most the `n` newest groups of copies are in flight, or until the copies
+    /// of a `stage` are complete. In a kernel with explicit groups nothing else waits.
     CopyWait = 0x4A "copy_wait" since "0.1" {
         operands: [], groups: [], attrs: [n: Int optional, stage: Int optional], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: Some(memory::verify_wait),
@@ -296,7 +298,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
         example: "%r = tile.group_broadcast %x, %lo : f32",
     }
-    /// The value of the lane that each lane asks for; of a lane that does not exist, zero.
+    /// The value of the lane that each lane chooses; of a lane that does not exist, zero.
     GroupShuffle = 0x63 "group_shuffle" since "0.1" {
         operands: [x: Scalar, src: Index], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: Some(group::infer_same), verify: None,
@@ -309,7 +311,7 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(value::infer_philox), verify: Some(value::verify_philox),
         example: "%r = tile.philox %lo, %hi : u32",
     }
-    /// Tells the host values, with the group's coordinates. In `text`, `{}` stands for one value
+    /// Prints values, with the group's coordinates. In `text`, `{}` stands for one value
     /// after another; `{{` and `}}` are braces.
     Print = 0x70 "print" since "0.1" {
         operands: [],

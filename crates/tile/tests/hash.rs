@@ -32,7 +32,7 @@ fn hash_is_pinned() {
     assert_eq!(module(TEXT).hash().to_string(), PINNED);
 }
 
-/// Asked for by `hash_is_the_same_in_other_processes`; by itself it shows the hash.
+/// Run by `hash_is_the_same_in_other_processes`; by itself it prints the hash.
 #[test]
 fn show_hash() {
     println!("hash = {}", module(TEXT).hash());
@@ -42,7 +42,8 @@ fn show_hash() {
 fn hash_is_the_same_in_other_processes() {
     let show = || {
         let exe = std::env::current_exe().unwrap();
-        let out = Command::new(exe).args(["--exact", "show_hash", "--nocapture"]).output().unwrap();
+        let out =
+            Command::new(exe).args(["--exact", "hash::show_hash", "--nocapture"]).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         let at = text.find("hash = ").unwrap_or_else(|| panic!("no hash in {text}"));
         text[at + 7..at + 7 + 32].to_string()

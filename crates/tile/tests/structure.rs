@@ -1,4 +1,4 @@
-//! What text cannot say wrong but a pass can.
+//! Malformed IR that text cannot express but a pass can build.
 
 use tessera_diag::Loc;
 use tessera_ir::{
@@ -53,7 +53,7 @@ fn builder_refuses_a_group_the_op_does_not_have() {
 }
 
 #[test]
-fn rewriter_shows_a_value_it_was_never_told_of() {
+fn rewriter_shows_a_value_it_was_never_reported_of() {
     let old = func("  %a = tile.exp %x : f32\n  %b = tile.exp %a : f32");
     let ops = old.walk();
     let mut r = Rewriter::new(&old);

@@ -1,4 +1,4 @@
-//! Files that are opened without being led elsewhere, and judged by what was opened.
+//! Opens files without following links, and checks the open descriptor.
 
 use crate::owner::{check, distrust};
 use std::fs::{File, OpenOptions};
@@ -31,7 +31,7 @@ fn private(options: &mut OpenOptions) -> &mut OpenOptions {
 /// Opens a regular file of `owner` that nobody else may write, for reading. A `secret` nobody else may
 /// read either.
 pub(crate) fn open_as(path: &Path, owner: u32, secret: bool) -> io::Result<File> {
-    let file = guarded(OpenOptions::new().read(true)).open(path).map_err(|e| told(path, e))?;
+    let file = guarded(OpenOptions::new().read(true)).open(path).map_err(|e| reported(path, e))?;
     judged(path, file, owner, secret)
 }
 
@@ -56,7 +56,7 @@ pub fn create(path: &Path, anew: bool, owner: u32) -> io::Result<File> {
         true => options.write(true).create_new(true),
         false => options.append(true).create(true),
     };
-    let file = guarded(private(&mut options)).open(path).map_err(|e| told(path, e))?;
+    let file = guarded(private(&mut options)).open(path).map_err(|e| reported(path, e))?;
     if !anew {
         keep_private(&file, owner)?;
     }
@@ -90,7 +90,7 @@ fn judged(path: &Path, file: File, owner: u32, secret: bool) -> io::Result<File>
 
 /// What the system says of links and of what cannot be opened without waiting, in words.
 #[cfg(unix)]
-fn told(path: &Path, error: io::Error) -> io::Error {
+fn reported(path: &Path, error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::ELOOP | libc::EMLINK) => distrust(path, None, "is a link"),
         Some(libc::ENXIO | libc::EISDIR) => distrust(path, None, "is not a regular file"),
@@ -99,6 +99,6 @@ fn told(path: &Path, error: io::Error) -> io::Error {
 }
 
 #[cfg(not(unix))]
-fn told(_: &Path, error: io::Error) -> io::Error {
+fn reported(_: &Path, error: io::Error) -> io::Error {
     error
 }

@@ -28,7 +28,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Of parts that are told apart by their lengths, for one purpose: the same parts for another purpose
+    /// Of parts that are distinguished by their lengths, for one purpose: the same parts for another purpose
     /// have another code.
     pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Mac {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
@@ -106,8 +106,8 @@ impl Keeper {
         Ok(Key(key))
     }
 
-    /// Makes a key. Of several processes that do so at once one wins, and nobody sees half a key: the file
-    /// gets its name when it is whole, and only if no other file has it.
+    /// Makes a key. Of several processes that do so concurrently one wins, and none reads half a
+    /// key: the file gets its name when it is complete, and only if no other file has it.
     fn make(&self) -> io::Result<()> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let mut builder = DirBuilder::new();

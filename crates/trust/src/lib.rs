@@ -53,7 +53,7 @@ impl Trust {
             Trust::Shared => check_above(dir),
         };
         let between = |()| match self.check_between(dir, inside) {
-            // The rest is made by whoever writes first.
+            // The first writer makes the rest.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             found => found,
         };

@@ -34,7 +34,7 @@ pub(crate) fn distrust(path: &Path, mode: Option<u32>, why: impl Into<String>) -
 /// Whom this process acts for.
 #[cfg(unix)]
 pub fn user() -> u32 {
-    // SAFETY: it asks for a number and cannot fail.
+    // SAFETY: it returns a number and cannot fail.
     unsafe { libc::geteuid() }
 }
 

@@ -1,16 +1,16 @@
 //! Which candidate of a record runs. A function of the record and of the order of candidates
 //! alone: noise that does not matter does not change it.
 
-use crate::record::{Record, Row, State};
+use crate::record::{Record, RecordState, Row};
 use crate::stats;
 
 /// Candidates within this part of the best are as good: the first of them in the kernel's own
 /// order is taken.
 pub const TIE: f64 = 0.02;
 
-/// Where the rounds are too noisy to tell, so much more is as good too, and no more than that.
+/// Where the rounds are too noisy to decide, a ratio up to this counts as equal.
 const NOISE: f64 = 0.03;
-/// Standard errors that tell two candidates apart.
+/// Standard errors that distinguish two candidates.
 const SURE: f64 = 2.0;
 
 /// What is to be small.
@@ -41,7 +41,7 @@ impl Metric {
     pub fn of(self, row: &Row) -> Option<f64> {
         match self {
             Metric::Latency => row.median(),
-            // An outlier is a launch too, where the tail is asked for.
+            // Outliers count: they are the tail.
             Metric::Tail => stats::quantile(&row.samples, 0.9),
         }
     }
@@ -64,7 +64,7 @@ pub fn choose<'a>(
 ) -> Option<Chosen> {
     let measured: Vec<(&Row, f64)> = candidates
         .filter_map(|c| record.rows.get(c))
-        .filter(|row| row.state == State::Measured)
+        .filter(|row| row.state == RecordState::Measured)
         .filter_map(|row| Some((row, metric.of(row)?)))
         .collect();
     // One that was dropped on the way was slower in the same rounds, whatever its few samples say.
@@ -101,7 +101,7 @@ mod tests {
         record.set(measured("a", &[1.015, 1.015, 1.015]));
         record.set(measured("b", &[1.0, 1.0, 9.0]));
         record.set(measured("c", &[2.0]));
-        record.set(Row::new("d", State::Failed, "no"));
+        record.set(Row::new("d", RecordState::Failed, "no"));
         let pick = |order: [&'static str; 4], metric| {
             choose(&record, order.into_iter(), metric).map(|c| (c.config, c.fastest))
         };
@@ -128,7 +128,7 @@ mod tests {
         let pick_noisy =
             |record: &Record| choose(record, ["a", "b"].into_iter(), latency).map(|c| c.config);
         assert_eq!(pick_noisy(&noisy).as_deref(), Some("b"));
-        // The same where each round is noise: it cannot be told.
+        // The same where each round has noise: the difference is not significant.
         noisy.set(measured("a", &times(&|i| 1.04 * rounds[i] * noise[i])));
         assert_eq!(pick_noisy(&noisy).as_deref(), Some("a"));
         // The outlier of b is in its tail.

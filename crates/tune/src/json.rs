@@ -190,7 +190,7 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Json, String> {
         if depth > MAX_DEPTH {
-            return Err(self.fault("expected fewer brackets inside of each other"));
+            return Err(self.fault("expected fewer nested brackets"));
         }
         self.space();
         match self.peek() {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_with_its_line() {
+    fn damage_is_reported_with_its_line() {
         assert_eq!(Json::parse("{\"a\": 1,\n ?}"), Err("expected `\"` in line 2".into()));
         assert_eq!(Json::parse("[1 2]"), Err("expected `,` in line 1".into()));
         assert!(Json::parse(&"[".repeat(100_000)).is_err());

@@ -23,5 +23,5 @@ pub mod stats;
 mod store;
 
 pub use choose::{Chosen, Metric, TIE, choose};
-pub use record::{Record, Row, State, Subject};
+pub use record::{Record, RecordState, Row, Subject};
 pub use store::Store;

@@ -1,7 +1,7 @@
 //! A record as a picture: every sample of every candidate, fastest first.
 
 use crate::choose::{Chosen, Metric};
-use crate::record::{Record, Row, State};
+use crate::record::{Record, RecordState, Row};
 use crate::report::{rows, time};
 use crate::stats;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ const TOP: f64 = 56.0;
 pub fn svg(record: &Record, order: &[String], metric: Metric, chosen: Option<&Chosen>) -> String {
     let mut rows = rows(record, order);
     let key = |row: &Row| {
-        metric.of(row).filter(|_| row.state == State::Measured).unwrap_or(f64::INFINITY)
+        metric.of(row).filter(|_| row.state == RecordState::Measured).unwrap_or(f64::INFINITY)
     };
     rows.sort_by(|a, b| key(a).total_cmp(&key(b)));
     let kept = rows.iter().flat_map(|r| r.kept());
@@ -59,7 +59,7 @@ pub fn svg(record: &Record, order: &[String], metric: Metric, chosen: Option<&Ch
             "text-anchor=\"end\""
         };
         label(&mut out, LEFT - 10.0, y + 4.0, style, &row.config);
-        if row.state != State::Measured {
+        if row.state != RecordState::Measured {
             let why = format!("{}: {}", row.state.name(), row.reason);
             label(&mut out, LEFT + 4.0, y + 4.0, "fill=\"#a33\"", &why);
             continue;
@@ -106,7 +106,7 @@ mod tests {
     fn samples_are_dots_and_reasons_are_texts() {
         let mut record = Record::new(subject());
         record.set(measured("BM=64", &[1e-3, 1e-3, 1e-3, 9e-3]));
-        record.set(Row::new("BM=256", State::Failed, "a < b & c"));
+        record.set(Row::new("BM=256", RecordState::Failed, "a < b & c"));
         let svg = svg(&record, &["BM=64".into(), "BM=256".into()], Metric::Latency, None);
         assert_eq!(svg.matches("<circle").count(), 4);
         assert_eq!(svg.matches("fill=\"none\"").count(), 1);

@@ -1,6 +1,6 @@
-//! The order in which candidates are worth measuring, by the cost model's predictions.
+//! The order in which candidates are measured, by the cost model's predictions.
 
-/// The places of candidates, the quickest prediction first; equal ones in their own order, and
+/// The indices of candidates, the fastest prediction first; equal ones in their own order, and
 /// those without a prediction after all others.
 pub fn order(predicted: &[Option<f64>]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..predicted.len()).collect();

@@ -110,10 +110,10 @@ impl Subject {
     }
 }
 
-/// How far a candidate came. The later ones say more, and win when records are merged.
+/// The state of a candidate. Later states carry more information, and win when records are merged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// Not looked at: ranked behind others, or nothing was left of the budget.
+pub enum RecordState {
+    /// Not considered: ranked after others, or the budget was spent.
     Skipped,
     /// A measurement began and its end is not known: the process was lost with it.
     Started,
@@ -124,21 +124,26 @@ pub enum State {
     Measured,
 }
 
-impl State {
-    pub const ALL: [State; 5] =
-        [State::Skipped, State::Started, State::Pruned, State::Failed, State::Measured];
+impl RecordState {
+    pub const ALL: [RecordState; 5] = [
+        RecordState::Skipped,
+        RecordState::Started,
+        RecordState::Pruned,
+        RecordState::Failed,
+        RecordState::Measured,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            State::Skipped => "skipped",
-            State::Started => "started",
-            State::Pruned => "pruned",
-            State::Failed => "failed",
-            State::Measured => "measured",
+            RecordState::Skipped => "skipped",
+            RecordState::Started => "started",
+            RecordState::Pruned => "pruned",
+            RecordState::Failed => "failed",
+            RecordState::Measured => "measured",
         }
     }
 
-    fn parse(text: &str) -> Option<State> {
+    fn parse(text: &str) -> Option<RecordState> {
         Self::ALL.into_iter().find(|s| s.name() == text)
     }
 }
@@ -148,7 +153,7 @@ impl State {
 pub struct Row {
     /// The tunables as Python writes them, by name: `BM=64, BN=128`.
     pub config: String,
-    pub state: State,
+    pub state: RecordState,
     /// Why it was not measured, or not to the end; empty otherwise.
     pub reason: String,
     /// Every sample in seconds, in order, outliers too.
@@ -163,7 +168,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(config: &str, state: State, reason: impl Into<String>) -> Self {
+    pub fn new(config: &str, state: RecordState, reason: impl Into<String>) -> Self {
         Self {
             config: config.into(),
             state,
@@ -218,7 +223,8 @@ impl Row {
         let number = |name: &str| json.get(name).and_then(Json::as_number);
         Ok(Self {
             config: text_field(json, "config")?,
-            state: State::parse(&state).ok_or_else(|| format!("no state is called `{state}`"))?,
+            state: RecordState::parse(&state)
+                .ok_or_else(|| format!("no state is called `{state}`"))?,
             reason: text_field(json, "reason")?,
             samples: samples.ok_or("`samples_s` has something else than times")?,
             predicted: number("predicted_s"),
@@ -243,7 +249,7 @@ impl Record {
         Self { subject, rows: BTreeMap::new() }
     }
 
-    /// Puts in a row in the place of what was known of its candidate.
+    /// Replaces the row of a candidate.
     pub fn set(&mut self, row: Row) {
         self.rows.insert(row.config.clone(), row);
     }
@@ -320,14 +326,14 @@ pub(crate) mod tests {
     }
 
     pub fn measured(config: &str, samples: &[f64]) -> Row {
-        Row { samples: samples.to_vec(), ..Row::new(config, State::Measured, "") }
+        Row { samples: samples.to_vec(), ..Row::new(config, RecordState::Measured, "") }
     }
 
     fn rows() -> impl Strategy<Value = Vec<Row>> {
         let row = (0..4usize, 0..5usize, prop::collection::vec(1e-6f64..1.0, 0..4));
         let row = row.prop_map(|(config, state, samples)| Row {
             samples,
-            ..Row::new(&format!("BM={config}"), State::ALL[state], "why \"so\"\n")
+            ..Row::new(&format!("BM={config}"), RecordState::ALL[state], "why \"so\"\n")
         });
         prop::collection::vec(row, 0..6)
     }
@@ -387,11 +393,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         let text = record(vec![measured("BM=1", &[1.0])]).text();
-        let told = |from: &str, to: &str| Record::parse(&text.replace(from, to)).unwrap_err();
-        assert_eq!(told("\"format\": 1", "\"format\": 9"), "expected format 1, got 9");
-        assert_eq!(told("measured", "guessed"), "no state is called `guessed`");
-        assert!(told("[1]", "[-1]").contains("times"));
+        let reported = |from: &str, to: &str| Record::parse(&text.replace(from, to)).unwrap_err();
+        assert_eq!(reported("\"format\": 1", "\"format\": 9"), "expected format 1, got 9");
+        assert_eq!(reported("measured", "guessed"), "no state is called `guessed`");
+        assert!(reported("[1]", "[-1]").contains("times"));
     }
 }

@@ -1,7 +1,7 @@
 //! A record as a table.
 
 use crate::choose::{Chosen, Metric};
-use crate::record::{Record, Row, State};
+use crate::record::{Record, RecordState, Row};
 use crate::stats;
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ pub fn rows<'a>(record: &'a Record, order: &[String]) -> Vec<&'a Row> {
 
 /// Fastest first; those without a time after them, in the kernel's order.
 fn sorted<'a>(record: &'a Record, order: &[String], metric: Metric) -> Vec<(&'a Row, Option<f64>)> {
-    let time = |row: &'a Row| (row, metric.of(row).filter(|_| row.state == State::Measured));
+    let time = |row: &'a Row| (row, metric.of(row).filter(|_| row.state == RecordState::Measured));
     let mut rows: Vec<_> = rows(record, order).into_iter().map(time).collect();
     rows.sort_by(|a, b| {
         let key = |r: &(&Row, Option<f64>)| r.1.unwrap_or(f64::INFINITY);
@@ -80,8 +80,8 @@ pub fn text(record: &Record, order: &[String], metric: Metric, chosen: Option<&C
             _ => _ = write!(out, "{:>9}  {:>7}  {:>7}  {:>7}  {predicted:>9}", "-", "-", "-", "-"),
         }
         match (row.state, row.reason.is_empty()) {
-            (State::Measured, true) => out.push('\n'),
-            (State::Measured, false) => _ = writeln!(out, "  {}", row.reason),
+            (RecordState::Measured, true) => out.push('\n'),
+            (RecordState::Measured, false) => _ = writeln!(out, "  {}", row.reason),
             (state, _) => _ = writeln!(out, "  {}: {}", state.name(), row.reason),
         }
     }
@@ -113,7 +113,11 @@ mod tests {
         let mut slow = measured("BM=128", &[2e-3]);
         slow.reason = "2.00 times the best after 5 rounds".into();
         record.set(slow);
-        record.set(Row::new("BM=256", State::Pruned, "2048 threads in a block, of at most 1024"));
+        record.set(Row::new(
+            "BM=256",
+            RecordState::Pruned,
+            "2048 threads in a block, of at most 1024",
+        ));
         let order: Vec<String> = ["BM=256", "BM=128", "BM=64"].map(String::from).into();
         let chosen = choose(&record, order.iter().map(String::as_str), Metric::Latency);
         let text = text(&record, &order, Metric::Latency, chosen.as_ref());

@@ -1,5 +1,5 @@
-//! What a candidate would take of a block's resources, read off its Tile IR before anything is
-//! compiled. The estimate is from below: what it refuses cannot be compiled as the candidate asks.
+//! An estimate of a candidate's resources from its Tile IR, before anything is compiled. It is a
+//! lower bound: a candidate that it refuses cannot be compiled.
 
 use tessera_ir::{BlockId, Dim, Type};
 use tessera_target::Caps;
@@ -10,18 +10,18 @@ const REGISTER: u64 = 4;
 
 /// What the tunables say of how a group runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct Requested {
     pub warps: Option<i64>,
     pub stages: Option<i64>,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Threads that the candidate asks for.
+    /// Threads that the candidate requests.
     pub threads: Option<u64>,
-    /// Shared memory: operands of products that a loop reads ahead, and buffers.
+    /// Shared memory: pipeline stages for MMA operands of a loop, and buffers.
     pub shared_bytes: u64,
-    /// Tiles that loops carry from turn to turn; they stay in registers.
+    /// Tiles that loops carry from iteration to iteration; they stay in registers.
     pub carried_bytes: u64,
 }
 
@@ -46,15 +46,15 @@ impl Limits {
     }
 }
 
-pub fn need(func: &TileFunc, asked: Asked, limits: &Limits) -> Need {
+pub fn need(func: &TileFunc, requested: Requested, limits: &Limits) -> Need {
     let positive = |n: i64| u64::try_from(n).ok().filter(|&n| n > 0);
-    let threads = asked.warps.and_then(positive).map(|w| w.saturating_mul(limits.warp.max(1)));
-    let stages = asked.stages.and_then(positive).unwrap_or(1);
+    let threads = requested.warps.and_then(positive).map(|w| w.saturating_mul(limits.warp.max(1)));
+    let stages = requested.stages.and_then(positive).unwrap_or(1);
     let (mut ahead, mut buffers) = (0u64, 0u64);
     for id in func.walk() {
         let op = &func.ops[id];
         if op.code == TileOp::Mma {
-            // The factors; the accumulator is carried. One that is no load of this turn was made
+            // The factors; the accumulator is carried. One that is no load of this iteration was made
             // in registers, and may stay there.
             let loaded = op.operands[..2].iter().filter(|&&v| is_loaded(func, v));
             let bytes: u64 = loaded.map(|&v| bytes(func.ty(v))).sum();
@@ -80,7 +80,7 @@ fn bytes(ty: &Type) -> u64 {
     shape.iter().map(extent).fold(dtype.bytes() as u64, u64::saturating_mul)
 }
 
-/// The most that is carried at once: a loop's own and that of the deepest in it.
+/// The most bytes that loops carry together: a loop's own or those of the deepest loop in it.
 fn carried(func: &TileFunc, block: BlockId) -> u64 {
     let mut most = 0;
     for &id in &func.blocks[block].ops {
@@ -90,7 +90,7 @@ fn carried(func: &TileFunc, block: BlockId) -> u64 {
             _ => 0,
         };
         let inner = op.regions.iter().map(|&r| carried(func, r)).max().unwrap_or(0);
-        // What an inner loop carries is most often the outer one's, on its way.
+        // An inner loop mostly carries the outer loop's values.
         most = most.max(own.max(inner));
     }
     most
@@ -142,18 +142,18 @@ mod tests {
         tessera_tile::parse(PRODUCT).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    fn told(warps: i64, stages: i64, limits: &Limits) -> Option<String> {
-        let asked = Asked { warps: Some(warps), stages: Some(stages) };
-        refuse(&need(&product(), asked, limits), limits)
+    fn reported(warps: i64, stages: i64, limits: &Limits) -> Option<String> {
+        let requested = Requested { warps: Some(warps), stages: Some(stages) };
+        refuse(&need(&product(), requested, limits), limits)
     }
 
     #[test]
     fn each_resource_is_a_reason() {
-        assert_eq!(told(8, 2, &GPU), None);
-        assert_eq!(told(64, 1, &GPU).unwrap(), "2048 threads in a block, of at most 1024");
-        let shared = told(8, 3, &GPU).unwrap();
+        assert_eq!(reported(8, 2, &GPU), None);
+        assert_eq!(reported(64, 1, &GPU).unwrap(), "2048 threads in a block, of at most 1024");
+        let shared = reported(8, 3, &GPU).unwrap();
         assert_eq!(shared, "at least 294912 bytes of shared memory, of at most 232448");
-        let registers = told(2, 1, &GPU).unwrap();
+        let registers = reported(2, 1, &GPU).unwrap();
         assert!(
             registers.starts_with("at least 512 registers in each of 64 threads"),
             "{registers}"
@@ -162,6 +162,6 @@ mod tests {
 
     #[test]
     fn a_target_without_limits_takes_all() {
-        assert_eq!(told(64, 100, &Limits::default()), None);
+        assert_eq!(reported(64, 100, &Limits::default()), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Measuring: candidates run in rounds, each once a round, and the slower half leaves between
-//! stages. A round is a moment of the machine; within it all run under the same conditions, and so
-//! candidates are compared round by round and not by their own middles.
+//! Successive halving: candidates run in rounds, each once in a round, and the slower half is
+//! dropped between phases. Within a round all run under the same conditions, so candidates are
+//! compared round by round and not by their medians.
 
 use crate::choose::TIE;
 use crate::stats;
@@ -12,7 +12,7 @@ const STAGE: usize = 5;
 const ENOUGH: usize = 30;
 /// Runs that are not counted: caches, pages and clocks settle.
 const WARM_UP: usize = 2;
-/// A candidate so many times slower than the best after warming up is not looked at further.
+/// A candidate this many times slower than the best after warm-up is not measured further.
 const HOPELESS: f64 = 4.0;
 
 /// Why a candidate gave no time.
@@ -129,7 +129,7 @@ impl Search<'_> {
         let mut times = vec![f64::INFINITY; self.found.outcomes.len()];
         for candidate in self.alive.clone() {
             self.runner.first(candidate);
-            for turn in 0..WARM_UP {
+            for iteration in 0..WARM_UP {
                 match self.run(candidate) {
                     Ok(Some(time)) => times[candidate] = times[candidate].min(time),
                     Ok(None) => break,
@@ -144,7 +144,7 @@ impl Search<'_> {
                     }
                 }
                 // A run that takes long is its own warm-up.
-                if turn == 0 && times[candidate] > 0.1 * self.budget.as_secs_f64() {
+                if iteration == 0 && times[candidate] > 0.1 * self.budget.as_secs_f64() {
                     break;
                 }
             }

@@ -1,7 +1,7 @@
-//! Numbers from samples: what is an outlier, where the middle is, how sure that is.
+//! Statistics of samples: outliers, the median and its confidence interval.
 
-/// Samples further above the median than so many deviations are of something else: an interrupt,
-/// another process. The deviation is the median one, scaled to that of a normal distribution.
+/// Samples further above the median than this many deviations are outliers: an interrupt, another
+/// process. The deviation is the median one, scaled to that of a normal distribution.
 const OUTLIER: f64 = 5.0;
 const TO_NORMAL: f64 = 1.4826;
 /// Below this part of the median nothing is an outlier, however still the rest is: clocks have

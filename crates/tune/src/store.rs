@@ -1,6 +1,6 @@
-//! Records in a directory, one file for each subject, shared by processes. A file is whole from the
-//! moment it has its name; who adds to one holds the directory's lock from reading to writing, so
-//! that nothing another process measured is lost.
+//! Records in a directory, one file for each subject, shared by processes. A file is complete from
+//! the moment it has its name. A process that adds to a record holds the directory's lock from
+//! reading to writing, so that no measurement of another process is lost.
 //!
 //! A record decides what code runs, so it is trusted as compiled code is: the file belongs to the user,
 //! and its first field is an authentication code, under the user's key, of its name and the rest.
@@ -55,11 +55,11 @@ impl Store {
     /// Adds what a record knows to what is kept, and gives all of it. With `replace` its rows take
     /// the place of those of the same candidates.
     pub fn add(&self, record: Record, replace: bool) -> Result<Record, String> {
-        let told = |e: io::Error| format!("{} could not be written: {e}", self.dir.display());
+        let reported = |e: io::Error| format!("{} could not be written: {e}", self.dir.display());
         let Trust::Own(keeper) = &self.trust else {
             return Err(format!("{} is shared: it is read only", self.dir.display()));
         };
-        let _lock = self.lock().map_err(told)?;
+        let _lock = self.lock().map_err(reported)?;
         let key = keeper.key_or_new().map_err(|why| why.message)?;
         let path = self.path(&record.subject);
         // A damaged file is of no use to anybody.
@@ -76,7 +76,7 @@ impl Store {
         }
         let whole = whole.unwrap_or_default();
         let text = sealed(key, &path, &whole.text());
-        write(&path, text.as_bytes(), true).map_err(told)?;
+        write(&path, text.as_bytes(), true).map_err(reported)?;
         Ok(whole)
     }
 
@@ -133,7 +133,7 @@ impl Store {
         let trusted = tessera_trust::check_folder(&self.dir, self.trust.owner());
         let bytes = match trusted.and_then(|()| tessera_trust::read(path, self.trust.owner())) {
             Ok((_, bytes)) => bytes,
-            // A file in the way of a folder is told by who writes.
+            // A file where a folder should be is reported when something is written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
@@ -189,8 +189,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8], private: bool) -> io::Result<()> 
     done
 }
 
-/// A new file. Whoever else may write the folder could have put a link under the name, so that no file
-/// that is there is opened.
+/// A new file. Another user who may write the folder could have put a link under the name, so no
+/// existing file is opened.
 fn temporary(folder: &Path, private: bool) -> io::Result<(PathBuf, File)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -210,7 +210,7 @@ fn temporary(folder: &Path, private: bool) -> io::Result<(PathBuf, File)> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::State;
+    use crate::record::RecordState;
     use crate::record::tests::{measured, subject};
     use std::sync::Arc;
     use tessera_trust::Keeper;
@@ -239,16 +239,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn writers_at_once_lose_nothing() {
+    fn concurrent_writers_lose_nothing() {
         let dir = Dir::new("tune-writers");
         let store = dir.store();
         std::thread::scope(|scope| {
             for writer in 0..8 {
                 let store = &store;
                 scope.spawn(move || {
-                    for turn in 0..8 {
+                    for iteration in 0..8 {
                         let mut record = Record::new(subject());
-                        record.set(measured(&format!("BM={writer}, BN={turn}"), &[1.0]));
+                        record.set(measured(&format!("BM={writer}, BN={iteration}"), &[1.0]));
                         store.add(record, false).unwrap();
                     }
                 });
@@ -261,7 +261,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn new_rows_replace_old_ones_only_where_that_is_asked_for() {
+    fn new_rows_replace_old_ones_only_where_that_is_requested() {
         let dir = Dir::new("tune-replace");
         let store = dir.store();
         let one = |samples: &[f64]| {
@@ -277,7 +277,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_told_and_written_anew() {
+    fn a_damaged_file_is_reported_and_written_anew() {
         let dir = Dir::new("tune-damage");
         let store = dir.store();
         let mut record = Record::new(subject());
@@ -287,7 +287,10 @@ pub(crate) mod tests {
         assert!(store.get(&subject()).unwrap_err().contains("is no record"));
         assert_eq!(store.all().1.len(), 1);
         store.add(record, false).unwrap();
-        assert_eq!(store.get(&subject()).unwrap().unwrap().rows["BM=1"].state, State::Measured);
+        assert_eq!(
+            store.get(&subject()).unwrap().unwrap().rows["BM=1"].state,
+            RecordState::Measured
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
-"""Arrays of Tessera's in host memory: NumPy's memory and views, with the operators, methods and promotion of traced values.
+"""Tessera arrays in host memory: NumPy's memory and views, with the operators, methods and promotion of traced values.
 
-`ts.xp`, `ts.nn`, `ts.random` and jitted functions give them, so that a line of Python means the same where it is traced and
-where it runs at once. NumPy takes them without a copy, and its own functions (``numpy.sin(x)``) give arrays of NumPy's."""
+`ts.xp`, `ts.nn`, `ts.random` and jitted functions return them, so that a line of Python means the same traced and run
+immediately. NumPy takes them without a copy, and its own functions (``numpy.sin(x)``) return NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy
 
 from .. import _core
 from ..base.caller import here
-from ..base.promotion import meet
+from ..base.promotion import promote_pair
 
 #: The functions of `ts.xp` behind operators and methods, filled in by `xp._methods`, and `array` by `create`: this module is below them.
 functions: dict[str, Callable] = {}
@@ -27,7 +27,7 @@ class HostArray(numpy.ndarray):
     f64 arrays. ``x += y`` binds ``x`` to a new array, as under `ts.jit`; ``x[i] = y`` writes in place."""
 
     __slots__ = ()
-    #: Whether the dtype gives way to that of another array, as a Python number's does.
+    #: Whether the array is weak: it takes the dtype of another array, as a Python number does.
     _weak = False
 
     def numpy(self) -> numpy.ndarray:
@@ -71,7 +71,7 @@ class HostArray(numpy.ndarray):
 
 
 class WeakArray(HostArray):
-    """What came of Python's numbers alone, such as ``xp.sqrt(2.0)``: its dtype gives way to that of other arrays."""
+    """A weak array, computed from Python's numbers alone, such as ``xp.sqrt(2.0)``: it takes the dtype of other arrays."""
 
     __slots__ = ()
     _weak = True
@@ -90,7 +90,7 @@ _UFUNCS = {
     "greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "left_shift": "lshift",
     "right_shift": "rshift",
 }  # fmt: skip
-#: Those that NumPy does bit by bit as the compiled code does, once both operands have the dtype they meet in.
+#: Operators for which NumPy gives the same bits as compiled code, once both operands have the promoted dtype.
 _EXACT = {
     "add": numpy.add, "sub": numpy.subtract, "mul": numpy.multiply, "truediv": numpy.divide, "and": numpy.bitwise_and,
     "or": numpy.bitwise_or, "xor": numpy.bitwise_xor,
@@ -160,11 +160,11 @@ def _by_numpy(name: str, ufunc: Any, a: Any, b: Any) -> Any:
     if kinds[0] is None or kinds[1] is None:
         return None
     if kinds[0] == kinds[1]:
-        met, weak = kinds[0]
+        promoted, weak = kinds[0]
     else:
-        met, weak = meet(*kinds)
+        promoted, weak = promote_pair(*kinds)
     # Weak floats are kept in f32; only inside a trace do they have more digits.
-    dtype = _DTYPES["f32" if weak and met == "f64" else met]
+    dtype = _DTYPES["f32" if weak and promoted == "f64" else promoted]
     compares, bitwise = name in _COMPARISONS, name in ("and", "or", "xor")
     if name == "truediv" and dtype.kind != "f":
         dtype = _DTYPES["f32"]
@@ -174,7 +174,7 @@ def _by_numpy(name: str, ufunc: Any, a: Any, b: Any) -> Any:
         with numpy.errstate(all="ignore"):
             made = ufunc(_operand(a, dtype), _operand(b, dtype))
     except (OverflowError, TypeError, ValueError):
-        return None  # a number that the dtype does not hold, or shapes that do not meet: likewise
+        return None  # a number that the dtype does not hold, or shapes that do not broadcast: likewise
     return numpy.asarray(made).view(WeakArray if weak and not compares else HostArray)
 
 

@@ -1,1 +1,1 @@
-"""Errors, dtypes, annotations and source text: what every other package rests on."""
+"""Errors, dtypes, annotations and source text: the base of every other package."""

@@ -1,4 +1,4 @@
-"""What stands after the colon of a kernel's parameter: ``Tensor[...]``, ``Region[...]``, ``Out[...]``."""
+"""Annotations of kernel parameters: ``Tensor[...]``, ``Region[...]``, ``Out[...]``."""
 
 from __future__ import annotations
 

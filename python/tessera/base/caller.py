@@ -1,4 +1,4 @@
-"""Where the user is: the innermost line outside of this package."""
+"""The source location of the user's call: the innermost line outside this package."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .. import _core
 from .._core import Place, SourceText
 
 _INSIDE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: So many texts of files are kept; a notebook has one for each cell that was run.
+#: How many texts of files are cached; a notebook has one for each cell that was run.
 MOST_TEXTS = 64
 #: By the name of the file, with what was known of it: a notebook or `exec` may give a name twice.
 _texts: dict[str, tuple[object, SourceText]] = {}
 
 
 class ByCode:
-    """Facts about pieces of code, which go with them. Code is told apart by what it is and not by what it says: the same lines
-    may stand in two files."""
+    """A cache by code object, with entries that live as long as the code. Code is compared by identity, not by its text: the same
+    lines may be in two files."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[dict, weakref.ref]] = {}
@@ -52,7 +52,7 @@ def is_ours(frame: FrameType) -> bool:
     known = facts.get("ours")
     if known is None:
         name = code.co_filename
-        # What `dataclass` writes has no file; it belongs to the module of the class.
+        # Code that `dataclass` generates has no file; it belongs to the module of the class.
         written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "tessera"
         known = facts["ours"] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
     return known
@@ -86,7 +86,7 @@ def kept() -> dict[str, dict[str, int]]:
 
 
 def returns(fn: Any) -> Place | None:
-    """The last line of a function that returns, where what it gave is wrong; the user's line where it has no source."""
+    """The last `return` of a function, for errors about its result; the user's line where it has no source."""
     fn = inspect.unwrap(fn)
     while isinstance(fn, functools.partial):
         fn = inspect.unwrap(fn.func)

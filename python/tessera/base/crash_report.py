@@ -1,7 +1,7 @@
-"""What to send when Tessera fails by its own fault: a file in the folder for temporary files.
+"""Crash reports of internal errors: a file in the folder for temporary files.
 
-It holds versions, the platform, where the failure was, and the call: where it stands and what kinds of arguments it
-had. It holds no contents of arrays, no texts, no source, and no environment variables but Tessera's own.
+It holds versions, the platform, the location of the failure, and the call: its location and the kinds of its
+arguments. It holds no contents of arrays, no texts, no source, and no environment variables but Tessera's own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _call(entry: str, frame: FrameType | None) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What a value is; of arrays their form, and of numbers their value."""
+    """A description of a value: the shape and dtype of arrays, the value of numbers."""
     try:
         kind = type(value).__name__
         if isinstance(value, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Which names the text around a function binds after it."""
+"""Which names the scope around a function binds after it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 #: By the name of the file, with what was known of it: a notebook or `exec` may give a name twice.
 _parsed: dict[str, tuple[object, str, ast.Module | None]] = {}
-#: So many are kept: a tree is much larger than its text.
+#: How many are cached: a syntax tree is much larger than its text.
 MOST_PARSED = 16
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def binds_later(code: CodeType, module: dict[str, Any], name: str) -> bool:
-    """Whether the module or the class that a function stands in binds ``name`` further down than the function stands.
+    """Whether the module or the class around a function binds ``name`` below the function.
 
-    What the functions around it bind is in its closure already."""
+    Names that enclosing functions bind are in its closure already."""
     text, tree = _tree(code.co_filename, module)
     if tree is None or not re.search(rf"\b{re.escape(name)}\b|\*", text):
         return False

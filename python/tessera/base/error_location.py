@@ -1,5 +1,5 @@
-"""Errors of operations on whole arrays, at the line that called them: an operation finds them before anything is compiled, and
-knows no place of its own."""
+"""Locations for errors of operations on whole arrays: the line that called them. Such errors are found before anything is compiled,
+and have no location of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import TesseraError
 
 
 def placed(operation: Callable) -> Callable:
-    """The operation, whose errors without a place get that of the caller."""
+    """The operation; its errors without a location get that of the caller."""
 
     @functools.wraps(operation)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -24,7 +24,7 @@ class Diagnostic(NamedTuple):
 
 
 class TesseraError(Exception):
-    """What every error of Tessera is.
+    """The base class of all errors of Tessera.
 
     ``code`` is the name to search for (``E_SHAPE_MISMATCH``), ``message`` one line, ``file``,
     ``line`` and ``column`` the place in the user's source or IR text, ``notes`` and ``help`` what
@@ -115,7 +115,7 @@ class MissingFileError(CheckpointError, FileNotFoundError):
 
 
 class InternalError(TesseraError):
-    """The compiler failed in a way it should not."""
+    """A fault of the compiler itself."""
 
 
 class Refusal(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from .. import _core
 
-_LATER = "it is not there yet: use NumPy's outside of traced functions"
+_LATER = "it is not there yet: use NumPy's outside traced functions"
 _COMPLEX = "there are no complex numbers yet"
 _KEYED = "random functions take a key: `key = ts.random.key(0)`"
 
@@ -29,7 +29,7 @@ WORDS: dict[str, dict[str, str]] = {
         "make_jaxpr": "write `f.trace(*args)` of a jitted `f`, which gives its Graph IR",
         "pmap": "programs run on one device so far; `ts.vmap` maps over an axis",
         "shard_map": "programs run on one device so far; `ts.vmap` maps over an axis",
-        "disable_jit": "call the function without `ts.jit`: `ts.xp` runs at once outside of traced functions",
+        "disable_jit": "call the function without `ts.jit`: `ts.xp` runs immediately outside traced functions",
         "block_until_ready": "calls on the CPU return when they are done, and `ts.runtime.synchronize()` waits for a device",
         "jacobian": "write `ts.jacrev` or `ts.jacfwd`",
         "custom_gradient": "write `ts.custom_vjp`",
@@ -211,18 +211,18 @@ def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
 
 def missing_of_jitted(name: str) -> AttributeError:
     """The error for a name that a jitted function does not have."""
-    told = JITTED.get(name)
-    return AttributeError(f"a jitted function has no attribute '{name}'{'' if told is None else '; ' + told}")
+    hint = JITTED.get(name)
+    return AttributeError(f"a jitted function has no attribute '{name}'{'' if hint is None else '; ' + hint}")
 
 
 def _hint(module: str, name: str, known: list[str]) -> str:
-    told = WORDS.get(module, {}).get(name)
-    if told is None:
-        told = _standing_elsewhere(module, name)
-    if told is None and module == "tessera":
-        told = _core.instead_of(name)
-    if told is not None:
-        return f"; {told}"
+    hint = WORDS.get(module, {}).get(name)
+    if hint is None:
+        hint = _standing_elsewhere(module, name)
+    if hint is None and module == "tessera":
+        hint = _core.instead_of(name)
+    if hint is not None:
+        return f"; {hint}"
     plain = name.lower().replace("_", "")
     near = [n for n in known if n.lower().replace("_", "") == plain] or difflib.get_close_matches(name, known, n=3, cutoff=0.7)
     return f"; did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""

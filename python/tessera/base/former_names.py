@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
+
+from .deprecation import warn
 
 _MODULES = {
     "_annotations": "base.annotations",
@@ -32,6 +35,18 @@ _MODULES = {
     "_tree": "tree.pytree",
     "_tuning": "kernel.autotune",
 }
+
+
+#: Attributes of objects that were renamed.
+_ATTRIBUTES = {"turns": "iterations"}
+
+
+def former_attribute(owner: Any, name: str) -> Any:
+    """The attribute that had this name; for ``__getattr__`` of classes whose attributes were renamed."""
+    if name not in _ATTRIBUTES:
+        raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+    warn(name, _ATTRIBUTES[name])
+    return getattr(owner, _ATTRIBUTES[name])
 
 
 def install() -> None:

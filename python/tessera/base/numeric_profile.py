@@ -47,7 +47,7 @@ class Profile(str):
 def profile(name: str | None = None) -> Profile:
     """The numeric profile: ``"default"``, ``"deterministic"`` or ``"strict"``.
 
-    ``profile()`` tells the one that holds here. ``profile("strict")`` sets it for the process, and
+    ``profile()`` returns the current one. ``profile("strict")`` sets it for the process, and
     ``with profile("strict"):`` for the calls inside the block, in this thread. Kernels are compiled
     anew for each.
     """

@@ -1,8 +1,8 @@
-"""Which dtype two operands meet in.
+"""Type promotion: the dtype of an operation on two operands.
 
 Python's numbers are weak: they take the dtype of the array beside them, within its kind. Floats win over integers and keep
-their width (``i32`` with ``f32`` is ``f32``); of two floats the wider wins, ``f16`` with ``bf16`` is ``f32``; integers meet
-as in NumPy; the small storage floats meet only themselves and wider floats."""
+their width (``i32`` with ``f32`` is ``f32``); of two floats the wider wins, ``f16`` with ``bf16`` is ``f32``; integers promote
+as in NumPy; the small storage floats promote only with themselves and wider floats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_float(name: str) -> bool:
 
 
 def promote(a: str, b: str) -> str:
-    """The dtype that strong operands of these dtypes meet in."""
+    """The common dtype of strong operands of these dtypes."""
     if a == b:
         return a
     ka, kb = kind(a), kind(b)
@@ -49,12 +49,12 @@ def promote(a: str, b: str) -> str:
 
 
 class Weak(str):
-    """The name of a weak value's dtype: what is made in the dtype of such a value is weak too."""
+    """The dtype name of a weak value: values made in this dtype are weak too."""
 
     __slots__ = ()
 
 
-def meet(a: tuple[str, bool], b: tuple[str, bool]) -> tuple[str, bool]:
+def promote_pair(a: tuple[str, bool], b: tuple[str, bool]) -> tuple[str, bool]:
     """Dtype and weakness of ``a`` with ``b``, each a dtype and whether it is weak."""
     (da, wa), (db, wb) = a, b
     if wa == wb:

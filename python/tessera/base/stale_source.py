@@ -1,4 +1,4 @@
-"""Whether the text that is found for a function is still what Python compiled it from: files are edited while programs run."""
+"""Detects stale source: a file that was edited after Python compiled a function from it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _compiled: dict[str, tuple[object, dict[tuple[str, int], list[tuple]]]] = {}
 
 
 def is_stale(fn: Callable) -> bool:
-    """Whether the file of a function says something else than when it was imported. Only what Python compiled itself from a file
-    is looked at: what a hook rewrote while importing, or a notebook has, is not what its text compiles to."""
+    """Whether the file of a function has changed since it was imported. Only code that Python itself compiled from a file is
+    checked: the code of import hooks and notebooks is not what the text compiles to."""
     code, module = fn.__code__, fn.__globals__
     file = code.co_filename
     if not _is_plain(module, file):
@@ -69,7 +69,7 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 
 
 def _marks(code: CodeType) -> tuple:
-    """What a function does: equal for two that do the same, whatever lines they stand in."""
+    """A fingerprint of a function: equal for two that do the same, at any lines."""
     consts = tuple(map(_const, code.co_consts))
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     return code.co_code, consts, names, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount

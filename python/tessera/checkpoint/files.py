@@ -66,8 +66,8 @@ def load(path: str | os.PathLike, like: Any = None) -> Any:
             reader.check_all_named(nodes)
             return build(nodes, reader.leaf) if like is None else _into(nodes, flat, reader, like, target)
     except Refusal as found:
-        told = found.message if target in found.message else f"{target}: {found.message}"
-        raise _fail(told, found.help) from found.__cause__
+        message = found.message if target in found.message else f"{target}: {found.message}"
+        raise _fail(message, found.help) from found.__cause__
     except OSError as error:
         raise _failed("load", target, error) from error
     except (MemoryError, RecursionError) as error:
@@ -76,7 +76,7 @@ def load(path: str | os.PathLike, like: Any = None) -> Any:
 
 def _fail(message: str, help: str) -> Exception:
     """The error; names of files may hold bytes that are no text."""
-    return fail("E_CHECKPOINT", *(told.encode("utf-8", "replace").decode() for told in (message, help)))
+    return fail("E_CHECKPOINT", *(text.encode("utf-8", "replace").decode() for text in (message, help)))
 
 
 def _path(path: Any) -> str:
@@ -118,13 +118,13 @@ def _failed(verb: str, target: str, error: OSError) -> Exception:
     """The error for what the system said."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         if verb == "load":
-            told, help = f"expected a file to load, got {target}, where there is none", "check the path, and the directory that it starts from"
+            message, help = f"expected a file to load, got {target}, where there is none", "check the path, and the directory that it starts from"
         else:
             folder = os.path.dirname(target) or "."
-            told, help = f"expected a folder to save in, got {folder}, where there is none", f"make it: `os.makedirs({folder!r})`"
+            message, help = f"expected a folder to save in, got {folder}, where there is none", f"make it: `os.makedirs({folder!r})`"
             if os.path.isdir(folder):
-                told, help = f"expected a folder to save in, got {folder}, which takes no new files", "save in a folder of files"
-        found = _fail(told, help)
+                message, help = f"expected a folder to save in, got {folder}, which takes no new files", "save in a folder of files"
+        found = _fail(message, help)
         missing = MissingFileError(str(found), found.diagnostics)  # type: ignore[attr-defined]
         missing.filename = target
         return missing
@@ -272,10 +272,10 @@ def _into(nodes: list[Node], flat: bool, reader: _Reader, like: Any, target: str
     leaves = [node for node in into if node.kind == "leaf"]
     keys: dict[int, Any] = {id(node): node.name if flat else node.key for node in leaves}
     have: dict[Any, Node] = {node.row["name"] if flat else node.key: node for node in nodes if node.kind in LEAVES}  # type: ignore[index]
-    asked = set(keys.values())
-    if len(asked) < len(keys):
+    requested = set(keys.values())
+    if len(requested) < len(keys):
         raise Refusal("expected a tree whose arrays have different names, with dots for their paths, got two of one name", "load the file without `like`")
-    _check_entries([node for node in leaves if keys[id(node)] not in have], [n for k, n in have.items() if k not in asked], target)
+    _check_entries([node for node in leaves if keys[id(node)] not in have], [n for k, n in have.items() if k not in requested], target)
     # All of them before any is read.
     for node in leaves:
         _check_leaf(node, have[keys[id(node)]], reader, target)
@@ -292,26 +292,26 @@ def _into(nodes: list[Node], flat: bool, reader: _Reader, like: Any, target: str
 def _check_entries(missing: list[Node], extra: list[Node], target: str) -> None:
     if not missing and not extra:
         return
-    told = []
+    problems = []
     if missing:
-        told.append(f"none for `{missing[0].text}`" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""))
+        problems.append(f"none for `{missing[0].text}`" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""))
     if extra:
-        told.append(f"`{extra[0].text}`" + (f" and {len(extra) - 1} more" if len(extra) > 1 else "") + " beside them")
-    raise Refusal(f"expected the entries of `like` in {target}, got {', and '.join(told)}",
+        problems.append(f"`{extra[0].text}`" + (f" and {len(extra) - 1} more" if len(extra) > 1 else "") + " beside them")
+    raise Refusal(f"expected the entries of `like` in {target}, got {', and '.join(problems)}",
                   "load into a tree of the names that were saved; `ts.load(path)` gives what the file has")  # fmt: skip
 
 
 def _check_leaf(node: Node, found: Node, reader: _Reader, target: str) -> None:
     """Whether a leaf of a file is what `like` has there."""
     if type(node.leaf) in PLAIN:
-        asked: Any = f"a number or text of type {type(node.leaf).__name__}"
+        expected: Any = f"a number or text of type {type(node.leaf).__name__}"
         # A counter that went through a compiled function is an array of one number.
         kinds = {bool: "b", int: "iu", float: "f"}.get(type(node.leaf), "")
         spec = reader.spec(found) if found.kind == "array" else None
         same = numpy_dtype(spec.dtype).kind in kinds and not spec.shape if spec else type(reader.leaf(found)) is type(node.leaf)
     else:
-        asked = wanted(node.leaf, node.at)
-        same = found.kind == "array" and reader.spec(found)[:2] == asked[:2]
+        expected = wanted(node.leaf, node.at)
+        same = found.kind == "array" and reader.spec(found)[:2] == expected[:2]
     if not same:
         got = str(reader.spec(found)) if found.kind == "array" else f"the {type(reader.leaf(found)).__name__} {shown(repr(reader.leaf(found)))}"
-        raise Refusal(f"expected `{node.text}` in {target} to be {asked}, got {got}", "load into arrays of the shapes and dtypes that were saved")
+        raise Refusal(f"expected `{node.text}` in {target} to be {expected}, got {got}", "load into arrays of the shapes and dtypes that were saved")

@@ -16,7 +16,7 @@ from ..trace.eval_shape import ShapeDtypeStruct
 from ..trace.tracer import Tracer, to_numpy
 from .values import PLAIN, Opaque, exact_dtype
 
-#: What arrays come back as: NumPy's, one number of NumPy's, ours, or ours whose dtype gives way to others.
+#: The classes that arrays are restored as: a NumPy array, a NumPy scalar, a host array, or a weak host array.
 FORMS = ("numpy", "scalar", "host", "weak")
 
 
@@ -38,7 +38,7 @@ def spec_of(leaf: Any, at: str) -> Spec | None:
     if kind in PLAIN:
         return None
     if isinstance(leaf, Tracer):
-        raise Refusal(f"expected an array {at}, got a traced value", "save outside of `ts.jit`: let the function return what is to be saved")
+        raise Refusal(f"expected an array {at}, got a traced value", "save outside `ts.jit`: let the function return what is to be saved")
     if isinstance(leaf, numpy.ma.MaskedArray):
         raise Refusal(f"expected an array without a mask {at}, got a masked array",
                       "write `x.filled(0)`, or save `x.data` and `x.mask` as two arrays")  # fmt: skip

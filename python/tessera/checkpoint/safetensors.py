@@ -22,7 +22,7 @@ _READ = {
     "F16": ("f16", 2), "BF16": ("bf16", 2), "F32": ("f32", 4), "F64": ("f64", 8),
     "F8_E4M3": ("fp8_e4m3", 1), "F8_E5M2": ("fp8_e5m2", 1), "F8_E8M0": ("e8m0", 1),
 }  # fmt: skip
-#: The format packs elements narrower than a byte; ours lie one a byte, and are written as bytes.
+#: The format packs elements narrower than a byte; ours take one byte each, and are written as bytes.
 NARROW = ("i4", "fp4_e2m1", "fp6_e2m3", "fp6_e3m2")
 _WRITTEN = {ours: name for name, (ours, _) in _READ.items()} | dict.fromkeys(NARROW, "U8")
 _SIZES = {ours: size for ours, size in _READ.values()} | dict.fromkeys(NARROW, 1)
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 def header(arrays: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str]) -> tuple[bytes, list[str]]:
     """The first bytes of a file of arrays with these dtypes and shapes, and the names in the order in which their elements
-    follow: the widest first, so that all lie at multiples of their size."""
+    follow: the widest first, so that all are aligned to their size."""
     order = sorted(arrays, key=lambda name: (-_SIZES[arrays[name][0]], name))
     rows: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     place = 0
@@ -107,7 +107,7 @@ def _check_places(entries: Iterable[tuple[str, Entry]], length: int) -> None:
     place = 0
     for name, entry in sorted(entries, key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != place:
-            how = "inside of the array before" if entry.begin < place else "behind bytes of no array"
+            how = "inside the array before" if entry.begin < place else "behind bytes of no array"
             raise Refusal(f"expected `{shown(name)}` to begin at {place}, got {entry.begin}, {how}", _DAMAGED)
         place = entry.end
     if place != length:

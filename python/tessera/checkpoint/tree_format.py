@@ -3,14 +3,14 @@
 
     {"version": 2, "tree": [row, row, ...]}
 
-A row stands for a node of the tree, and comes before those of its children, so that nesting costs no nested JSON:
+A row is a node of the tree. It comes before the rows of its children, so that deep trees need no nested JSON:
 
 | row | stands for |
 |---|---|
 | ``{"kind": "array", "name": "w", "dtype": "f32", "as": "numpy"}`` | the array that the file has under a name; see below |
 | ``{"kind": "value", "value": 3}`` | a number or text (`values`) |
 | ``{"kind": "none"}`` | ``None`` |
-| ``{"kind": "list", "count": 2}``, ``tuple`` | so many children follow |
+| ``{"kind": "list", "count": 2}``, ``tuple`` | that many children follow |
 | ``{"kind": "dict", "keys": ["a", 0]}`` | a dict in its order; ``class`` for a class of dicts |
 | ``{"kind": "namedtuple", "class": "m:P", "fields": ["x", "y"]}`` | |
 | ``{"kind": "dataclass", "class": "m:C", "fields": ["w"], "static": {"name": "a"}}`` | ``static`` are fields without arrays |
@@ -187,10 +187,10 @@ def rows_of(nodes: list[Node], leaf: Callable[[Node], dict[str, Any]]) -> dict[s
 
 
 def _fixed(value: Any) -> Any:
-    """A static value; what would come back as something else is told to come from ``like``."""
+    """A static value; a value that would not be restored equal is marked to come from ``like``."""
     try:
         coded = encode(value)
-        if pytree.told_apart(decode(coded, "")) == pytree.told_apart(value):
+        if pytree.static_key(decode(coded, "")) == pytree.static_key(value):
             return coded
     except Opaque as what:
         return {"opaque": str(what)}
@@ -303,12 +303,12 @@ def _make(node: Node, children: list) -> Any:
     meta = node.fixed
     if node.kind == "module":
         fixed = tuple(node.fixed.values())
-        meta = fixed, pytree.told_apart(fixed)
+        meta = fixed, pytree.static_key(fixed)
     return _same(classes.registered(node.cls, meta, children, node.at), node)
 
 
 def _same(made: Any, node: Node) -> Any:
-    """Whether a class gave what it was asked for."""
+    """Whether a class returned the requested value."""
     wanted = node.cls or dict
     if type(made) is not wanted or isinstance(made, dict) and node.kind == "dict" and list(made) != node.steps:
         raise Refusal(f"expected a `{wanted.__qualname__}` {node.at} made of its parts again, got another `{type(made).__qualname__}`",

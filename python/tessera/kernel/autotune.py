@@ -1,4 +1,4 @@
-"""Autotuning of one kernel: options, reports, and the bar that shows how far a search is."""
+"""Autotuning of one kernel: options, reports, and the progress bar of a search."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from .. import _core
 from .schedule import caller
 
-#: What a kernel without options has: the choice depends on all dims, nothing is measured by itself, the median counts,
-#: and records are kept with all others.
+#: The defaults: the choice depends on all dims, calls do not measure, the metric is the median, and records are in the shared
+#: directory.
 DEFAULTS: tuple[list[str] | None, float | None, str, str | None] = (None, None, "latency_ms", None)
 
-#: What counts of a candidate's times: the median, or what nine of ten keep.
+#: The metric of a candidate's times: the median, or the 90th percentile.
 METRICS = ("latency_ms", "p90_ms")
 
 
@@ -49,11 +49,11 @@ class Candidate:
     config: str
     #: ``measured``, ``failed``, ``pruned``, ``skipped``, or ``started`` where a process ended while it ran.
     state: str
-    #: What counts, in seconds; None where it was not measured.
+    #: The metric, in seconds; None where it was not measured.
     seconds: float | None
-    #: Every time that was taken, in order, outliers too.
+    #: All samples in order, outliers included.
     samples: tuple[float, ...]
-    #: What the cost model said, in seconds.
+    #: The cost model's prediction, in seconds.
     predicted: float | None
     #: Why it was not measured, or not to the end.
     reason: str
@@ -62,9 +62,9 @@ class Candidate:
 
 
 class TuningReport(str):
-    """What is known of a kernel's candidates, as text: one table for each kind of call, latest last.
+    """The candidates of a kernel and their times, as text: one table for each kind of call, latest last.
 
-    The attributes are of the latest.
+    The attributes are those of the latest.
     """
 
     #: The candidate that runs, or None.
@@ -99,12 +99,12 @@ class TuningReport(str):
         return TuningReport, (self._found,)
 
 
-#: How many characters of a terminal the bar takes.
+#: The width of the bar in characters.
 _BAR = 24
 
 
 def progress(kernel: str, phase: str, part: float, left: int, best: tuple[str, float] | None) -> None:
-    """Shows how far a search is, where somebody watches; the compiler calls it."""
+    """Shows the progress of a search on a terminal; the compiler calls it."""
     out = sys.stderr
     if out is None or not out.isatty():
         return

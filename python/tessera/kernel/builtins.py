@@ -1,6 +1,6 @@
 """The functions of the tile language as Python objects.
 
-Inside a kernel they are names the compiler knows; outside they say so when called.
+Inside a kernel the compiler knows their names; outside, calling one is an error that says so.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def outside(name: str) -> Exception:
 FUNCTIONS: dict[str, ApiFunction] = {
     name: (Cdiv if name == "cdiv" else ApiFunction)(name, signature, doc)
     for name, signature, doc in _core.api()
-    # Python's own functions, as kernels know them, are Python's outside.
+    # Python's own functions that kernels know are Python's outside kernels.
     if not name.startswith(("py.", "math."))
 }
 
@@ -69,7 +69,7 @@ def members(prefix: str) -> dict[str, ApiFunction]:
 
 
 class ApiNamespace:
-    """A name of the language that functions stand below, such as ``ts.tile.group``."""
+    """A namespace of the language, such as ``ts.tile.group``."""
 
     def __init__(self, api_name: str) -> None:
         self.api_path = api_name
@@ -108,7 +108,7 @@ def unknown(namespace: str, name: str) -> NoReturn:
 
 
 def hint(name: str, known: list[str]) -> str:
-    """What an unknown name may stand for: one of another library's, or a misspelt one of ours."""
+    """What an unknown name may mean: a name of another library, or a misspelt one of ours."""
     import difflib
 
     instead = _core.instead_of(name)

@@ -1,4 +1,4 @@
-"""What the free names of a kernel stand for, now and when its code was made."""
+"""Captures: the values of the free names of a kernel, now and when its code was compiled."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LATER = _core.Name("later", "")
 
 
 class Look:
-    """One reading of captured names. A place is read once, so that a kernel and all functions that it reaches see one set; what
-    was found is remembered, so that later calls can be held against it.
+    """One reading of captured names. Each name is read once, so that a kernel and all functions that it reaches see the same
+    values. The values are remembered, so that later calls can compare.
 
-    At decoration a name without a value may get one further down in the text; at a call it has none."""
+    At decoration a name without a value may still get one further down in the file; at a call that is an error."""
 
     def __init__(self, decorating: bool = False) -> None:
         self.decorating = decorating
-        #: The functions that were looked at, by identity.
+        #: The functions that were read, by identity.
         self.handles: dict[int, Any] = {}
         self._found: dict[tuple, Any] = {}
         self._entries: list[tuple] = []
@@ -53,7 +53,7 @@ class Look:
     def attribute(self, value: Any, name: str) -> Any:
         key = (id(value), ".", name)
         if key not in self._found:
-            # The object is kept: another one could get its address.
+            # The object is kept alive: another one could get its address.
             try:
                 self._found[key] = value, getattr(value, name, _MISSING)
             except Exception:
@@ -68,7 +68,7 @@ class Look:
             self._entries.append((namespace, name, attributes, () if value is _MISSING else (value,)))
 
     def waits(self) -> Any:
-        """What stands for a name that gets its value later."""
+        """The placeholder of a name that gets its value later."""
         self._waits = True
         return _LATER
 
@@ -88,11 +88,11 @@ class Names:
         self._body = None if frame is None else _class_body(fn, frame)
         self._paths: list[tuple[str, ...]] | None = None
         self._owned = False
-        # What our own modules hold never changes.
+        # The names of our own modules never change.
         self._ours = fn.__globals__.get("__name__", "").partition(".")[0] == "tessera"
 
     def read(self, look: Look) -> dict[str, Any]:
-        """For each dotted path that Python can resolve, what it stands for.
+        """The value of each dotted path that Python can resolve.
 
         A path that resolves only in part is given by its longest part that does; one whose root Python does not know (a dim
         symbol, an implicit origin) is left out.
@@ -154,13 +154,13 @@ class Names:
         return members, name, value
 
     def owned(self, owner: type) -> None:
-        """The class is there: its names are what it holds from now on."""
+        """Called when the class exists: names are looked up in it from now on."""
         if self._body is not None:
             self._body, self._owned = vars(owner), True
 
     def _members(self) -> Mapping[str, Any] | None:
         if self._body is not None and not self._owned:
-            # A static method is not told of its class.
+            # A static method does not know its class.
             found: Any = sys.modules.get(self._fn.__module__)
             for part in self._fn.__qualname__.split(".")[:-1]:
                 found = getattr(found, part, None)
@@ -216,7 +216,7 @@ def capture(value: object, look: Look | None = None) -> Any:
     if isinstance(value, numpy.generic) and value.dtype.kind in "biuf":
         return capture(value.item())
     if isinstance(value, tuple):
-        # What an array in it holds could change unseen.
+        # The contents of an array in it could change unnoticed.
         return tuple(_opaque(v) if isinstance(v, numpy.ndarray) else capture(v, look) for v in value)
     if isinstance(value, numpy.ndarray):
         return _table(value)
@@ -240,7 +240,7 @@ def _opaque(value: object) -> _core.Name:
 
 
 def _table(value: numpy.ndarray) -> Any:
-    """A small array that cannot be written is a constant."""
+    """A small read-only array is a constant."""
     known = value.dtype.isnative and _core.is_dtype_name(value.dtype.name) and value.dtype.name != "float8_e4m3"
     small = value.ndim > 0 and 0 < value.nbytes <= _core.Table.MOST_BYTES
     if value.flags.writeable or not known or not small:
@@ -248,13 +248,13 @@ def _table(value: numpy.ndarray) -> Any:
     return _core.Table(_core.dtype(value.dtype.name), list(value.shape), value.tobytes())
 
 
-def told(value: Any) -> Any:
-    """What tells captured values apart: equal numbers of two types are two values, and so are zeros of both signs."""
+def identity_key(value: Any) -> Any:
+    """A key that distinguishes captured values: equal numbers of two types differ, and so do zeros of both signs."""
     kind = type(value)
     if kind is float:
         return kind, value.hex()
     if kind is tuple or kind is list:
-        return (kind, *map(told, value))
+        return (kind, *map(identity_key, value))
     if kind is dict:
-        return (kind, *((name, told(value[name])) for name in sorted(value)))
+        return (kind, *((name, identity_key(value[name])) for name in sorted(value)))
     return kind, value

@@ -1,4 +1,4 @@
-"""What a checked run found."""
+"""The report of a checked run: ``k.check(...)``."""
 
 from __future__ import annotations
 

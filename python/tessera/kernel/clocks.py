@@ -1,7 +1,7 @@
-"""How long the loops of one kernel take, in clocks, by roles: ``k.profile(...)``.
+"""In-kernel profiling, ``k.profile(...)``: how many clocks the loops of a kernel take, by warp role.
 
-The kernel is compiled once more with code that reads clocks: one thread of each role reads one before and after each loop
-and counts its turns. The code of ordinary calls has none of it.
+The kernel is compiled once more with code that reads the clock: one thread of each role reads it before and after each loop
+and counts the iterations. Ordinary calls run code without it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _core
+from ..base.former_names import former_attribute
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One visit of a role's threads to a loop."""
+    """One execution of a loop by the warps of a role."""
 
     role: str
     replica: int
     #: The loop's line in the source, 0 where it has none.
     line: int
-    #: Clocks of the matrix units that the products of one turn take at least, 0 where there are none.
+    #: The least clocks of the tensor cores for the MMAs of one iteration, 0 where there are none.
     least: int
     block: int
-    turns: int
-    #: Clocks of the multiprocessor.
+    iterations: int
+    #: Readings of the multiprocessor's clock.
     begin: int
     end: int
+
+    __getattr__ = former_attribute
 
 
 @dataclass(frozen=True)
@@ -39,25 +42,27 @@ class Line:
     replica: int
     line: int
     visits: int
-    turns: int
+    iterations: int
     clocks: int
     least: int
 
+    __getattr__ = former_attribute
+
     @property
     def each(self) -> float:
-        """Clocks of a turn."""
-        return self.clocks / self.turns if self.turns else 0.0
+        """Clocks of one iteration."""
+        return self.clocks / self.iterations if self.iterations else 0.0
 
 
 class KernelProfile:
-    """What ``k.profile(...)`` found: a table when printed, ``visits`` and ``lines`` as data."""
+    """The result of ``k.profile(...)``: a table when printed, ``visits`` and ``lines`` as data."""
 
     def __init__(self, name: str, visits: list[Visit], left_out: int, result: Any) -> None:
         self.name = name
         self.visits = visits
-        #: Visits that there was no room for.
+        #: How many visits did not fit into the buffer.
         self.left_out = left_out
-        #: What the call gave.
+        #: The result of the call.
         self.result = result
 
     @property
@@ -67,13 +72,13 @@ class KernelProfile:
         for visit in self.visits:
             found.setdefault((visit.role, visit.replica, visit.line), []).append(visit)
         return [
-            Line(*key, len(own), sum(v.turns for v in own), sum(v.end - v.begin for v in own), max(v.least for v in own))
+            Line(*key, len(own), sum(v.iterations for v in own), sum(v.end - v.begin for v in own), max(v.least for v in own))
             for key, own in sorted(found.items())
         ]
 
     @property
     def clocks(self) -> int:
-        """Clocks from the first loop's begin to the last one's end, of all blocks together."""
+        """Clocks from the start of the first loop to the end of the last, summed over blocks."""
         blocks: dict[int, list[Visit]] = {}
         for visit in self.visits:
             blocks.setdefault(visit.block, []).append(visit)
@@ -81,22 +86,22 @@ class KernelProfile:
 
     @property
     def matrix_use(self) -> float | None:
-        """The part of those clocks in which the matrix units must have been busy; None where no loop has products."""
-        least = sum(v.least * v.turns for v in self.visits)
+        """The fraction of those clocks in which the tensor cores must have been busy; None where no loop has MMAs."""
+        least = sum(v.least * v.iterations for v in self.visits)
         return least / self.clocks if least and self.clocks else None
 
     def __str__(self) -> str:
-        rows = [("role", "loop", "visits", "turns", "clocks a turn", "matrix units", "of them")]
+        rows = [("role", "loop", "visits", "iterations", "clocks each", "tensor cores", "busy")]
         for line in self.lines:
             role = f"{line.role} {line.replica}" if self._several(line.role) else line.role
             use = f"{line.least / line.each:.2f}" if line.least and line.each else "-"
             place = f"line {line.line}" if line.line else "-"
             least = str(line.least) if line.least else "-"
-            rows.append((role, place, str(line.visits), str(line.turns), f"{line.each:.1f}", least, use))
+            rows.append((role, place, str(line.visits), str(line.iterations), f"{line.each:.1f}", least, use))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         out = [f"{self.name}: {len({v.block for v in self.visits})} blocks"]
         if self.matrix_use is not None:
-            out[0] += f", matrix units busy for {self.matrix_use:.3f} of the clocks from the first loop to the last"
+            out[0] += f", tensor cores busy for {self.matrix_use:.3f} of the clocks from the first loop to the last"
         for row in rows:
             out.append("  ".join(cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip())
         if self.left_out:
@@ -111,9 +116,9 @@ class KernelProfile:
 
 
 def clocks_of(name: str, call: Callable[[], Any]) -> KernelProfile:
-    """Runs a call whose kernels read clocks."""
+    """Runs a call with kernels that read the clock."""
     before = os.environ.get("TESSERA_OFF")
-    os.environ["TESSERA_OFF"] = f"{before},bare" if before else "bare"
+    os.environ["TESSERA_OFF"] = f"{before},no_clocks" if before else "no_clocks"
     _core.clocks_begin()
     try:
         result = call()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Cost:
     """The work of one launch, counted in its Tile IR, and the time it took where it was launched."""
 
-    #: Arithmetic on floats, and products of matrices of any dtype: a fused multiply-add is two. A function such as
+    #: Arithmetic on floats, and MMAs of any dtype: a fused multiply-add is two operations. A function such as
     #: ``exp`` counts as the basic operations of its expansion. Index arithmetic is not counted, padding is.
     flops: int
     #: The bytes that must be moved: each array once in each direction, and no more of it than is touched.

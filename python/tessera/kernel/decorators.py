@@ -14,7 +14,7 @@ from .schedule import caller, given
 
 
 class KernelDecorator:
-    """``@ts.kernel``: declares a tile kernel. The source is checked at once; calling it launches."""
+    """``@ts.kernel``: declares a tile kernel. The source is checked immediately; calling it launches."""
 
     def __call__(
         self,
@@ -83,7 +83,7 @@ class KernelDecorator:
     def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:
         """Pins how a kernel runs: ``@ts.kernel.schedule(BM=128, warps=8, stages=4)``, or a `Schedule`, or its text.
 
-        It stands above the function itself, or above another decorator of ``ts.kernel``, whose candidates then all have
+        It goes above the function itself, or above another decorator of ``ts.kernel``, whose candidates then all have
         what is pinned. See `Schedule` for the fields; any other name is a tunable or a constant of the kernel.
         """
         wanted = given(schedule, fields)

@@ -15,27 +15,27 @@ from ..base.error_location import placed
 from ..base.source import Source, source_of
 from ..trace.tracer import rests_on
 from .builtins import outside
-from .capture import Inlined, Look, Names, capture, told
+from .capture import Inlined, Look, Names, capture, identity_key
 
 # While a function's captures are being found, a path back to it is recursion.
 _RECURSIVE = "function that calls itself"
 
 
 class Func(Inlined):
-    """A ``@ts.func``. What its free names stand for is looked up when a kernel uses it."""
+    """A ``@ts.func``. Its free names are looked up when a kernel uses it."""
 
     def __init__(
         self, fn: Callable | None, source: Source, made: Any = None, frame: FrameType | None = None
     ) -> None:
-        """``made`` is what a function is that captures nothing any more: one that was pickled, or frozen."""
+        """``made`` is the compiled form of a function with fixed captures: one that was pickled, or frozen."""
         self.source = source
-        #: What it was last, and by which values of its names.
+        #: Its last form, and the values of its names that it was made from.
         self._now: tuple[_core.Watch, Any] | None = None if made is None else (_core.Watch([], True), made)
         self._names: Names | None = None
         self._defaults: dict[str, Any] = {}
-        #: What `frozen` gave last.
+        #: The last result of `frozen`.
         self._still: Func | None = None
-        #: By what it captured.
+        #: Its forms by captured values.
         self._made: dict[Any, Any] = {}
         if fn is not None:
             functools.update_wrapper(self, fn)
@@ -48,18 +48,18 @@ class Func(Inlined):
 
     @property
     def parameters(self) -> list[str]:
-        """Their names, of the source: one that was pickled has nothing else."""
+        """Their names, parsed from the source: a pickled function has nothing else."""
         found = self.parsed().args
         return [a.arg for a in (*found.posonlyargs, *found.args)]
 
     def parsed(self) -> ast.FunctionDef:
-        """The definition. One inside of a function is indented."""
+        """The syntax tree of the definition. The source of a nested function is indented."""
         tree = ast.parse(textwrap.dedent(self.source.text))
         return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
     @property
     def handle(self) -> Any:
-        """The function with what its names, and those of functions that it calls, stand for now."""
+        """The function with the present values of its names, and of the names of functions that it calls."""
         now = self._now
         if now is None or not now[0].same():
             look = Look()
@@ -78,7 +78,7 @@ class Func(Inlined):
             look.handles[id(self)] = _core.Name("opaque", _RECURSIVE)
             captures = self._names.read(look)
             defaults = {name: capture(value, look) for name, value in self._defaults.items()}
-            key = told((captures, defaults))
+            key = identity_key((captures, defaults))
             handle = self._made.get(key)
             if handle is None:
                 s = self.source
@@ -87,7 +87,7 @@ class Func(Inlined):
         return handle
 
     def frozen(self) -> Func:
-        """The function as it is now, whatever its names stand for later."""
+        """The function with its present captures, which later assignments do not change."""
         handle = self.handle
         if self._names is None:
             return self
@@ -117,7 +117,7 @@ def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
     """Declares a function that kernels may call: ``@ts.func``. It is inlined at every call.
 
     Its names mean what Python says when a kernel that reaches it is called; defaults of its parameters are those that Python
-    evaluated where the function stands.
+    evaluated at its definition.
     """
     if fn is None:
         return functools.partial(func, source=source)
@@ -138,7 +138,7 @@ class Bound:
         self.arrays = arrays
 
     def rests_on(self) -> tuple:
-        """What decisions of an operation rest on that is given this: see `kernel.replay`."""
+        """The parts that go into the key of call replay: see `kernel.replay`."""
         return self.function, self.arrays
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from ..base.numeric_profile import current as profile_now
 from ..base.source import Source, source_of
 from ..trace.tracer import current as tracing, frames
 from .autotune import DEFAULTS, TuningReport, options
-from .capture import Look, Names, capture, told
+from .capture import Look, Names, capture, identity_key
 from .check_report import CheckReport
 from .clocks import KernelProfile, clocks_of
 from .cost import Cost
@@ -39,13 +39,13 @@ class KernelSpec:
     lanes: int | None = None
     target: str | None = None
     require: tuple[tuple, ...] = ()
-    #: How it is tuned: see `_tuning.options`.
+    #: How it is tuned: see `autotune.options`.
     tuning: tuple = DEFAULTS
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a decorator found, as Python's objects: read again where something that they captured has changed."""
+    """What a decorator found, as Python objects. It is read again when a captured value has changed."""
 
     source: Source
     names: Names
@@ -73,7 +73,7 @@ class Definition:
 
 
 class Elaboration:
-    """A kernel for one set of what it captured."""
+    """A kernel for one set of captured values."""
 
     __slots__ = ("watch", "same", "spec", "kernel", "call")
 
@@ -81,7 +81,7 @@ class Elaboration:
         self.watch = watch
         self.spec = spec
         self.kernel = kernel
-        # Looked up once: a call is short enough to feel it.
+        # Looked up once: the lookup would be a noticeable part of a short call.
         self.same = watch.same
         self.call = kernel.call
 
@@ -124,23 +124,23 @@ class KernelFn:
     ``k(x, y)`` launches with the grid that the kernel implies, ``k[grid](x, y)`` with one given.
 
     A call runs where its arrays are. On the host it returns when the results are there. On a CUDA device it returns
-    at once: the work is on the current stream of the arrays' library (PyTorch, CuPy), else on the default stream, or
+    immediately: the work is on the current stream of the arrays' library (PyTorch, CuPy), else on the default stream, or
     on the one that ``ts.runtime.stream`` names. Arrays are used in place; a tensor that requires a gradient is written
     as its data, which PyTorch does not see.
     """
 
-    #: What messages call it when it stands where a value is wanted.
+    #: Its name in messages, where it is used in place of a value.
     kind_name = "kernel"
 
     def __init__(self, made: KernelSpec | Definition, fn: Callable | None = None) -> None:
-        """A kernel of a `Definition` follows what it captured; one that was pickled has what it had then."""
+        """A kernel of a `Definition` follows its captured names; a pickled one keeps the values it had."""
         if fn is not None:
             functools.update_wrapper(self, fn)
         self._definition = made if isinstance(made, Definition) else None
         look = Look(decorating=True)
         spec = made.read(look) if isinstance(made, Definition) else made
         kernel = _core.Kernel(*_fields(spec), for_result)
-        #: What was called last, and all of them by what they captured.
+        #: The elaboration that was called last, and all of them by captured values.
         self._last = Elaboration(look.watch(), spec, kernel)
         self._all = {_captured(spec): kernel}
 
@@ -151,11 +151,11 @@ class KernelFn:
 
     @property
     def spec(self) -> KernelSpec:
-        """What makes the kernel, with what it captured last."""
+        """The data that makes the kernel, with the latest captured values."""
         return self._last.spec
 
     def now(self) -> Elaboration:
-        """The kernel for what its captured names stand for now."""
+        """The kernel for the present values of its captured names."""
         found = self._last
         return found if found.same() else self._renewed()
 
@@ -176,7 +176,7 @@ class KernelFn:
 
     def _too_many(self, spec: KernelSpec) -> None:
         before = self._last.spec
-        changed = [n for n in spec.captures if told(spec.captures[n]) != told(before.captures.get(n))]
+        changed = [n for n in spec.captures if identity_key(spec.captures[n]) != identity_key(before.captures.get(n))]
         what = f"`{changed[0]}`, which it captures," if changed else "something that a function of it captures"
         warnings.warn(
             f"W_RESPECIALISE: `{self.name}` is compiled for the {_MANY + 1}th set of captured values: {what} changes often; "
@@ -190,7 +190,7 @@ class KernelFn:
             self._definition.names.owned(owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Short, and without functions of its own: a small call feels each of them.
+        # Kept short, without helper functions: each costs a noticeable part of a small call.
         if frames.frames and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, None)
         found = self._last
@@ -208,8 +208,8 @@ class KernelFn:
         return self.now().call(args, kwargs, grid, profile_now())
 
     def check(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> CheckReport:
-        """Runs the call on the interpreter and looks for mistakes: races, places outside of arrays,
-        numbers that are none. What it finds is in the report, which is true when there is nothing.
+        """Runs the call on the interpreter and looks for mistakes: races, accesses out of bounds,
+        NaNs. The report holds the findings, and is true when there is none.
 
         Arrays that the kernel writes are copied first: the caller's stay as they are; arrays on a device are copied
         to the host. A call that does not fit the kernel is refused as always.
@@ -268,13 +268,13 @@ class KernelFn:
         architecture such as ``"sm90"``: no device is needed to compile for it. ``sm_90`` is what PTX calls so,
         which later GPUs run too, ``sm_90a`` has what that generation alone has, and ``sm90`` is what its GPUs get.
 
-        ``layouts`` says how arrays will lie, where that is not row by row on good addresses: for a parameter's name,
-        ``axis`` is the axis along which neighbours lie side by side (``{"b": {"axis": 0}}`` is column-major; ``None`` for
-        an array that has no such axis), and ``align`` the power of two, up to 16, that the address and the strides of the
-        other axes are multiples of, in bytes. GPUs have code of their own for each. Calls still take any arrays.
+        ``layouts`` gives the layout of arrays that are not row-major and 16-byte aligned. For a parameter's name, ``axis`` is
+        the contiguous axis (``{"b": {"axis": 0}}`` is column-major; ``None`` for an array without one), and ``align`` the
+        alignment in bytes, a power of two up to 16, of the address and of the strides of the other axes. GPUs have separate
+        code for each layout. Calls still take any arrays.
 
-        ``off`` names passes of the compiler that are left out, to see what each gives; results stay the same. A name that
-        no pass has is refused with the list of them. ``TESSERA_OFF`` does so for every kernel.
+        ``off`` names passes of the compiler to switch off, to see what each contributes; results stay the same. An unknown name
+        is refused with the list of passes. ``TESSERA_OFF`` does so for every kernel.
 
         ``schedule`` is a `Schedule`, or the text of one: what ``inspect_ir("schedule")`` prints can be handed back.
         """
@@ -296,9 +296,9 @@ class KernelFn:
         return Cost(**self._last.kernel.cost())
 
     def profile(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> KernelProfile:
-        """As a call on a GPU, by code that reads clocks: how long a turn of each loop takes in each role, beside the
-        clocks of the matrix units that its products need. ``.result`` is what the call gave. The code of other calls stays
-        as it is. ``ts.profile()`` measures whole calls, on every backend."""
+        """Calls the kernel on a GPU with code that reads the clock. Shows the clocks of an iteration of each loop in each warp role,
+        beside the clocks that the tensor cores need for its MMAs. ``.result`` is the result of the call. The code of other calls
+        is unchanged. ``ts.profile()`` measures whole calls, on every backend."""
         return clocks_of(self.name, lambda: self.launch(*args, grid=grid, **kwargs))
 
     def tune(self, *args: Any, budget_ms: float | None = None, force: bool = False, **kwargs: Any) -> TuningReport:
@@ -332,15 +332,15 @@ class KernelFn:
 
 
 def _fields(spec: KernelSpec) -> tuple:
-    """What the compiler is told."""
+    """The arguments of the compiler."""
     s = spec.source
     place = s.name, s.file, s.text, s.line
     return *place, spec.captures, spec.params, spec.candidates, spec.lanes, spec.target, list(spec.require), spec.tuning
 
 
 def _captured(spec: KernelSpec) -> Any:
-    """What tells one elaboration from another."""
-    return told((spec.captures, [default for *_, default in spec.params], spec.candidates))
+    """The key of an elaboration: the values that it captured."""
+    return identity_key((spec.captures, [default for *_, default in spec.params], spec.candidates))
 
 
 def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
@@ -352,8 +352,8 @@ def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
 
 
 class Compiled:
-    """A kernel compiled for one configuration. Like a kernel it follows what was captured: a call after a captured value has
-    changed runs code that is compiled for the new one."""
+    """A kernel compiled for one configuration. Like a kernel it follows its captured names: a call after a captured value has
+    changed runs code that is compiled for the new value."""
 
     def __init__(self, kernel: KernelFn, values: dict[str, Any], how: tuple) -> None:
         self.kernel = kernel
@@ -428,7 +428,7 @@ def make(
     tuning: tuple = DEFAULTS,
     schedule: Schedule | None = None,
 ) -> KernelFn:
-    """Builds the kernel that a decorator stands for. ``frame`` is where it stands."""
+    """Builds the kernel of a decorator. ``frame`` is the frame of the decorated definition."""
     found, inside = take(fn, source_of(fn, source, "ts.kernel"))
     params = params_of(fn, found, dict(frame.f_locals))
     definition = Definition(

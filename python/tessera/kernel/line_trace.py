@@ -121,11 +121,11 @@ def _statement(kernel: KernelFn, file: str, line: int) -> Statement | None:
 
 def _stop(kernel: KernelFn, place: Any, lines: dict[str, list[int]]) -> tuple[str, int, int]:
     """The statement to stop at: the one named, or the next that does something when it runs."""
-    asked, line = _place(kernel, place)
-    file = next((f for f in lines if same_file(f, asked)), None)
+    wanted, line = _place(kernel, place)
+    file = next((f for f in lines if same_file(f, wanted)), None)
     if file is None:
         known = ", ".join(sorted(lines))
-        raise _core.error("E_ARGUMENT", f"the kernel has no line in {asked}", f"its lines are in {known}")
+        raise _core.error("E_ARGUMENT", f"the kernel has no line in {wanted}", f"its lines are in {known}")
     able = lines[file]
     statement = _statement(kernel, file, line)
     first, last = (statement.first, statement.last) if statement else (line, line)

@@ -2,7 +2,7 @@
 
 What an operation decides (checks, plans, views, which kernels run) depends on the layout of its arrays and on its other arguments, not on
 their elements. The first call is recorded: the arrays it allocates, the kernels it launches, and each of their arguments as a view of an
-array of the caller's or of an allocated one. A later call of the same kind allocates those arrays and launches those kernels, and does
+array of the caller or of an allocated one. A later call of the same kind allocates those arrays and launches those kernels, and does
 nothing else. Only calls on PyTorch tensors on a GPU are recorded: their launches are short enough for the host time to matter.
 """
 
@@ -19,29 +19,29 @@ from ..base.numeric_profile import current as profile_now
 from .builtins import ApiFunction
 from .func import Func
 
-#: Calls that are kept for an operation; more are for shapes that change all the time, and all are forgotten then.
+#: Recorded calls that are kept for an operation. With more, shapes change all the time, and all are dropped.
 KEPT = 1024
 
 _PLAIN = (type(None), bool, int, float, str)
 
 
 class Tape(threading.local):
-    """What this thread writes down."""
+    """The recording of this thread."""
 
     def __init__(self) -> None:
         self.notes: Notes | None = None
 
 
 class Notes:
-    """One call, while it runs."""
+    """The recording of one call, while it runs."""
 
     def __init__(self, given: list) -> None:
         self.given = given
         self.made: list = []
-        #: Arrays that stand for nothing: every call has the same ones.
+        #: Placeholder arrays that no kernel touches: every call uses the same ones.
         self.stand_ins: list = []
         self.launches: list[tuple[Any, tuple]] = []
-        #: Whether something was done that cannot be done again from here.
+        #: Whether the call did something that cannot be replayed.
         self.spoilt = False
 
 
@@ -49,27 +49,27 @@ tape = Tape()
 
 
 def made(x: Any) -> Any:
-    """A new array, whatever is in it."""
+    """Records the allocation of an array."""
     if tape.notes is not None:
         tape.notes.made.append(x)
     return x
 
 
 def stands_in(x: Any) -> Any:
-    """An array that no kernel reads or writes."""
+    """Records a placeholder array that no kernel reads or writes."""
     if tape.notes is not None:
         tape.notes.stand_ins.append(x)
     return x
 
 
 def spoil() -> None:
-    """For what is done to arrays other than by kernels."""
+    """Marks the call as not replayable: something other than a kernel changed an array."""
     if tape.notes is not None:
         tape.notes.spoilt = True
 
 
 def launched(kernel: Any, args: tuple, kwargs: dict) -> None:
-    """A call of a kernel, as it was with what it had captured."""
+    """Records a launch, with the values that the kernel had captured."""
     notes = tape.notes
     if notes is not None:
         notes.spoilt |= bool(kwargs)
@@ -77,7 +77,7 @@ def launched(kernel: Any, args: tuple, kwargs: dict) -> None:
 
 
 def again(operation: Callable) -> Callable:
-    """The operation, whose calls are written down."""
+    """The operation with call replay: its calls are recorded."""
     kept: dict[Any, Callable | None] = {}
 
     @functools.wraps(operation)
@@ -89,7 +89,7 @@ def again(operation: Callable) -> Callable:
         key = _key(torch.Tensor, (args, kwargs), arrays, [])
         if key is None or not arrays:
             return operation(*args, **kwargs)
-        key = (profile_now(), os.environ.get("TESSERA_CHECK"), key)  # launches that are checked are others
+        key = (profile_now(), os.environ.get("TESSERA_CHECK"), key)  # checked mode launches other kernels
         run = kept.get(key)
         if run is not None:
             return run(arrays)
@@ -109,19 +109,20 @@ def again(operation: Callable) -> Callable:
 
 
 def _key(tensor: type, value: Any, arrays: list, places: list) -> Any:
-    """What decisions rest on; nothing for what cannot be told so. Tensors are added to ``arrays``, their addresses to ``places``."""
+    """The replay key of an argument: what the operation's decisions depend on. None where a value has no key. Tensors are added to
+    ``arrays``, their addresses to ``places``."""
     if isinstance(value, tensor):
         if not value.is_cuda or value.layout != _strided():
             return None
         at = value.data_ptr()
-        # Tensors that begin at one place are taken for each other: they must do so again.
+        # Views are identified by address: tensors that start at one address must do so in every replay.
         same = places.index(at) if at in places else -1
         arrays.append(value)
         places.append(at)
         return value.shape, value.stride(), value.dtype, at & 15, value.get_device(), same
     kind = type(value)
     if kind in _PLAIN:
-        # Zeros have signs, and what is equal may be of another type.
+        # Zeros have signs, and equal values may differ in type.
         return kind, value.hex() if kind is float else value
     if kind is ApiFunction or kind is _core.DType:
         return value
@@ -136,16 +137,16 @@ def _key(tensor: type, value: Any, arrays: list, places: list) -> Any:
     parts = getattr(value, "rests_on", None)
     if parts is None:
         return None
-    told = getattr(value, "told", None)
-    if told is None:
+    known = getattr(value, "replay_key", None)
+    if known is None:
         found = _key(tensor, parts(), arrays, places)
         return None if found is None else (kind, found)
-    # What never changes is looked at once.
-    if not told:
+    # The key of an immutable value is computed once.
+    if not known:
         own: list = []
         at_own: list = []
-        told.append((_key(tensor, parts(), own, at_own), own, at_own))
-    found, own, at_own = told[0]
+        known.append((_key(tensor, parts(), own, at_own), own, at_own))
+    found, own, at_own = known[0]
     same = [places.index(at) if at in places else -1 for at in at_own]
     arrays.extend(own)
     places.extend(at_own)
@@ -157,7 +158,7 @@ def _strided() -> Any:
 
 
 class View:
-    """How an array is had from one of the caller's or a made one."""
+    """How to make an argument: a view of an array of the caller, or of an allocated one."""
 
     def __init__(self, source: int, of: Any, x: Any) -> None:
         self.source = source
@@ -181,7 +182,7 @@ class View:
 
 
 def _prepared(tensor: type, notes: Notes, result: Any, profile: int) -> Callable | None:
-    """What does the same for other arrays, or nothing where that cannot be known."""
+    """A function that replays the call on other arrays; None where the call cannot be replayed."""
     known = [*notes.given, *notes.made]
     device = notes.given[0].device
     if notes.spoilt or any(not isinstance(x, tensor) or x.device != device for x in notes.made):

@@ -19,10 +19,10 @@ def require(*constraints: Any) -> None:
 
 
 def take(fn: Callable, source: Source) -> tuple[Source, list[Any]]:
-    """The constraints that stand at the top of the body, and the source without them.
+    """The constraints at the top of the body, and the source without them.
 
     They are Python, evaluated now, and not part of the tile language; the statements become
-    ``pass``, so that everything else keeps its place.
+    ``pass``, so that everything else keeps its line.
     """
     if "require" not in source.text:
         return source, []
@@ -48,7 +48,7 @@ def take(fn: Callable, source: Source) -> tuple[Source, list[Any]]:
 
 
 def _argument(expression: ast.expr, scope: dict[str, Any], source: Source) -> Any:
-    """What a constraint is; Python's refusal as an error of ours, at its line."""
+    """The value of a constraint; a Python exception becomes an error at its line."""
     try:
         return _value(expression, scope)
     except TesseraError:
@@ -65,7 +65,7 @@ def _value(expression: ast.expr, scope: dict[str, Any]) -> Any:
 
 
 def _top(tree: ast.Module) -> list[Any]:
-    """The calls named ``require`` that stand before anything but the documentation."""
+    """The calls of ``require`` before any statement other than the docstring."""
     out = []
     body = tree.body[0].body if tree.body and isinstance(tree.body[0], ast.FunctionDef) else []
     for statement in body:

@@ -1,4 +1,4 @@
-"""Schedules: how a kernel runs, as data. Whatever is not pinned the compiler chooses, and says so."""
+"""Schedules: how a kernel runs, as data. The compiler chooses every field that is not pinned, and reports its choice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import textwrap
 from typing import Any, Iterator, Mapping
 
 from .. import _core
+from ..base.deprecation import warn
 from .capture import capture
 
-#: What every kernel may be told, by the names in `Schedule`, and what the compiler calls it.
+#: The fields that every kernel has, by their names in `Schedule`, and the compiler's names for them.
 FIELDS = {
     "warps": "num_warps",
     "stages": "num_stages",
@@ -21,23 +22,37 @@ FIELDS = {
     "cluster_n": "cluster_n",
     "multicast": "multicast",
     "persistent": "persistent",
-    "roles": "roles",
-    "free_reference": "free_reference",
+    "warp_specialization": "warp_specialization",
+    "lazy_rescale": "lazy_rescale",
     "off": "off",
 }
 _NAMES = {name: field for field, name in FIELDS.items()}
+#: Names that fields and passes had in the last release.
+FORMER_FIELDS = {"roles": "warp_specialization", "free_reference": "lazy_rescale"}
+#: Keyword arguments of attention that had other names until 0.4.
+FORMER_KEYWORDS = {"free_reference": "lazy_rescale"}
+FORMER_PASSES = {
+    "ahead": "register_prefetch", "alternate": "warpgroup_pingpong", "apart": "per_warpgroup_store", "bare": "no_clocks",
+    "chain": "loop_fusion", "defer": "overlapped_epilogue", "divide": "m_split", "encode": "async_mma", "feeds": "producer_loads",
+    "forward": "copy_elision", "order": "dynamic_scheduler", "pair": "interleaved_mmas", "persist": "persistent_blocks",
+    "pools": "register_reallocation", "relax": "fast_math", "rings": "software_pipelining", "roles": "warp_specialization",
+    "rotate": "mma_in_flight", "seldom": "warp_uniform_branch", "split": "loop_splitting", "stay": "accumulator_coalescing",
+    "tiles": "tile_scheduler",
+    "twice": "unroll_by_two", "whole": "mask_elimination",
+}  # fmt: skip
 
 
 class Schedule(Mapping[str, Any]):
-    """What is pinned of how a kernel runs. Nothing of it changes results.
+    """The pinned fields of how a kernel runs. None of them changes results.
 
-    ``warps``: warps that compute a group. ``stages``: turns of a loop whose operands are held at once. ``raster``: rows of
-    groups that are walked together, so that they share what they read. ``cluster``: blocks that share a group, where tiles
-    are combined. ``cluster_m``, ``cluster_n``: blocks that run together and take neighbouring groups, of products on a matrix
-    engine. ``multicast``: ``False`` has each of them copy what all read. ``roles``: ``"cooperative"``, where warpgroups divide each
-    tile, or ``"pingpong"``, where they take whole tiles in turn. ``persistent``: ``False`` gives each block of products on a matrix
-    engine one group, which is shorter where all groups run at once. ``free_reference``: ``False`` keeps the running reference of a softmax exact in every turn. ``off``: passes of
-    the compiler that are left out. Any other name is a tunable or a constant of the kernel.
+    ``warps``: warps that compute a group. ``stages``: the pipeline depth. ``raster``: rows of output tiles that are assigned
+    together, so that they share loads in the L2 cache. ``cluster``: CTAs that share one group, where tiles are combined.
+    ``cluster_m``, ``cluster_n``: the shape of a cluster of CTAs with adjacent output tiles, in kernels with MMAs on tensor
+    cores. ``multicast``: with ``False`` each of them loads the operands that they share. ``warp_specialization``: ``"cooperative"``, where
+    warpgroups divide each tile, or ``"pingpong"``, where they take whole tiles in turn. ``persistent``: ``False`` gives each block
+    one output tile, which is faster where all blocks are resident. ``lazy_rescale``: ``False`` rescales the accumulator of an
+    online softmax in every iteration. ``off``: passes of the compiler that are switched off. Any other name is a tunable or a
+    constant of the kernel.
 
     ``Schedule(text)`` reads the text that ``inspect_ir("schedule")`` prints, with what the compiler chose.
     """
@@ -53,24 +68,24 @@ class Schedule(Mapping[str, Any]):
         else:
             self.kernel = None
         for name, value in fields.items():
-            name = _NAMES.get(name, name)
+            name = _present(_NAMES.get(name, name), FORMER_FIELDS)
             found[name] = _checked(name, value)
         self._fields = found
 
     def derive(self, **fields: Any) -> Schedule:
-        """The same with some fields otherwise; ``None`` leaves one to the compiler."""
+        """A copy with some fields changed; ``None`` leaves one to the compiler."""
         left = [_NAMES.get(name, name) for name, value in fields.items() if value is None]
         kept = {name: value for name, value in self._fields.items() if name not in left}
         return _of(kept, self.kernel) | Schedule(**{name: value for name, value in fields.items() if value is not None})
 
     def __or__(self, other: Schedule) -> Schedule:
-        """The fields of both, the other's where both have one."""
+        """The fields of both; the other's value where both have one."""
         if not isinstance(other, Schedule):
             return NotImplemented
         return _of({**self._fields, **other._fields}, self.kernel)
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[_NAMES.get(name, name)]
+        return self._fields[_present(_NAMES.get(name, name), FORMER_FIELDS)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -85,7 +100,7 @@ class Schedule(Mapping[str, Any]):
         return f"Schedule({', '.join(f'{name}={value!r}' for name, value in self._fields.items())})"
 
     def for_compiler(self) -> dict[str, Any]:
-        """By the compiler's names."""
+        """The fields by the compiler's names."""
         return {FIELDS.get(name, name): value for name, value in self._fields.items()}
 
 
@@ -93,6 +108,14 @@ def _of(fields: dict[str, Any], kernel: str | None) -> Schedule:
     made = Schedule()
     made._fields, made.kernel = fields, kernel
     return made
+
+
+def _present(name: str, former: dict[str, str]) -> str:
+    """The present name of a field or a pass; a former one warns."""
+    now = former.get(name, name)
+    if now != name:
+        warn(name, now)
+    return now
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -106,13 +129,15 @@ def _checked(name: str, value: Any) -> Any:
         raise wrong("a positive integer", "leave it out: the compiler chooses")
     if name in ("cluster", "cluster_m", "cluster_n") and not (is_int and value in (1, 2, 4, 8, 16)):
         raise wrong("1, 2, 4, 8 or 16 blocks", "leave it out: the compiler chooses")
-    if name == "roles" and value not in ("cooperative", "pingpong"):
+    if name == "warp_specialization" and value not in ("cooperative", "pingpong"):
         raise wrong('"cooperative" or "pingpong"', "leave it out: the compiler chooses")
-    if name in ("free_reference", "multicast", "persistent") and not isinstance(value, bool):
+    if name in ("lazy_rescale", "multicast", "persistent") and not isinstance(value, bool):
         raise wrong("True or False", "leave it out: True where that is legal")
     if name == "off":
         names = [value] if isinstance(value, str) else value
         known = _core.pass_names()
+        if isinstance(names, (list, tuple, set, frozenset)):
+            names = [_present(one, FORMER_PASSES) if isinstance(one, str) else one for one in names]
         if not isinstance(names, (list, tuple, set, frozenset)) or not all(one in known for one in names):
             raise wrong(f"passes that can be left out ({', '.join(known)})", "name some of them, or none")
         return tuple(one for one in known if one in names)
@@ -120,7 +145,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def caller() -> tuple[str, int] | tuple[None, None]:
-    """The file and the line outside of this package that called into it."""
+    """The file and the line outside this package that called into it."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tessera":
         frame = frame.f_back  # type: ignore[assignment]
@@ -128,13 +153,13 @@ def caller() -> tuple[str, int] | tuple[None, None]:
 
 
 def pinned(spec: Any, schedule: Schedule) -> Any:
-    """What makes a kernel, with a schedule pinned: tunables in every candidate, and constants as their defaults."""
+    """The data of a kernel with a schedule pinned: tunables in every candidate, and constants as their defaults."""
     kinds = {param[0]: param[1] for param in spec.params}
     dims = {dim for param in spec.params if param[1] == "tensor" for dim in param[2][0] or () if isinstance(dim, str)}
     tunables = {name for candidate in spec.candidates for name in candidate} | _attributes(spec.source.text)
     constants = {name for name, kind in kinds.items() if kind == "const"}
     values = schedule.for_compiler()
-    # What a plan's text has of sizes and functions says of which call it is, and pins nothing.
+    # The sizes and functions in the text of a plan only identify the call, and pin nothing.
     if schedule.kernel is not None:
         if schedule.kernel != spec.source.name:
             what = f"expected the schedule of `{spec.source.name}`, got that of `{schedule.kernel}`"
@@ -157,13 +182,13 @@ def pinned(spec: Any, schedule: Schedule) -> Any:
 
 
 def _attributes(source: str) -> set[str]:
-    """The names that a function reads of other things: its tunables are among them."""
+    """The attribute names that a function reads: its tunables are among them."""
     tree = ast.parse(textwrap.dedent(source))
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def given(schedule: Any, fields: Mapping[str, Any]) -> Schedule:
-    """What a caller writes: a schedule, its text, or fields by name."""
+    """The schedule that a caller gives: a `Schedule`, its text, or fields by name."""
     if isinstance(schedule, str):
         schedule = Schedule(schedule)
     if schedule is not None and not isinstance(schedule, Schedule):

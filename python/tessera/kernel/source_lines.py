@@ -1,4 +1,4 @@
-"""Lines of a kernel's source: which statement stands there, and what it assigns."""
+"""Lines of a kernel's source: which statement is there, and what it assigns."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
                 yield node.id
 
 
-def same_file(known: str, asked: str) -> bool:
-    """Whether ``asked``, as a user writes it, means the file that the compiler calls ``known``."""
-    return known == asked or os.path.basename(known) == asked or known.endswith(os.sep + asked)
+def same_file(known: str, given: str) -> bool:
+    """Whether ``given``, as a user writes it, means the file that the compiler calls ``known``."""
+    return known == given or os.path.basename(known) == given or known.endswith(os.sep + given)
 
 
 def source_line(file: str, line: int) -> str:

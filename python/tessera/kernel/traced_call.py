@@ -1,5 +1,5 @@
-"""Kernels called with traced values: a call becomes one op of the graph. What the kernel writes comes back as new values, and
-the old ones may not be used again (LANGUAGE 5)."""
+"""Kernels called with traced values: a call becomes one op of the graph. The arrays that the kernel writes come back as new
+values, and the old ones may not be used again (LANGUAGE 5)."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _root(frame: Frame) -> Frame:
 
 
 def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tuple[tuple, str]] | None = None) -> Any:
-    """Adds the call to the current function. With ``outs``, the shapes and dtypes of what it writes, the kernel is compiled as a part
-    of the function, for its machine and as it is here; else it is launched as it would be outside, tuned."""
+    """Adds the call to the current function. With ``outs``, the shapes and dtypes of its results, the kernel is compiled as a part of
+    the function, for its target and with this schedule. Otherwise it is launched as outside a trace, with its tuned candidate."""
     frame = current()
     assert frame is not None
     bound = _bind(kernel, args, kwargs)
@@ -132,7 +132,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     traced = for_sizes(kernel, dims, values, fixed, grid, made)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
-    # What a kernel holds outside of a function is an operand of it inside.
+    # Arrays that a kernel captures outside a trace are operands of the op inside.
     for name, dtype, extents, contents in traced.tables:
         values[name] = one("const", [], {"data": contents}, results=[(extents, dtype)])
         order.append(name)
@@ -140,7 +140,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     label = _register(_root(frame), kernel, made, order, fixed, grid, traced, placed)
     operands = [frame.lift(values[n]) for n in order]
     attrs: dict[str, Any] = {"kernel": label, "privileges": privileges}
-    # What was left to us, and is written whole, has no contents yet; the rest of an `Out` is zero.
+    # An `Out` that the caller left out starts empty where it is written whole, and as zeros elsewhere.
     whole = traced.covered({n: [operator.index(d) for d in x.shape] for n, x in values.items()}) if late else []
     names = {n for n, _ in late if n in whole} | {*(outs or ())}
     if fresh := [i for i, (n, w) in enumerate(zip(order, privileges, strict=True)) if n in names and w == "write"]:
@@ -151,7 +151,7 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
     for n in new:
         frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
-    # As outside of a trace: what the kernel returns, and what was left to us.
+    # As outside a trace: the parameters that the kernel returns, and the `Out` parameters that the caller left out.
     returned = [*traced.returns, *(n for n in (*(n for n, _ in late), *(outs or ())) if n not in traced.returns)]
     out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
@@ -172,8 +172,8 @@ def _known(given: Any, dtype: Any) -> Tracer:
 def for_sizes(
     kernel: Any, dims: dict[str, int], values: dict[str, Tracer], fixed: dict[str, Any], grid: Any, made: Any = None
 ) -> Any:
-    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns. ``made`` is what the
-    kernel is now, where that was asked already."""
+    """The kernel for these sizes: which parameters it writes, with which privileges, and which it returns. ``made`` is the
+    present elaboration of the kernel, where the caller has it."""
     made = made or kernel.now()
     rests_on(made.watch)
     constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}

@@ -1,6 +1,6 @@
-"""Where the largest or the smallest element is: argmax and argmin.
+"""argmax and argmin: the index of the largest or smallest element.
 
-Of equal elements the first counts, and NaN counts as both the largest and the smallest, as in NumPy.
+As in NumPy, the first of equal elements wins, and NaN counts as both the largest and the smallest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def rows_whole(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M"], R: int = 1, 
         top = ts.tile.max(t, axis=1)
     else:
         top = ts.tile.min(t, axis=1)
-    # Where there is a NaN it is the top, and no element equals it.
+    # A NaN is the maximum of its row, and no element equals it.
     hit = t == top[:, None]
     if floats:
         hit = hit | ts.tile.isnan(t)
@@ -51,8 +51,8 @@ def rows_pieces(
     largest: bool = True,
     floats: bool = True,
 ):
-    """Each element of the tile follows its own column; which of them is first among equals is asked once. Chunks of ``pieces``
-    tiles begin at multiples of ``T``, so that reads are wide."""
+    """Each element of the tile keeps the best of its own column; the first among equals is found once, after the loop. Chunks of
+    ``pieces`` tiles start at multiples of ``T``, so that loads are wide."""
     m, c, p = ts.tile.grid(M, C, P)
     first = c * pieces * T
     best = ts.tile.broadcast(worst, (T,))
@@ -82,7 +82,7 @@ def pick(
     T: int = 1024,
     largest: bool = True,
 ):
-    """The place of the best of the parts of a row."""
+    """The index of the best of the parts of a row."""
     m = ts.tile.program_id(0)
     p = ts.tile.program_id(1)
     t = ts.tile.bounds_mask(value[p, m, 0:T], cols=C, value=worst)
@@ -121,7 +121,7 @@ def forward(x: Any, axis: Any, largest: bool, keepdims: bool, rows: Any, block: 
     rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
     shape = tuple(x.shape)
     if axis is None:
-        # Places count in row-major order; an array that is not in it is copied, once.
+        # Indices count in row-major order; an array with another layout is copied once.
         x, at, kept, left = x.reshape(-1), 0, (1,) * x.ndim, ()
     else:
         at = checks.one_axis(axis, x)

@@ -1,9 +1,9 @@
-"""The arrays that library operations take and give: the only place that knows whose they are.
+"""Arrays of NumPy, PyTorch and CuPy behind one interface: the only module of the library that depends on which one it is.
 
-NumPy's, PyTorch's and CuPy's: what comes out is of the library that went in, on the same device. What another library's
-arrays need is here and nowhere else: what an argument is, its dtype and strides, views of it, and new arrays beside it.
-Beyond this, operations ask an array for ``shape``, ``ndim`` and ``reshape``, and index it with integers and slices, which
-all of them have. Neither PyTorch nor CuPy is imported here: an argument of theirs shows that they are.
+Results are arrays of the argument's library, on the same device. Support for another library goes here and nowhere else:
+recognising an argument, its dtype and strides, views of it, and new arrays like it. Beyond this, operations use only ``shape``,
+``ndim``, ``reshape``, and indexing with integers and slices, which all three have. Neither PyTorch nor CuPy is imported here: an
+argument of theirs shows that the caller has done so.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _on_device(x: Any) -> bool:
 
 
 def is_number(x: Any) -> bool:
-    """Whether an argument is one number, which takes the dtype of what it meets."""
+    """Whether an argument is one number, which takes the dtype of the other operand."""
     return isinstance(x, (bool, int, float)) or isinstance(x, numpy.generic)
 
 
@@ -83,7 +83,7 @@ def lies_in_rows(x: Any) -> bool:
 
 
 def address(x: Any) -> int:
-    """Where the first element lies."""
+    """The address of the first element."""
     if _is_torch(x):
         return x.data_ptr()
     return x.data.ptr if _is_cupy(x) else x.__array_interface__["data"][0]
@@ -100,7 +100,7 @@ def generation(x: Any) -> int:
         return 0
     if _is_torch(x):
         return sys.modules["torch"].cuda.get_device_capability(x.device)[0]
-    # CuPy says "90"; arrays that only stand for some say nothing, and are taken for the newest that is known.
+    # CuPy says "90". Stand-ins of tests say nothing, and count as the newest known generation.
     said = getattr(x.device, "compute_capability", "90")
     return int(said[:-1])
 
@@ -190,8 +190,8 @@ def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
 
 
 def unused(shape: Sequence[int], dtype: DType, like: Any) -> Any:
-    """An array where ``like`` is for a parameter that a kernel neither reads nor writes: one number, stretched, so that it lies
-    alike for all shapes."""
+    """An array where ``like`` is for a parameter that a kernel neither reads nor writes: one number, broadcast, so that its
+    strides are zero for all shapes."""
     if _is_torch(like):
         return replay.stands_in(_one(_to_torch(dtype), like.device)).expand(tuple(shape))
     return _module(like).broadcast_to(_module(like).empty((), _to_numpy(dtype)), tuple(shape))
@@ -207,7 +207,7 @@ def _module(like: Any) -> Any:
 
 
 def empty_like(x: Any, dtype: DType) -> Any:
-    """A new array of the shape of ``x``, without gaps, whose axes lie in memory in the order of those of ``x``."""
+    """A new array of the shape of ``x``, contiguous, with the axes in the memory order of ``x``."""
     if _is_torch(x):
         torch = sys.modules["torch"]
         return replay.made(torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False))
@@ -217,7 +217,7 @@ def empty_like(x: Any, dtype: DType) -> Any:
 
 
 def empty_as(x: Any, shape: Sequence[int]) -> Any:
-    """A new array in row-major order with the elements of ``x``, whatever they are."""
+    """A new array in row-major order, with the dtype of ``x``."""
     if _is_torch(x):
         return replay.made(sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device))
     return _module(x).empty(shape, x.dtype)
@@ -231,19 +231,19 @@ def full(shape: Sequence[int], value: float, dtype: DType, like: Any) -> Any:
 
 
 def expand(x: Any, shape: Sequence[int]) -> Any:
-    """A view of ``x`` stretched to a shape, for reading."""
+    """A read-only view of ``x`` broadcast to a shape."""
     return x.expand(tuple(shape)) if _is_torch(x) else _module(x).broadcast_to(x, shape)
 
 
 def bits(x: Any) -> Any:
-    """A view of the elements as unsigned integers, for moving them."""
+    """A view of the elements as unsigned integers, for copying them bit by bit."""
     if _is_torch(x):
         return x.view(getattr(sys.modules["torch"], f"uint{8 * x.element_size()}"))
     return x.view(f"u{x.dtype.itemsize}")
 
 
 def movable(x: Any) -> bool:
-    """Whether `bits` can show its elements."""
+    """Whether `bits` supports its dtype."""
     if _is_torch(x):
         return x.element_size() in (1, 2, 4, 8) and not x.is_complex()
     return x.dtype.itemsize in (1, 2, 4, 8) and not x.dtype.hasobject

@@ -1,10 +1,10 @@
-"""Attention over blocks of keys, with a running maximum and sum: scores are never stored.
+"""FlashAttention, forward: an online softmax over blocks of keys. Scores are never stored.
 
-A group takes ``BM`` queries of one head and walks over blocks of ``BN`` keys. Keys that no query of the group may see are
-not visited; blocks that all of them see whole are not masked. So a causal mask costs its diagonal, and a window costs its
-two edges. Functions of the caller's change scores and mask them at absolute positions.
+A group takes ``BM`` queries of one head and iterates over blocks of ``BN`` keys. Blocks that no query of the group may see are
+skipped; blocks that every query sees whole are not masked. So a causal mask costs only its diagonal, and a window its two
+edges. Functions of the caller change scores (``score_mod``) and mask them (``mask_mod``) at absolute positions.
 
-A row's result depends on its own query, keys and values alone, and not on how many others there are.
+The result of a query depends on that query, its keys and its values alone, not on how many other queries there are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..kernel.func import Bound, Func
 from . import arrays, checks
 
 
-#: The smallest number with all its bits: a scale is above 0 when it is in the kernel.
+#: The smallest normal f32: a scale of at least this is above 0 in the kernel.
 SMALLEST = 2.0**-126
 
 
@@ -44,7 +44,7 @@ def changed(s, b, h, q, k, scores, X, Y, count):
 
 @ts.func
 def sees(s, b, h, q, k, mask, Z, W, count):
-    """Which keys a mask leaves, of places that broadcast to the shape of ``s``."""
+    """Which keys a mask lets through, at positions that broadcast to the shape of ``s``."""
     if count == 0:
         t = ts.tile.pure(mask, b, h, q, k, like=s, dtype=ts.bool)
     elif count == 1:
@@ -56,13 +56,13 @@ def sees(s, b, h, q, k, mask, Z, W, count):
 
 @ts.func
 def padded(n, by):
-    """How wide a tile for heads of ``n`` is where it is wider: the next multiple of ``by``; else 0."""
+    """The width of a tile for heads of ``n`` where it must be padded: the next multiple of ``by``. Otherwise 0."""
     return (n + by - 1) // by * by if by and n % by else 0
 
 
 @ts.func
 def rows_of(T, b, h, at, count, wide):
-    """Rows of a head, with zeros behind them where their width is given."""
+    """Rows of a head, padded with zeros to ``wide`` elements unless that is 0."""
     if wide:
         t = T[b, h, at:at + count, 0:wide]
     else:
@@ -75,10 +75,10 @@ def step(
     acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes, mask, Z, W,
     masks, whole=False,
 ):  # fmt: skip
-    """One block of keys: query ``i`` sees those from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
-    ``sides`` are the widths of `rows_of`, of keys and of values, and how many queries there are where functions of the caller's
-    must get no place beyond the last query and key: what they give for those does not count, but that they read there is told
-    in checked mode. ``whole``: the block does not reach beyond the last key."""
+    """One iteration: a block of keys. Query ``i`` sees keys ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``).
+    ``sides`` are the padded widths of keys and values (see `rows_of`), and in checked mode the number of queries: positions
+    beyond the last query and key are then clamped, because checked mode reports reads of the caller's functions there.
+    ``whole``: the block does not reach beyond the last key."""
     place = ts.tile.arange(BN)[None, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + place
@@ -88,9 +88,9 @@ def step(
         i, j = ts.tile.minimum(rows, sides[2] - 1), ts.tile.minimum(columns, K.shape[2] - 1)
     s = ts.tile.mma(q, rows_of(K, b, hk, k0, BN, sides[0]).T, accumulator=m.dtype) * scale
     s = changed(s, b, h, i, j, scores, X, Y, changes)
-    # Places within the block are compared: short numbers. One choice for each score, and not two.
+    # Positions within the block are compared, in i32. One select for each score, not two.
     if whole:
-        # The compiler sees that this hides nothing.
+        # The compiler proves that this masks nothing, and removes it.
         s = ts.tile.bounds_mask(s, cols=K.shape[2] - k0)
     if high:
         after = ts.tile.cast(ts.tile.clamp(rows + highest + 1 - k0, 0, BN), ts.i32)
@@ -119,22 +119,22 @@ def step(
 def attended(
     Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN, sides, wide
 ):  # fmt: skip
-    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``). Sums are kept in ``wide``."""
+    """Query ``i`` sees keys ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``). Accumulators are of dtype ``wide``."""
     B, H, Sq = Q.shape[0], Q.shape[1], Q.shape[2]
     HK, Sk, DV = K.shape[1], K.shape[2], V.shape[3]
-    # The last axis is walked first: groups that run at once read the keys of few heads. Where late queries see more keys,
-    # the compiler sees it, and lets the longest begin first.
+    # The last grid axis varies fastest: concurrent groups read the keys of few heads, which stay in the L2 cache. Where later
+    # queries see more keys, the compiler recognises it and schedules the longest blocks first.
     b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
     q0 = block * BM
     hk = h // (H // HK)
     if positive:
-        # The compiler may then mask scores, and take their maximum, before they are scaled.
+        # With a positive scale, the compiler may mask scores and take their maximum before it scales them.
         scale = ts.tile.maximum(scale, SMALLEST)
     q = rows_of(Q, b, h, q0, BM, sides[0])
     acc = ts.tile.zeros((BM, sides[1] if sides[1] else DV), wide)
     m = ts.tile.full((BM,), -math.inf, wide)
     l = ts.tile.zeros((BM,), wide)
-    # Blocks begin at multiples of BN: first those with an edge on the left, then whole ones, then an edge on the right.
+    # Blocks start at multiples of BN: first those masked on the left, then unmasked ones, then those masked on the right.
     begin = ts.tile.cast(0, ts.i64)
     end = Sk
     whole = begin
@@ -194,11 +194,11 @@ def forward(
     BN: int = 128,
     num_warps: int = 0,
     num_stages: int = 0,
-    free_reference: bool = True,
+    lazy_rescale: bool = True,
     by: int = 0,
     checked: bool = False,
 ):
-    """Tiles of heads are multiples of ``by`` wide: zeros stand behind those that are not."""
+    """Head tiles are padded with zeros to multiples of ``by``."""
     attended(
         Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, BM, BN,
         (padded(D, by), padded(DV, by), Q.shape[2] if checked else None), ts.f32,
@@ -216,7 +216,7 @@ def apply_scores(
     BM: int = 16,
     BN: int = 64,
 ):
-    """A function of scores on scores that are in memory."""
+    """Applies ``score_mod`` to scores in memory."""
     b, p, block = ts.tile.grid(B, H * ts.cdiv(Sq, BM), ts.cdiv(Sk, BN))
     h = p // ts.cdiv(Sq, BM)
     q0 = p % ts.cdiv(Sq, BM) * BM
@@ -237,7 +237,7 @@ def apply_mask(
     BM: int = 16,
     BN: int = 64,
 ):
-    """Scores that are in memory with those masked that do not count."""
+    """Applies ``mask_mod`` to scores in memory: masked ones become -inf."""
     b, p, block = ts.tile.grid(B, H * ts.cdiv(Sq, BM), ts.cdiv(Sk, BN))
     h = p // ts.cdiv(Sq, BM)
     q0 = p % ts.cdiv(Sq, BM) * BM
@@ -248,7 +248,7 @@ def apply_mask(
     T[b, h, q0:q0 + BM, k0:k0 + BN] = ts.tile.where(sees(s, b, h, rows, columns, mask, Z, W, masks), s, -math.inf)
 
 
-# What a call asks for
+# Arguments of a call
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Sight:
 
     @property
     def edges(self) -> int:
-        """On how many sides keys are masked."""
+        """On how many sides keys are masked: 0 to 2."""
         return (self.lowest is not None) + (self.highest is not None)
 
 
@@ -281,20 +281,20 @@ def sight(causal: Any, window: Any, Sq: int, Sk: int) -> Sight:
         if wrong or (not pair and not sides[0]):
             help = "an int w are the last w keys, or those less than w away; a pair is (left, right), -1 or None for no bound"
             raise _core.error("E_ARGUMENT", f"`window`: expected a positive int or a pair of ints, got {checks.said(window)}", help)
-        # Beyond all queries and keys there is nothing to see.
+        # A window wider than all queries and keys is clamped.
         left, reach = (None if side is None else min(side - (not pair), Sq + Sk) for side in sides)
         right = reach if right is None else right
     return Sight(None if left is None else offset - left, None if right is None else offset + right)
 
 
 def scaled(scale: Any, D: int) -> float:
-    """What scores are multiplied by."""
+    """The factor of the scores."""
     return 1.0 / math.sqrt(D) if scale is None else checks.number(scale, "scale")
 
 
 @dataclass(frozen=True)
 class BlockMask:
-    """A mask and the blocks of keys that it leaves to each block of queries; `ts.op.block_mask` makes them."""
+    """A mask, and the blocks of keys that each block of queries sees under it. `ts.op.block_mask` makes one."""
 
     function: Func
     arrays: list[Any]
@@ -302,23 +302,23 @@ class BlockMask:
     tile: tuple[int, int]
     #: Queries and keys.
     lengths: tuple[int, int]
-    #: See `block_mask.listed`; of one batch and one head where the mask is the same for all.
+    #: See `block_mask.listed`. Of one batch and one head where the mask is the same for all.
     runs: Any
     others: Any
-    #: The same for every batch and head of the arrays it was made for.
+    #: Both, expanded to every batch and head of the arrays it was made for.
     spread: tuple[Any, Any]
-    #: What `kernel.replay` found of it.
-    told: list = field(default_factory=list, compare=False, repr=False)
+    #: The key that `kernel.replay` computed for it.
+    replay_key: list = field(default_factory=list, compare=False, repr=False)
 
     @property
     def visited(self) -> float:
-        """The part of all blocks that attention visits."""
+        """The fraction of all blocks that attention visits."""
         runs = self.runs.astype("int64") if hasattr(self.runs, "astype") else self.runs.long()
         blocks = runs[..., 1] - runs[..., 0] + runs[..., 2] + runs[..., 4]
         return float(blocks.sum()) / max(arrays.size(self.others), 1)
 
     def check(self, given: Shaped, causal: Any, window: Any, tile: Any) -> None:
-        """Whether it was made for such arrays."""
+        """Refuses arrays and arguments that it was not made for."""
         B, H, Sq, Sk, _, _ = given.extents
         if causal is not False or window is not None or tile is not None:
             help = "`ts.op.block_mask` takes them, and attention takes them from it"
@@ -339,16 +339,16 @@ class BlockMask:
 
 
 def bound(function: Any, name: str) -> tuple[Any, list[Any]]:
-    """A function of the caller's, and the arrays it reads."""
+    """A function of the caller, and the arrays it reads."""
     function, given = function_of(function, name)
     return function, [arrays.given(x, name) for x in given]
 
 
 def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
-    """The same, with the arrays as they came."""
+    """As `bound`, with the arrays as they were given."""
     if isinstance(function, BlockMask):
         help = "there, hand over the mask's function itself: it gives the same, of blocks that are all visited"
-        raise _core.error("E_ARGUMENT", f"`{name}`: expected a function inside of a trace, got a block mask", help)
+        raise _core.error("E_ARGUMENT", f"`{name}`: expected a function inside a trace, got a block mask", help)
     given = list(function.arrays.values()) if isinstance(function, Bound) else []
     function = function.function if isinstance(function, Bound) else function
     if not isinstance(function, Func):
@@ -357,29 +357,28 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected a `@ts.func`, got a {got}", help)
     if len(given) > 2:
         raise _core.error("E_ARGUMENT", f"`{name}`: expected at most two arrays, got {len(given)}", "stack some of them")
-    # All kernels of one call, and a block mask with the blocks that were listed for it, have one set of what it captures.
+    # Captures are frozen: all kernels of one call, and a block mask and its lists, see the same values.
     return function.frozen(), given
 
 
-#: GPUs of this generation multiply by warpgroups of 64 queries, and give the registers of the others to those.
+#: Compute capability 9: warpgroups issue WGMMA on 64 queries, and take registers from producer warps.
 HOPPER = 9
 
 
 def tiles(
     Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False, units: bool = True
 ) -> tuple[int, int]:
-    """Queries and keys of a block: so many that the sums of a group fit in registers, and what it reads in shared memory, which
-    each loop has for itself; ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units``
-    whether matrix units may multiply.
-    On a CPU (of no generation) more queries share what is done to each block of keys, and more of the blocks at an edge is hidden."""
+    """Queries and keys of a block. The accumulator must fit in registers, and the operands in shared memory, of which each loop has
+    its own. ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units`` whether tensor cores may be
+    used. On a CPU (generation 0), larger blocks of queries share the work on each block of keys, but waste more at masked edges."""
     if not generation:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2 or not units:
         chosen = (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
         return fitting(*chosen, D, DV, itemsize, generation, 2 + (low or edged > 1))
-    # Exponentials take as long as products of such short rows: three warpgroups keep both busy. Each has 160 registers, for
-    # scores (BN / 2), weights twice (BN / 4 each), sums (DV / 2) and some 22 others. Few queries fill two better. Rows of 96
-    # bytes lie in several pieces, of which three warpgroups have no part each.
+    # For short heads, exponentials take as long as MMAs: three warpgroups keep both units busy. Each thread has 160 registers:
+    # scores (BN / 2), probabilities twice (BN / 4 each), accumulator (DV / 2) and about 22 others. With few queries two
+    # warpgroups are better filled. Rows of 96 bytes are stored in several pieces, which do not divide among three warpgroups.
     pieces = any(32 < n <= 48 for n in (D, DV))
     if generation == HOPPER and plain and max(D, DV) <= 64 and not pieces and Sq >= (2048 if edged else 1024):
         return 192, 96
@@ -387,14 +386,14 @@ def tiles(
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
 
-#: Bytes of shared memory that a block may have: of the generation, and of any other.
+#: Bytes of shared memory that a group may have: by generation, and for any other.
 SHARED = {HOPPER: 232448}
 LEAST_SHARED = 166912
 
 
 def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, loops: int) -> tuple[int, int]:
-    """The same tiles, or the next smaller ones of which what matrix units do not take fits into shared memory: in each loop
-    queries, keys, values and scores, with what keeps their rows apart."""
+    """The same tiles, or the next smaller ones that fit into shared memory without tensor cores: each loop stores queries, keys,
+    values and scores, with 10 % for row padding."""
     most = SHARED.get(generation, LEAST_SHARED)
     while BN > 8:
         each = itemsize * (BM * D + BN * D + BN * DV) + max(itemsize, 4) * BM * BN
@@ -405,13 +404,13 @@ def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, l
 
 
 def in_order() -> bool:
-    """Whether every product is added in order, which matrix units do not."""
+    """Whether additions keep the order of `strict`, which rules out tensor cores."""
     return current_profile() == PROFILES.index("strict")
 
 
 def unit(D: int, DV: int, itemsize: int, generation: int) -> int:
-    """What tiles of heads are multiples of, where heads are not: matrix units of GPUs take elements of two bytes and one by
-    sixteen, those of eight by eight, and what is behind the last element of a head reads as zeros."""
+    """The multiple that head tiles are padded to, 0 for no padding. Tensor cores take 1- and 2-byte elements in multiples of 16,
+    8-byte elements in multiples of 8."""
     if not generation or itemsize == 4 or in_order():
         return 0
     by = 16 if itemsize <= 2 else 8
@@ -420,7 +419,7 @@ def unit(D: int, DV: int, itemsize: int, generation: int) -> int:
 
 @dataclass(frozen=True)
 class Shaped:
-    """Arrays as ``(B, H, S, D)``, and how they came."""
+    """Arrays as ``(B, H, S, D)``, and the layout they were given in."""
 
     q: Any
     k: Any
@@ -437,7 +436,7 @@ class Shaped:
         return B, H, Sq, self.k.shape[2], D, self.v.shape[3]
 
     def tiles(self, tile: Any, seen: Sight, plain: bool = False) -> tuple[int, int]:
-        """``plain``: without functions of the caller's and without the logarithm of the sums."""
+        """``plain``: without functions of the caller and without the logsumexp."""
         _, _, Sq, _, D, DV = self.extents
         low = seen.lowest is not None
         itemsize = arrays.dtype_of(self.q).itemsize
@@ -446,7 +445,7 @@ class Shaped:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The last arguments of kernels; none where heads are as wide as their tiles, and launches are not checked."""
+        """The last arguments of kernels. None where heads need no padding and checked mode is off."""
         _, _, _, _, D, DV = self.extents
         by = unit(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
         return (by, True) if checks.checked() else (by,) if by else ()
@@ -474,13 +473,13 @@ def shaped(q: Any, k: Any, v: Any, layout: str) -> Shaped:
 
 
 def of_one_dtype(kinds: Sequence[Any]) -> tuple[str, str, str]:
-    """The error of arrays that have several dtypes."""
+    """The error for arrays of different dtypes."""
     got = ", ".join(map(str, kinds))
     return "E_TYPE", f"expected q, k and v of one dtype, got {got}", "convert some of them first"
 
 
 def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> tuple[str, str] | None:
-    """What is wrong with shapes ``(B, H, S, D)``, which came as ``shapes``, and what to do."""
+    """The error message and help for shapes ``(B, H, S, D)`` that do not fit, given as ``shapes``; None where they fit."""
     (B, H, _, D), (KB, HK, Sk, KD), (VB, VH, VS, DV) = q, k, v
     got = f"the shapes of q, k and v are {shapes}"
     if KB != B or VB != B:
@@ -499,4 +498,4 @@ def unfit(q: Sequence[int], k: Sequence[int], v: Sequence[int], shapes: str) -> 
 def exact(free: Any) -> None:
     if free is not None and not isinstance(free, bool):
         got = checks.said(free)
-        raise _core.error("E_TYPE", f"expected `free_reference` to be True, False or None, got {got}", "leave it out")
+        raise _core.error("E_TYPE", f"expected `lazy_rescale` to be True, False or None, got {got}", "leave it out")

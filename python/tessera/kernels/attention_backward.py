@@ -1,13 +1,15 @@
-"""The gradients of attention: scores are computed again from the queries, the keys and the sums that the forward kernel kept.
+"""FlashAttention, backward: scores are recomputed from queries, keys and the logsumexp that the forward kernel stored.
 
 With ``p = exp(s - lse)`` and ``delta = sum(dO * O) - dLSE`` for each query, ``ds = p * (dO V^T - delta)``; then ``dV = p^T dO``,
-``dK = ds^T Q`` and ``dQ = ds K``, the last two times the scale. Where a function of the caller's changes scores, ``s`` is what it
-gives, and ``ds`` goes times its derivative. One kernel takes a block of keys and walks over the queries that
-see some of them, of every head that shares the keys; the other takes a block of queries and walks over the keys that they see.
-Each element is written by one group, in one order: the bits are the same every time.
+``dK = ds^T Q`` and ``dQ = ds K``, the last two times the scale. Where a function of the caller changes scores, ``s`` is its
+result, and ``ds`` is multiplied by its derivative.
 
-In the kernel of keys scores are held with keys as rows, so that weights are the left factors of the products that they enter.
-``LSE`` comes times log2(e), and as inf for queries that see nothing: their weights are then zeros.
+Kernel `keys` takes a block of keys and iterates over the queries that see some of them, of every head that shares the keys.
+Kernel `queries` takes a block of queries and iterates over the keys that they see. One group writes each element, in one
+order: the result has the same bits every time.
+
+Kernel `keys` holds scores transposed, with keys as rows: the probabilities are then the left operand of the MMAs that use them.
+``LSE`` is given times log2(e), and as inf for queries that see nothing: their probabilities are then zero.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from .attention import any_score, sees
 
 
 def tiles_of_keys(D: int, DV: int, itemsize: int) -> tuple[int, int, int]:
-    """Queries and keys of a block, and warps: two sums of keys by head dim are held, and two blocks of scores."""
+    """Queries and keys of a block, and warps. Registers hold two accumulators of keys by head dim, and two blocks of scores."""
     if itemsize > 2:
         return (32, 32, 4) if max(D, DV) <= 64 else (16, 32, 4)
     return (64, 128, 8) if max(D, DV) <= 128 else (16, 64, 4)
 
 
 def tiles_of_queries(Sq: int, D: int, DV: int, itemsize: int) -> tuple[int, int, int]:
-    """Queries and keys of a block, and warps: one sum of queries by head dim is held, and two blocks of scores."""
+    """Queries and keys of a block, and warps. Registers hold one accumulator of queries by head dim, and two blocks of scores."""
     if itemsize > 2:
         return (64, 32, 8) if max(D, DV) <= 64 else (32, 16, 4)
     if max(D, DV) > 128:
@@ -36,39 +38,39 @@ def tiles_of_queries(Sq: int, D: int, DV: int, itemsize: int) -> tuple[int, int,
 
 
 @ts.func
-def slopes(s, b, h, q, k, scores, X, Y, changes):
-    """Scores as a function changes them, and its derivative."""
+def value_and_grad_of(s, b, h, q, k, scores, X, Y, changes):
+    """The scores that ``score_mod`` returns, and its derivative."""
     if changes == 0:
-        t, slope = ts.tile.slope(scores, s, b, h, q, k)
+        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k)
     elif changes == 1:
-        t, slope = ts.tile.slope(scores, s, b, h, q, k, X)
+        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k, X)
     else:
-        t, slope = ts.tile.slope(scores, s, b, h, q, k, X, Y)
-    return t, slope
+        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k, X, Y)
+    return t, grad
 
 
 @ts.kernel
 def derived(S: ts.Tensor["M", "N"], T: ts.Tensor["M", "N"], X, Y, scores: ts.Fn, changes: int = 0, BM: int = 16, BN: int = 64):
-    """The derivative of a function of scores by itself: what is asked of it is asked here."""
+    """The derivative of ``score_mod`` alone: compiling this kernel checks that it has one."""
     i, j = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))
     rows = i * BM + ts.tile.arange(BM)[:, None]
     columns = j * BN + ts.tile.arange(BN)[None, :]
-    _, T[i * BM:i * BM + BM, j * BN:j * BN + BN] = slopes(
+    _, T[i * BM:i * BM + BM, j * BN:j * BN + BN] = value_and_grad_of(
         S[i * BM:i * BM + BM, j * BN:j * BN + BN], i, j, rows, columns, scores, X, Y, changes
     )  # fmt: skip
 
 
 @ts.func
 def logarithms(s, lse, b, h, q, k, scale, low, high, seen, mods):
-    """Of the weights the logarithms to 2, -inf for pairs that do not count, and the derivative of what changes the scores. ``q``
-    and ``k`` are positions that broadcast to the shape of ``s``."""
+    """The base-2 logarithms of the probabilities, -inf for masked pairs, and the derivative of ``score_mod``. ``q`` and ``k`` are
+    positions that broadcast to the shape of ``s``."""
     lowest, highest = seen
     scores, X, Y, changes, mask, Z, W, masks = mods
-    slope = 1.0
+    grad = 1.0
     if changes < 0:
         t = s * (scale * 1.4426950408889634) - lse
     else:
-        t, slope = slopes(s * scale, b, h, q, k, scores, X, Y, changes)
+        t, grad = value_and_grad_of(s * scale, b, h, q, k, scores, X, Y, changes)
         t = t * 1.4426950408889634 - lse
     if low:
         t = ts.tile.where(k >= q + lowest, t, -math.inf)
@@ -76,23 +78,23 @@ def logarithms(s, lse, b, h, q, k, scale, low, high, seen, mods):
         t = ts.tile.where(k <= q + highest, t, -math.inf)
     if masks >= 0:
         t = ts.tile.where(sees(s, b, h, q, k, mask, Z, W, masks), t, -math.inf)
-    return t, slope
+    return t, grad
 
 
 @ts.func
-def gradients(p, dp, delta, slope, mods):
-    """Of the scores."""
+def gradients(p, dp, delta, grad, mods):
+    """The gradients of the scores."""
     ds = p * (dp - delta)
     if mods[3] >= 0:
-        # Whatever the derivative is where nothing is seen.
-        ds = ts.tile.where(p > 0.0, ds * slope, 0.0)
+        # The derivative of a masked score may be anything.
+        ds = ts.tile.where(p > 0.0, ds * grad, 0.0)
     return ds
 
 
 @ts.func
 def of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, high, BM, BN, wide, seen, mods):
-    """What one block of queries adds to the gradients of a block of keys. Queries beyond the last are zeros and add none, if their
-    weights are finite: without a function of scores they are 1."""
+    """Adds one block of queries to the gradients of a block of keys. Queries beyond the last are zeros and add nothing, provided
+    their probabilities are finite: without ``score_mod`` they are 1."""
     q = Q[b, h, q0:q0 + BM, :]
     do = DO[b, h, q0:q0 + BM, :]
     lse = LSE[b, h, q0:q0 + BM]
@@ -100,13 +102,13 @@ def of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, high, BM,
     rows = k0 + ts.tile.arange(BN)[:, None]
     columns = q0 + ts.tile.arange(BM)[None, :]
     s = ts.tile.mma(k, q.T, accumulator=wide)
-    t, slope = logarithms(s, lse[None, :], b, h, columns, rows, scale, low, high, seen, mods)
+    t, grad = logarithms(s, lse[None, :], b, h, columns, rows, scale, low, high, seen, mods)
     if mods[3] >= 0:
         t = ts.tile.bounds_mask(t, cols=Q.shape[2] - q0)
     p = ts.tile.exp2(t)
     dp = ts.tile.mma(v, do.T, accumulator=wide)
     dv = ts.tile.mma(ts.tile.cast(p, do.dtype), do, dv)
-    ds = gradients(p, dp, delta[None, :], slope, mods)
+    ds = gradients(p, dp, delta[None, :], grad, mods)
     dk = ts.tile.mma(ts.tile.cast(ds, q.dtype), q, dk)
     return dk, dv
 
@@ -141,7 +143,7 @@ def keys(
     num_stages: int = 0,
 ):
     """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``); ``shared`` heads of queries
-    have one head of keys."""
+    share one head of keys (grouped-query attention)."""
     b, hk, block = ts.tile.grid(B, HK, ts.cdiv(Sk, BN))
     k0 = block * BN
     k = K[b, hk, k0:k0 + BN, :]
@@ -151,7 +153,7 @@ def keys(
     dv = ts.tile.zeros((BN, DV), wide)
     seen = (lowest, highest)
     mods = (scores, X, Y, changes, mask, Z, W, masks)
-    # Blocks of queries begin at multiples of BM: with an edge on the right of what they see, whole ones, an edge on the left.
+    # Blocks of queries start at multiples of BM: first those masked on the right, then unmasked ones, then those masked on the left.
     begin = ts.tile.cast(0, ts.i64)
     end = Sq
     whole = begin
@@ -178,17 +180,17 @@ def keys(
 
 @ts.func
 def of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, low, high, last, BM, BN, wide, seen, mods):
-    """What one block of keys adds to the gradients of a block of queries."""
+    """Adds one block of keys to the gradients of a block of queries."""
     k = K[b, hk, k0:k0 + BN, :]
     v = V[b, hk, k0:k0 + BN, :]
     rows = q0 + ts.tile.arange(BM)[:, None]
     columns = k0 + ts.tile.arange(BN)[None, :]
     s = ts.tile.mma(q, k.T, accumulator=wide)
-    t, slope = logarithms(s, lse[:, None], b, h, rows, columns, scale, low, high, seen, mods)
+    t, grad = logarithms(s, lse[:, None], b, h, rows, columns, scale, low, high, seen, mods)
     if last:
         t = ts.tile.bounds_mask(t, cols=K.shape[2] - k0)
     dp = ts.tile.mma(do, v.T, accumulator=wide)
-    ds = gradients(ts.tile.exp2(t), dp, delta[:, None], slope, mods)
+    ds = gradients(ts.tile.exp2(t), dp, delta[:, None], grad, mods)
     return ts.tile.mma(ts.tile.cast(ds, k.dtype), k, dq)
 
 

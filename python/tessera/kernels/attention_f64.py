@@ -1,4 +1,4 @@
-"""Attention of f64 arrays: as `attention.forward`, with sums and the scale in f64."""
+"""Attention of f64 arrays: as `attention.forward`, with accumulators and the scale in f64."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which blocks of keys a mask leaves to each block of queries, found out once and used by many calls.
+"""Block-sparse attention masks: which blocks of keys each block of queries sees, computed once and used by many calls.
 
-A mask is a function of the caller's; what it reads is known only on the device. So it is evaluated there, block by block:
-a block in which no query sees a key is not visited by attention, and one in which all queries see all keys is not masked.
-Of each row of blocks the longest run of whole ones is a range that a loop walks over; the others that are not empty are a
-list. Documents, prefixes and windows are all but their edges such runs. Rows with most to do come first: whoever takes them
-one after another then ends with short ones.
+A mask is a function of the caller, and the arrays it reads are on the device. So kernels evaluate it there, block by block.
+Attention skips a block in which no query sees a key, and does not mask one in which every query sees every key. In each row of
+blocks, the longest run of whole blocks is a range for a loop; the remaining nonempty blocks are a list. Document masks,
+prefixes and windows are such runs except at their edges. Rows are sorted longest first: a dynamic tile scheduler then ends with
+short ones.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def states(
     BN: int = 128,
     checked: bool = False,
 ):
-    """2 for a block that is seen whole, 1 for one that is seen in part, 0 for one that nobody sees. Queries beyond the last
-    are no reason for either."""
+    """For each block: 2 where every query sees every key, 1 where some do, 0 where none does. Queries beyond the last do not
+    count."""
     bh, i, j = ts.tile.grid(B * H, NQ, NK)
     b = bh // H
     h = bh % H
@@ -69,7 +69,7 @@ def states(
 
 @ts.kernel
 def costs(S: ts.Tensor["B", "H", "NQ", "NK", ts.i32], T: ts.Tensor["B", "H", "NQ", ts.i32], C: int = 256):
-    """How long each row of blocks takes, about: a block that is masked half as long again as one that is not."""
+    """The estimated cost of each row of blocks: a masked block costs 1.5 times an unmasked one."""
     b, h, i = ts.tile.grid(B, H, NQ)
     total = ts.tile.cast(0, ts.i32)
     for c in ts.tile.range(0, NK, C):
@@ -80,7 +80,7 @@ def costs(S: ts.Tensor["B", "H", "NQ", "NK", ts.i32], T: ts.Tensor["B", "H", "NQ
 
 @ts.kernel
 def ranked(T: ts.Tensor["B", "H", "NQ", ts.i32], P: ts.Tensor["B", "H", "NQ", ts.i32], C: int = 256):
-    """The place of each row of blocks among all, those that take longest first."""
+    """The rank of each row of blocks by cost, longest first."""
     b, h, i = ts.tile.grid(B, H, NQ)
     own = T[b, h, i]
     before = ts.tile.cast(0, ts.i32)
@@ -101,13 +101,13 @@ def listed(
     ragged: ts.i32,
     C: int = 256,
 ):
-    """For each row of blocks, at its place: where its longest run of whole blocks begins and ends, how many others are seen,
-    which row it is, and whether it sees the last block, where that reaches beyond the last key (``ragged``) and is not among
-    the others for it; and which others."""
+    """For each row of blocks, stored at its rank: the begin and end of its longest run of whole blocks, the number of other
+    blocks, the row's index, and whether it sees the last block; then the list of the other blocks. With ``ragged`` the last
+    block reaches beyond the last key, and is not in that list."""
     b, h, i = ts.tile.grid(B, H, NQ)
     row = ts.tile.cast(P[b, h, i], ts.i64)
     place = ts.tile.cast(ts.tile.arange(C), ts.i32)
-    after = ts.tile.cast(0, ts.i32)  # the first place after the latest block that is not whole
+    after = ts.tile.cast(0, ts.i32)  # the position after the latest block that is not whole
     longest = ts.tile.cast(0, ts.i32)
     begin = ts.tile.cast(0, ts.i32)
     for c in ts.tile.range(0, NK, C):
@@ -164,12 +164,12 @@ def forward(
     BN: int = 128,
     num_warps: int = 0,
     num_stages: int = 0,
-    free_reference: bool = True,
+    lazy_rescale: bool = True,
     by: int = 0,
     checked: bool = False,
 ):
     """As `attention.forward`, over the blocks of a table. With ``ragged`` the last block of keys reaches beyond the last key."""
-    # Heads are walked first: most masks leave all of them as much to do, and those that take longest come first.
+    # Heads vary fastest: under most masks they have equal work, and the longest rows come first.
     b, place, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
     q0 = max(0, ts.tile.cast(R[b, h, place, 3], ts.i64)) * BM
     hk = h // (H // HK)
@@ -182,7 +182,7 @@ def forward(
     m = ts.tile.full((BM,), -math.inf, ts.f32)
     l = ts.tile.zeros((BM,), ts.f32)
     begin = max(0, ts.tile.cast(R[b, h, place, 0], ts.i64)) * BN
-    # What is whole ends with the last whole block of keys: the compiler sees that nothing need be masked.
+    # Clamped to the last whole block of keys: the compiler then proves that these blocks need no mask.
     end = min(ts.tile.cast(R[b, h, place, 1], ts.i64) * BN, Sk // BN * BN)
     count = ts.tile.cast(R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, BN):
@@ -190,7 +190,7 @@ def forward(
             acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
             mask, Z, W, -1,
         )  # fmt: skip
-    # The last block is not among them where it is not whole: here that is said once more, for the compiler.
+    # The list never holds a ragged last block: the bound states it for the compiler.
     for i in ts.tile.range(0, min(count, Sk // BN)):
         k0 = max(0, min(ts.tile.cast(L[b, h, place, i], ts.i64) * BN, Sk // BN * BN - BN))
         acc, m, l = step(
@@ -212,11 +212,11 @@ def forward(
         LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
 
 
-# What a caller asks for
+# Arguments of a call
 
 
 def depends(function: Func) -> tuple[bool, bool]:
-    """Whether a mask may be another one for each batch and for each head: whether it names them at all."""
+    """Whether a mask may depend on the batch, and on the head: whether its source uses those parameters."""
     names = function.parameters
     used = {node.id for node in ast.walk(function.parsed()) if isinstance(node, ast.Name)}
     return len(names) < 1 or names[0] in used, len(names) < 2 or names[1] in used

@@ -1,4 +1,4 @@
-"""What library operations ask of their arguments, before anything is launched."""
+"""Checks of the arguments of library operations, before anything is launched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_integer(of: DType) -> bool:
 
 
 def accumulator(of: DType) -> DType:
-    """What numbers of a float dtype are computed in."""
+    """The dtype that a float dtype is computed in."""
     return f64 if of.name == "f64" else f32
 
 
@@ -58,7 +58,7 @@ _MOST = (2 - 2**-23) * 2.0**127
 
 
 def said(value: Any) -> str:
-    """What messages say of a value, which may be long."""
+    """A value as messages show it, shortened."""
     text = f"an array of shape {tuple(value.shape)}" if getattr(value, "shape", ()) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -70,7 +70,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def checked() -> bool:
-    """Whether launches are looked at for mistakes (`docs/debugging.md`)."""
+    """Whether launches run in checked mode (`docs/debugging.md`)."""
     return os.environ.get("TESSERA_CHECK", "") not in ("", "0", "false", "off")
 
 
@@ -120,7 +120,7 @@ def shape(x: Any, wanted: Sequence[int], name: str, like: str) -> Any:
 
 
 def nothing(what: str, axis: Any, x: Any) -> Exception:
-    """The error of a largest or smallest element among none."""
+    """The error for the largest or smallest element of an empty axis."""
     return _core.error(
         "E_SHAPE_MISMATCH",
         f"expected at least one element to take the {what} of, got shape {tuple(x.shape)} with `axis={axis}`",

@@ -1,8 +1,8 @@
 """Cross entropy of logits with labels over the last axis, and its gradient.
 
-The loss of a row is ``logsumexp(logits) - logits[label]``, in f32 (f64 for f64 logits); a row whose label is the ignored one
-has loss and gradient 0. A label outside of the vocabulary gives NaN, and `E_OOB` in checked mode. The gradient takes the
-logsumexp that the forward pass kept, so it is elementwise and reads the logits once.
+The loss of a row is ``logsumexp(logits) - logits[label]``, in f32 (f64 for f64 logits); a row with the ignored label
+has loss and gradient 0. A label outside the vocabulary gives NaN, and `E_OOB` in checked mode. The gradient takes the
+logsumexp that the forward pass stored, so it is elementwise and reads the logits once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def whole(
     rows = m + ts.tile.arange(R)
     label = ts.tile.cast(labels[p, m:m + R], ts.i64)
     at = ts.tile.load(logits, (p, rows, label), mask=(label != ignore) & (rows < M))
-    # Not lse - at: where the logits are large, the two would have lost the digits that the difference keeps.
+    # Not lse - at: for large logits, lse is rounded, and the difference would lose digits.
     value = ts.tile.where((label >= 0) & (label < N), base - at + last, math.nan)
     loss[p, m:m + R] = ts.tile.where(label == ignore, 0.0, value)
 
@@ -101,8 +101,8 @@ def over_kept(
     T: int = 4096,
     each: bool = False,
 ):
-    """A number, or with ``each`` the sum of one for each label, divided by how many labels are not ignored. One group does
-    it: next to the logits, labels are few."""
+    """A number, or with ``each`` the sum of one number for each label, divided by the count of labels that are not ignored. One
+    group does it: labels are few compared with logits."""
     one = ts.tile.grid(1)
     kept = ts.tile.zeros((T,), ts.i32)
     total = ts.tile.zeros((T,), zero.dtype)

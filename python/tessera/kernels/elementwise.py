@@ -1,7 +1,7 @@
-"""Functions of the caller's, element by element, on up to four arrays that broadcast against each other.
+"""Elementwise functions of the caller, on up to four arrays that broadcast against each other.
 
-Arrays that lie side by side in memory are one line and are cut into tiles of it. Others are cut into tiles of two axes;
-an array that repeats along one of them is read once for the tile: a bias as one row of it.
+Contiguous arrays are cut into one-dimensional tiles. Others are cut into two-dimensional tiles; an array that broadcasts along
+one of the axes is read once for the tile, for example a bias as one row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def line(
     kd: str = "-",
 ):
     """``count`` says how many of the four arrays there are; the others are not touched. An array of kind "1" has one
-    element, for all of the line."""
+    element, broadcast to the whole tile."""
     i = ts.tile.program_id(0) * T
     ta = of_line(a, i, T, ka)
     if count == 1:
@@ -92,7 +92,7 @@ def area(
     kd: str = "-",
     num_warps: int = 0,
 ):
-    """As `line`; an array of kind "r" has one row, for all rows, one of "c" one column, and one of "1" one element."""
+    """As `line`; an array of kind "r" has one row, "c" one column, "1" one element, broadcast to the tile."""
     across, down, pq = ts.tile.grid(ts.cdiv(N, C), ts.cdiv(M, R), P * Q)
     p = pq // Q
     q = pq % Q
@@ -229,7 +229,7 @@ def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: An
 
 
 def copy(x: Any, y: Any) -> None:
-    """The elements of ``x`` into ``y``, which lies otherwise."""
+    """Copies ``x`` into ``y``, which has other strides."""
     if arrays.movable(x):
         x, y = arrays.bits(x), arrays.bits(y)
     _launch(ts.identity, [x], y, None, None)
@@ -257,14 +257,14 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     y, *operands = (layout.view(x) for x in (y, *operands))
     kinds = [_kind(x) for x in operands]
     P, Q, M, N = layout.sizes
-    side_by_side = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), ("-", *kinds)))
+    contiguous = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), ("-", *kinds)))
     given = rows is not None or block is not None
-    if arrays.on_device(y) and side_by_side and not given and schedule.fits_whole(N, arrays.itemsize(y)):
+    if arrays.on_device(y) and contiguous and not given and schedule.fits_whole(N, arrays.itemsize(y)):
         R = schedule.rows(P * Q, M, N, arrays.itemsize(y)).rows
         for at in layout.launches:
             whole(*_filled([x[at] for x in operands]), y[at], function, count, R, *kinds)
         return
-    long = arrays.on_device(y) and side_by_side and N > 1024
+    long = arrays.on_device(y) and contiguous and N > 1024
     R, C = schedule.long_area(M) if long else schedule.area(M, N)
     more = {"num_warps": 4} if long and not given else {}
     for at in layout.launches:
@@ -273,7 +273,7 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
 
 
 def _kind(x: Any) -> str:
-    """How an array repeats along the last two axes."""
+    """How an array broadcasts along the last two axes."""
     down, across = (not arrays.strides(x)[a] and x.shape[a] > 1 for a in (-2, -1))
     return "1" if down and across else "r" if down else "c" if across else "-"
 
@@ -283,5 +283,5 @@ def _cut(x: Any, kind: str) -> Any:
 
 
 def _filled(operands: list) -> list:
-    """Four arrays: any stands for one that is not there."""
+    """Four arrays: missing ones are filled with any array, which kernels do not touch."""
     return operands + operands[:1] * (4 - len(operands))

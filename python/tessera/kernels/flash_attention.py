@@ -1,4 +1,4 @@
-"""Attention of whole arrays: checks, tiles, and which kernel runs. Kernels that are needed seldom are decorated when they are."""
+"""Attention of whole arrays: checks arguments, chooses tiles and launches a kernel. Rarely used kernels are imported on demand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def attend(
         help = "leave out `tile`" if measured else "hand over the mask's function itself"
         raise _core.error("E_UNSUPPORTED", f"expected {what} with arrays of f32 or narrower floats, got f64", help)
     shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
-    # Nothing to see: zeros, of which nothing is computed.
+    # Without keys the result is zeros, and nothing is launched.
     out = arrays.empty(shape, of, q) if Sk else arrays.full(shape, 0.0, of, q)
     o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
     if not return_lse:
@@ -56,7 +56,7 @@ def attend(
         )  # fmt: skip
         if blocks is not None:
             _over_blocks(blocks, q, k, v, o, lse, *rest, Sk % BN != 0, BM, BN, 0, 0, free is not False, *given.widths)
-        elif measured and not checks.checked():  # in checked mode it is not speed that counts
+        elif measured and not checks.checked():  # checked mode does not tune
             from . import tuned
 
             tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:1])

@@ -1,12 +1,15 @@
-"""Products of matrices, with what is done to their elements before they are stored.
+"""Matmul kernels (GEMM) with fused epilogues: plain, batched, split-K, block-scaled and grouped.
 
-A group computes one tile of the result: it adds up products of tiles along ``K`` and hands the sums to the epilogue. Where
-there are too few tiles for all processors, several groups share a tile's ``K``, each writes its part, and a second launch
-adds the parts in a fixed order. A product with few rows is computed as the product of the transposed matrices, which are
-the same memory; and one of tf32 whose right matrix does not lie along ``K``, for engines take only a left one so.
+A group computes one tile of the result: a loop of MMAs along ``K``, then the epilogue on the accumulator. Where there are too
+few tiles for all multiprocessors, several groups share the ``K`` range of a tile (split-K). Each writes its partial sums, and a
+second launch adds them in a fixed order.
 
-GPUs copy tiles by engines that want rows on multiples of 16 bytes. Matrices that lie otherwise are copied first where the
-product is long enough to pay for it (`plan` says so).
+The transposed matmul ``B^T A^T`` is computed instead, on the same memory, in two cases: the result has few rows, or the
+operands are tf32 and the right matrix is not contiguous along ``K``. WGMMA reads a tf32 operand from shared memory only with
+``K`` contiguous, and the left operand can come from registers.
+
+TMA needs rows that start at multiples of 16 bytes. Other matrices are copied first where the matmul is long enough to pay for
+the copy: see `plan`.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from . import arrays, checks, elementwise, pad, schedule
 
 @ts.func
 def epilogue_tile(x, p, m, n, BM, BN, kind):
-    """The part of an array that belongs to a tile of the result. An array of kind "r" has one row for all rows, one of "c"
-    one column for all columns, one of "1" one element."""
+    """The part of an epilogue operand that belongs to a tile of the result. Its ``kind`` says how it broadcasts: "r" has one
+    row, "c" one column, "1" one element."""
     if kind == "1":
         t = x[p, 0:1, 0:1]
     elif kind == "r":
@@ -58,7 +61,7 @@ def finished(acc, e, f, g, p, m, n, BM, BN, epilogue, count, ke, kf, kg):
 
 @ts.func
 def block(x, several, p, i, j, R, C):
-    """Of a matrix, or of matrix ``p`` of several."""
+    """A tile of a matrix, or of matrix ``p`` of a batch."""
     if several == 0:
         t = x[i:i + R, j:j + C]
     else:
@@ -68,7 +71,7 @@ def block(x, several, p, i, j, R, C):
 
 @ts.func
 def summed(A, B, several_a, several_b, p, m, n, first, last, zero, BM, BN, BK, precision):
-    """The sums of a tile along ``K`` from ``first`` on. ``several_a`` and ``several_b`` are 1 where matrix ``p`` is meant."""
+    """The accumulator of a tile over ``K`` from ``first`` to ``last``. ``several_a`` and ``several_b`` are 1 for a batch."""
     acc = ts.tile.zeros((BM, BN), zero.dtype)
     for k in ts.tile.range(first, last, BK):
         acc = ts.tile.mma(
@@ -95,7 +98,7 @@ def product(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
+    warp_specialization: str = "",
     persistent: int = 1,
     ke: str = "-",
     kf: str = "-",
@@ -126,14 +129,14 @@ def products(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
+    warp_specialization: str = "",
     persistent: int = 1,
     ke: str = "-",
     kf: str = "-",
     kg: str = "-",
     precision: str = "default",
 ):
-    """One product for each ``p``."""
+    """A batched matmul: one for each ``p``."""
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * BN
     p = ts.tile.program_id(2)
@@ -155,11 +158,11 @@ def parts(
     num_stages: int = 0,
     cluster_m: int = 0,
     cluster_n: int = 0,
-    roles: str = "",
+    warp_specialization: str = "",
     persistent: int = 1,
     precision: str = "default",
 ):
-    """Sums over ``S`` chunks of ``K``, each for itself."""
+    """Split-K: the partial sums of each of ``S`` chunks of ``K``."""
     pm, pn, sp = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN), S * P)
     m = pm * BM
     n = pn * BN
@@ -184,7 +187,7 @@ def combined(
     kf: str = "-",
     kg: str = "-",
 ):
-    """The sum of the chunks, in order, through the epilogue."""
+    """Split-K: adds the partial sums of the chunks in order, then applies the epilogue."""
     pn, pm, p = ts.tile.grid(ts.cdiv(N, BN), ts.cdiv(M, BM), P)
     m = pm * BM
     n = pn * BN
@@ -214,8 +217,8 @@ def block_scaled(
     kf: str = "-",
     kg: str = "-",
 ):
-    """Rows of ``A`` have a scale for every ``block`` elements, and ``B`` one for every square of them: each block's sums are
-    scaled before they are added up."""
+    """Block-scaled matmul. Rows of ``A`` have a scale for every ``block`` elements, ``B`` one for every square block. The MMA of
+    each block is scaled before it is added to the accumulator."""
     m = ts.tile.program_id(0) * BM
     n = ts.tile.program_id(1) * block
     p = ts.tile.program_id(2)
@@ -235,8 +238,8 @@ def dealt(
     BM: int = 128,
     W: int = 128,
 ):
-    """Which rows the tiles of rows are, ``BM`` of them each and counted group by group: of each the group, the first row and
-    the end of the group's rows. Tiles behind those of the last group have -1, and are of the rows of no group."""
+    """The tile table of a grouped matmul. Each row tile has ``BM`` rows of one group of ``sizes``; its entry is the group, the
+    first row and the end of the group's rows. Tiles after the last group have group -1."""
     p, _ = ts.tile.grid(ts.cdiv(S, W), 1)
     at = p * W + ts.tile.arange(W)
     left = ts.tile.cast(at, ts.i64)
@@ -281,8 +284,8 @@ def grouped(
     num_warps: int = 0,
     num_stages: int = 0,
 ):
-    """Rows of ``A`` by the matrix of their group, as `dealt` says; rows of no group are zeros. Groups that follow each other
-    multiply the same rows: those of one group are read once."""
+    """Grouped matmul: rows of ``A`` times the matrix of their group, by the tile table of `dealt`. Rows of no group are zeros.
+    Consecutive groups of threads take tiles of the same rows, which are then read from memory once."""
     pn, at = ts.tile.grid(ts.cdiv(N, BN), S)
     n = pn * BN
     which = table[at, 0]
@@ -301,13 +304,13 @@ def grouped(
 # What runs for which shape
 
 
-#: How many of the ways that were not taken are told of.
+#: How many of the plans that were not chosen are shown.
 RUNNERS_UP = 3
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the cost model says: the seconds of the chosen way, what they are mostly, and the next best ways, each as rows and
+    """What the cost model predicts: the seconds of the chosen plan, what limits it, and the next best plans, each as rows and
     columns of a tile, chunks of ``K`` and seconds."""
 
     seconds: float
@@ -322,27 +325,27 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is computed. ``str`` of it is what a user reads."""
+    """How a matmul is computed. ``str(plan)`` is what a user reads."""
 
     tile: tuple[int, int, int]
     #: Chunks of ``K``; more than 1 are combined by a second launch.
     split: int = 1
     #: Whether the transposed matrices are multiplied.
     swapped: bool = False
-    #: Operands that are copied to rows on multiples of 128 bytes first.
+    #: Operands that are first copied to rows that start at multiples of 128 bytes.
     padded: tuple[str, ...] = ()
-    #: Operands that are copied so that neighbours along ``K`` lie side by side.
+    #: Operands that are first copied so that they are contiguous along ``K``.
     turned: tuple[str, ...] = ()
     num_warps: int = 0
     num_stages: int = 0
-    #: Blocks of a cluster along the rows and the columns of tiles, which copy what they share once; 0 leaves it to the compiler.
+    #: CTAs of a cluster along the rows and columns of tiles: operands they share are loaded once (multicast). 0: the compiler's choice.
     cluster_m: int = 0
     cluster_n: int = 0
     #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
-    roles: str = ""
-    #: Whether blocks take one tile after another; not where all tiles are computed at once.
+    warp_specialization: str = ""
+    #: Whether groups are persistent, and take one tile after another. False where all tiles are resident together.
     persistent: bool = True
-    #: Of what was chosen by the cost model.
+    #: The prediction, where the cost model chose.
     predicted: Predicted | None = None
 
     def __str__(self) -> str:
@@ -362,8 +365,8 @@ class Plan:
 
 
 def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
-    """The blocks of a cluster along both sides of the result: two that share the wider matrix's pieces, where tiles come in
-    pairs along that side, or there are so many that one left over is no matter."""
+    """The shape of a cluster along both sides of the result: two CTAs that share the loads of the wider matrix. Tiles along that
+    side must come in pairs, or number more than 16, where a single one left over costs little."""
     pairs = lambda n: n % 2 == 0 or n > 16  # noqa: E731
     rows, columns = -(-M // bm), -(-N // bn)
     if bn >= bm and pairs(rows):
@@ -373,23 +376,23 @@ def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
-    """The tile of a product of ``T`` rows in ``G`` groups: as many rows as a group has on the average, and the width that takes
-    the least time by the cost model."""
+    """The tile of a grouped matmul of ``T`` rows in ``G`` groups: rows by the mean size of a group, and the width that is fastest
+    by the cost model."""
     bm = 128 if T >= 128 * G else 64
     # A group ends in the middle of a tile, on the average.
     bn = _core.grouped_columns(bm, T // bm + -(-G // 2), N, K, of)
     return bm, bn, max(128 // of.itemsize, 16)
 
 
-#: Bytes of a line of a GPU's cache.
+#: Bytes of a cache line of a GPU.
 LINE = 128
-#: As many groups occupy a large GPU once.
+#: Groups that occupy a large GPU once.
 GROUPS = schedule.GROUPS // 2
-#: Up to so many rows, the transposed product has the longer side where tiles are long.
+#: Up to this many rows, the transposed matmul is computed: tiles are longer along their rows.
 FEW_ROWS = 64
-#: Multiply-adds of a group that are written one after another: its threads' code, which has to fit in caches.
+#: Multiply-adds of a group that are unrolled: the code of its threads has to fit in the instruction cache.
 UNROLLED = 2048 * 256
-#: A side from which on rows off 16 bytes are copied in any case: each is read many times.
+#: From this side of the result on, matrices whose rows are not aligned to 16 bytes are always copied: each row is read many times.
 WORTH_PADDING = 256
 #: Bytes of a matrix up to which a copy of it takes no longer than a launch.
 SHORT_COPY = 16 * 2**20
@@ -397,7 +400,7 @@ SHORT_COPY = 16 * 2**20
 SHORT_K = 128
 #: Bytes of a row below which it does not matter where rows begin.
 SHORT_ROW = 64
-#: Asynchronous copies of so many bytes keep a pipeline full; of fewer than the second there are none, and elements are read one by one.
+#: Asynchronous copies of the first number of bytes keep a pipeline full; of fewer than the second there are none, and elements are read one by one.
 ASYNC_BYTES = (8, 4)
 
 
@@ -416,26 +419,25 @@ def plan(
     one_by_one: bool = False,
     rows_on: tuple[int, int] = (8, 8),
 ) -> Plan:
-    """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says whose rows lie on multiples of 16 bytes, and
-    ``row_bytes`` of how many those do that do. Tiles, chunks and slots are the cost model's choice. Products ``one_by_one``
-    are made by threads and not by matrix units. ``rows_on`` says of matrices
-    that are not aligned on multiples of how many bytes their rows lie."""
+    """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says which operands have rows that start at multiples
+    of 16 bytes, ``row_bytes`` the alignment of those that do, ``rows_on`` of those that do not. The cost model chooses tiles,
+    chunks and pipeline stages. ``one_by_one``: threads multiply, without tensor cores."""
     depth = max(128 // of.itemsize, 16)
     if not on_device:
         return Plan((128, 128, depth))
     swapped = M <= FEW_ROWS and N > M
     m, n = (N, M) if swapped else (M, N)
     padded: tuple[str, ...] = ()
-    # Threads take f32 matrices as they are: copies of 4 bytes at a time are asynchronous too.
+    # Threads read f32 matrices in place: copies of 4 bytes are asynchronous too.
     if not one_by_one and (K >= SHORT_K or min(M, N) >= WORTH_PADDING):
         sizes = {"A": P * M * K * of.itemsize, "B": P * K * N * of.itemsize}
         odd = [(name, on) for name, good, on in zip("AB", aligned, rows_on) if not good]
-        # Both in one launch: one that is left as it is holds the other up.
+        # Both or neither, in one launch: an operand that is not pipelined delays the other.
         if any(_worth_copying(M, N, sizes[name], on, of.itemsize) for name, on in odd):
             padded = tuple(name for name, _ in odd)
-    found = _core.product_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
-    (bm, bn, split, once, slots, seconds, limit), *others = found
-    # Few columns: the long matrix is read once, in long pieces; narrow tiles where there are too few of them.
+    found = _core.matmul_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
+    (bm, bn, split, once, stages, seconds, limit), *others = found
+    # Few columns: the long matrix is read once, with a deeper K step; narrow tiles where there are too few of them.
     if n <= FEW_ROWS:
         depth *= 2 if K > depth else 1
         while bn > 16 and 2 * P * -(-m // bm) * -(-n // bn) * split <= GROUPS:
@@ -443,18 +445,18 @@ def plan(
     elif one_by_one:
         # A power of two: tiles begin where wide reads may.
         depth = min(depth, max(16, 1 << (UNROLLED // (bm * bn)).bit_length() - 1))
-    # Pieces that begin inside of lines take two requests each, and these take the time: neighbours ask once for both.
+    # Rows that start inside cache lines take two requests each, which limits the speed: a cluster of two shares them.
     clustered = row_bytes % LINE != 0 and not padded and split == 1 and not strict and n > FEW_ROWS
     pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
-    told = Predicted(seconds, limit, tuple((*row[:3], row[5]) for row in others[:RUNNERS_UP]))
+    predicted = Predicted(seconds, limit, tuple((*row[:3], row[5]) for row in others[:RUNNERS_UP]))
     more = {"cluster_m": pair[0], "cluster_n": pair[1], "persistent": not once}
-    if any(pair) and slots:
-        more["num_stages"] = slots
-    return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=told)
+    if any(pair) and stages:
+        more["num_stages"] = stages
+    return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=predicted)
 
 
 def _worth_copying(M: int, N: int, size: int, rows_on: int, itemsize: int) -> bool:
-    """Whether a matrix of so many bytes with rows on multiples of ``rows_on``, and not of 16, is copied to better rows first."""
+    """Whether a matrix of ``size`` bytes with rows on multiples of ``rows_on``, and not of 16, is copied to better rows first."""
     wide, least = ASYNC_BYTES
     return min(M, N) >= WORTH_PADDING or itemsize == 2 and (rows_on < least or rows_on < wide and size <= SHORT_COPY)
 
@@ -468,15 +470,16 @@ def _rows_on(x: Any) -> int:
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
-    """Whether all rows of the last two axes lie on multiples of so many bytes: one of the axes side by side."""
+    """Whether every row starts at a multiple of ``to`` bytes, and one of the last two axes is contiguous."""
     each = arrays.itemsize(x)
     unit = each if arrays.strides_in_elements(x) else 1
     steps = [s * unit for s, n in zip(arrays.strides(x), x.shape) if n > 1]
     return arrays.address(x) % to == 0 and all(s > 0 and (s == each or s % to == 0) for s in steps)
 
 
-def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
-    """Operands that matrix engines cannot read in memory as they lie: only elements of 16 bits may lie along the other axis."""
+def transposed_operands(a: Any, b: Any, precision: str) -> tuple[str, ...]:
+    """Operands that tensor cores cannot read from memory with their strides: only 16-bit elements may be contiguous along the
+    axis other than ``K``."""
     narrow = arrays.itemsize(a) == 1 or precision == "tf32"
     if not narrow or not arrays.on_device(a) or min(a.shape[-2], b.shape[-1]) < WORTH_PADDING:
         return ()
@@ -488,7 +491,7 @@ def turns(a: Any, b: Any, precision: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=256)
 def epilogue_of(activation: Any, biased: bool, residual: bool, scaled: bool) -> Any:
-    """``activation(scale * acc + bias) + residual`` of those that are there, as one function."""
+    """``activation(scale * acc + bias) + residual`` as one function, without the operands that are not given."""
     if scaled and biased and residual:
 
         @ts.func
@@ -555,7 +558,7 @@ def turned(x: Any) -> Any:
     return arrays.permuted(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-#: What sums of products of these dtypes are kept in.
+#: The accumulator's dtype for operands of these dtypes; f32 for others.
 _SUMS = {"f64": ts.f64, "i8": ts.i32, "u8": ts.i32}
 
 
@@ -564,8 +567,7 @@ def sums_of(a: Any, b: Any) -> Any:
 
 
 def _matrices(a: Any, b: Any, precision: str | None) -> tuple[Any, Any, str, Any, tuple[int, ...], tuple[bool, bool]]:
-    """Both operands as matrices, how precise their sums are and of which dtype, the axes of the batch, and which of the two
-    is a vector."""
+    """Both operands as matrices, the precision and dtype of the accumulator, the batch axes, and which operand is a vector."""
     a, b = arrays.given(a, "a"), arrays.given(b, "b")
     of = _dtypes(a, b)
     mode = _precision(precision, arrays.dtype_of(a))
@@ -600,11 +602,11 @@ def _dtypes(a: Any, b: Any) -> Any:
     return sums_of(da, db)
 
 
-#: What kernels multiply.
+#: The dtypes that kernels multiply.
 _MULTIPLIED = ("f64", "f32", "tf32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "i8", "u8")
 
 
-#: What the sums may be made of, by the dtype of the matrices.
+#: Values of ``precision``, by the dtype of the matrices.
 _MODES = {"f32": ("f32", "tf32"), "fp8_e4m3": ("f32", "fast"), "fp8_e5m2": ("f32", "fast")}
 
 
@@ -624,18 +626,18 @@ def _batched(x: Any, batch: tuple[int, ...], P: int) -> Any:
 
 
 def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
-    """How ``[P, M, K]`` by ``[P, K, N]`` is computed, as these arrays lie."""
+    """How ``[P, M, K]`` by ``[P, K, N]`` is computed, given the strides and alignment of these arrays."""
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
     short = (M == 1 and K > 1, N == 1 and K > 1)
     aligned = (is_aligned(a) and not short[0], is_aligned(b) and not short[1])
     rows_on = tuple(1 if s else _rows_on(x) for x, s in zip((a, b), short))
-    lie = [x for x, good in zip((a, b), aligned) if good]
-    row_bytes = LINE if all(is_aligned(x, LINE) for x in lie) else 16
+    good_rows = [x for x, good in zip((a, b), aligned) if good]
+    row_bytes = LINE if all(is_aligned(x, LINE) for x in good_rows) else 16
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
-    turned = turns(a, b, precision)
+    turned = transposed_operands(a, b, precision)
     if precision == "tf32" and turned == ("B",):
-        # The left matrix may lie any way: its elements go through registers.
+        # The left matrix may have any strides: its elements go through registers.
         chosen = plan(P, N, M, K, of, on_device, aligned[::-1], strict, row_bytes)
         chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
         turned = ()
@@ -650,14 +652,14 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
 
 
 def explain(a: Any, b: Any, tile: Any = None, precision: str | None = None) -> Plan:
-    """What `multiply` would do with these arrays; nothing is computed."""
+    """The plan that `multiply` would use for these arrays. Nothing is computed."""
     a, b, mode, _, batch, _ = _matrices(a, b, precision)
     P = _count(batch)
     return planned(_batched(a, batch, P), _batched(b, batch, P), None if tile == "tune" else tile, mode)
 
 
 def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
-    """The matrices as the plan wants them in memory."""
+    """The matrices in the memory layout that the plan needs."""
     given = {"A": a, "B": b}
     for name, axis in (("A", -1), ("B", -2)):
         if name in chosen.turned:
@@ -672,12 +674,12 @@ def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
 
 
 def _zero(of: Any) -> Any:
-    """A number of this dtype. A kernel takes Python's floats for f32, and repeats calls with them quickly."""
+    """Zero of this dtype. A Python float is passed for f32: call replay is faster with it."""
     return 0.0 if of == ts.f32 else arrays.scalar(0, of)
 
 
 def _pinned(chosen: Plan, tile: Any) -> Plan:
-    """A plan with what the caller gives: ``(BM, BN, BK)`` or a dict of fields of `Plan`."""
+    """A plan with the fields that the caller gives: ``(BM, BN, BK)`` or a dict of fields of `Plan`."""
     fields = dict(tile) if isinstance(tile, dict) else {"tile": tile}
     known = set(Plan.__dataclass_fields__) - {"predicted"}
     if unknown := sorted(set(fields) - known):
@@ -693,7 +695,7 @@ def _pinned(chosen: Plan, tile: Any) -> Plan:
 
 
 def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any, tile: Any) -> Any:
-    """The rows of ``a`` in groups of ``sizes``, each by its own matrix of ``b``."""
+    """Grouped matmul: rows of ``a`` in groups of ``sizes``, each times its own matrix of ``b``."""
     a, b = arrays.given(a, "a"), arrays.given(b, "b")
     _dtypes(a, b)
     if a.ndim != 2 or b.ndim != 3 or a.shape[1] != b.shape[1]:
@@ -716,7 +718,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     if arrays.size(c):
         chosen = Plan(group_tile(T, G, N, K, arrays.dtype_of(a)))
         chosen = _pinned(chosen, tile) if tile is not None else chosen
-        # Never more than of all rows together, one for each group, and one for rows of no group.
+        # At most: the full tiles of all rows, one partial tile for each group, and one for rows of no group.
         table = arrays.empty((T // chosen.tile[0] + G + 1, 3), ts.i64, a)
         dealt(sizes, table, chosen.tile[0])
         grouped(a, b, table, c, zero, activation, *chosen.tile, chosen.num_warps, chosen.num_stages)

@@ -1,11 +1,11 @@
-"""How arrays of any rank and strides become the views that kernels take, without a copy.
+"""Views of arrays of any rank and strides as the shapes that kernels take, without a copy.
 
-A kernel of rows takes ``[P, M, N]``: it works along ``N``, on several of ``M`` rows at a time, for each of ``P``. A kernel
-of columns takes ``[P, N, B]``: it works along ``N`` too, with neighbours in memory along ``B``. Axes that lie in memory one
-after another, in all arrays of a call, are one. Where more are left than a view has, `Layout.launches` tells of several
-views, one launch each; that takes an array of rank 4 or more with gaps along several axes.
+A row kernel takes ``[P, M, N]``: it works along ``N``, on several of ``M`` rows at a time, for each of ``P``. A column kernel
+takes ``[P, N, B]``: it works along ``N`` too, with ``B`` contiguous in memory. Axes that can be merged in all arrays of a call
+become one. Where more axes are left than a view has, `Layout.launches` gives several views, one launch each; that happens for
+arrays of rank 4 or more with gaps along several axes.
 
-Everything here is arithmetic on shapes and strides, and kept: a second call with the same ones looks it up.
+Everything here is arithmetic on shapes and strides, and cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Layout:
 
     #: The axes of the array, outermost first.
     order: Shape
-    #: Merged; it ends in the axes that a kernel takes, and those before them are a launch each.
+    #: The merged shape. Its last ``rank`` axes are what a kernel takes; each position of the others is a launch.
     shape: Shape
     #: How many axes a kernel takes.
     rank: int
@@ -56,23 +56,23 @@ class Layout:
 
     @functools.cached_property
     def launches(self) -> list[Shape]:
-        """What to index the view with for each launch: once with nothing, as a rule."""
+        """The index of the view for each launch: usually one, the empty index."""
         return list(itertools.product(*map(range, self.shape[: len(self.shape) - self.rank])))
 
 
 def strides_with(x: Any, axis: int) -> Shape:
-    """The strides of an array that lacks an axis, as if it had it and repeated along it."""
+    """The strides of an array that lacks an axis, as if it were broadcast along it."""
     strides = arrays.strides(x)
     return (*strides[:axis], 0, *strides[axis:])
 
 
 def _far(stride: int) -> float:
-    """How far apart neighbours are; what repeats counts as farthest, for there is nothing to read side by side."""
+    """The distance of neighbours in memory. A broadcast axis (stride 0) counts as farthest: nothing is contiguous along it."""
     return abs(stride) or math.inf
 
 
 def _merged(axes: Sequence[int], shape: Shape, strides: Sequence[Shape]) -> list[list[int]]:
-    """Axes, outermost first, in runs that are one axis in every array."""
+    """Axes, outermost first, in runs that can be merged into one axis in every array."""
     groups: list[list[int]] = []
     for a in axes:
         if groups and all(s[groups[-1][-1]] == s[a] * shape[a] for s in strides):
@@ -83,7 +83,7 @@ def _merged(axes: Sequence[int], shape: Shape, strides: Sequence[Shape]) -> list
 
 
 def _split(shape: Shape, strides: Sequence[Shape], but: int | None = None) -> tuple[list[int], list[int]]:
-    """The axes of one element, and the others by the strides of the first array, outermost first."""
+    """The axes of one element, and the others sorted by the strides of the first array, outermost first."""
     ones = [a for a in range(len(shape)) if shape[a] == 1 and a != but]
     rest = [a for a in range(len(shape)) if shape[a] != 1 and a != but]
     return ones, sorted(rest, key=lambda a: -_far(strides[0][a]))
@@ -93,7 +93,7 @@ def _split(shape: Shape, strides: Sequence[Shape], but: int | None = None) -> tu
 def along(shape: Shape, strides: tuple[Shape, ...], axis: int, columns: bool = True) -> Layout:
     """The view for a kernel that works along an axis of arrays with this shape and these strides.
 
-    It is one of columns where, in the first array, neighbours along another axis lie closer, and ``columns`` allows it.
+    It is a column view where another axis of the first array has a smaller stride, and ``columns`` allows it.
     """
     ones, rest = _split(shape, strides, axis)
     groups = _merged(rest, shape, strides)
@@ -114,8 +114,7 @@ def along(shape: Shape, strides: tuple[Shape, ...], axis: int, columns: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def pointwise(shape: Shape, strides: tuple[Shape, ...]) -> Layout:
-    """The view for a kernel that takes each element by itself: as few axes as there are, at least one, in the order of the
-    first array."""
+    """The view for an elementwise kernel: as few axes as possible, at least one, in the memory order of the first array."""
     ones, rest = _split(shape, strides)
     groups = _merged(rest, shape, strides)
     sizes = tuple(math.prod(shape[a] for a in g) for g in groups) or (1,)
@@ -125,8 +124,8 @@ def pointwise(shape: Shape, strides: tuple[Shape, ...]) -> Layout:
 @functools.lru_cache(maxsize=4096)
 def four(shape: Shape, strides: Shape) -> tuple[bool, Layout]:
     """The view ``[P, Q, M, N]`` of a merged array with several axes, for a kernel on tiles ``[M, N]``. ``N`` is the last axis;
-    ``M`` is the one along which the other array, with these strides, has its neighbours, or where that is ``N`` too the
-    largest. Whether the two differ comes first. Axes that are left over are a launch each."""
+    ``M`` is the axis along which the other array, with these strides, is closest in memory, or the largest axis where that is
+    ``N`` too. The first result says whether the two differ. Each position of the axes left over is a launch."""
     last = len(shape) - 1
     near = min(range(last, -1, -1), key=lambda a: _far(strides[a]))
     others = sorted((a for a in range(last) if a != near), key=lambda a: shape[a])

@@ -1,4 +1,4 @@
-"""Products of whole arrays: batches, epilogues, and which kernel of `gemm` runs."""
+"""Matmul of whole arrays: batch axes, epilogue operands, and which kernel of `gemm` runs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def multiply(
 
 
 def _scales(x: Any, batch: tuple[int, ...], P: int) -> Any:
-    """As `_batched`; axes of one element more than the matrices have are no matter."""
+    """As `_batched`; scales may have more axes of one element than the matrices."""
     whole = arrays.size(x) == P * _count(x.shape[-2:])
     return x.reshape(P, *x.shape[-2:]) if whole else _batched(x, batch, P)
 
 
 def _extra(x: Any, shape: tuple[int, ...], P: int, like: Any) -> tuple[Any, str]:
-    """An array of the epilogue as ``[P, …, …]``, and how it repeats."""
+    """An epilogue operand as ``[P, …, …]``, and how it broadcasts: the ``kind`` of `gemm.epilogue_tile`."""
     if arrays.is_number(x):
         x = arrays.full((), x, ts.f32, like)
     x = arrays.given(x, "epilogue")
@@ -74,7 +74,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     N = b.shape[-1]
     if len(extras) > 3:
         raise _core.error("E_ARGUMENT", f"expected at most three arrays for an epilogue, got {len(extras)}", "combine some first")
-    # What measuring finds are tiles; where K is in chunks, those of the plan stay.
+    # The autotuner searches tiles only; with split-K the tiles of the plan are used.
     measured = tile == "tune" and scales is None
     chosen = planned(a, b, None if tile == "tune" else tile, precision)
     a, b = _laid_out(a, b, chosen)
@@ -85,10 +85,10 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     count = len(extras)
     filled = [x for x, _ in extras] + [a] * (3 - count)
     kinds = [kind for _, kind in extras] + ["-"] * (3 - count)
-    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.roles, int(chosen.persistent))
+    more = (chosen.num_warps, chosen.num_stages, chosen.cluster_m, chosen.cluster_n, chosen.warp_specialization, int(chosen.persistent))
     if scales is not None:
         rows, squares = scales
-        # A group takes one scale of each of its rows at a time.
+        # Each iteration reads one scale of every row of a tile: they should be contiguous along the rows.
         if arrays.on_device(a) and M >= WORTH_PADDING and rows.shape[-1] > 1 and not arrays.lies_along(rows, -2):
             rows = pad.along(rows, -2)
         block_scaled(a, b, rows, squares, *filled, c, epilogue, count, 128, 128, *more[:2], *kinds)
@@ -97,7 +97,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
         each = -(-steps // chosen.split) * chosen.tile[2]
         sums = arrays.empty((-(-K // each), *c.shape), sums_of(arrays.dtype_of(a), arrays.dtype_of(b)), a)
         parts(a, b, sums, zero, each, *chosen.tile, *more, precision)
-        # So small that there are many of them: what takes time is one turn after another.
+        # Small tiles give many groups: the time of this launch is the latency of its loop over chunks.
         columns = next((n for n in (16, 32, 64, 128) if n >= c.shape[2]), 256)
         combined(sums, *filled, c, epilogue, count, 1024 // columns, columns, *kinds)
     elif measured:

@@ -16,8 +16,8 @@ from .layout import four, pointwise
 
 @ts.kernel
 def turn(x: ts.Tensor["P", "Q", "M", "N"], y: ts.Tensor["P", "Q", "N", "M"], A: int = 32, B: int = 32):
-    """Tiles are read along ``N`` and written along ``M``: each way side by side in memory."""
-    # Neighbouring groups read side by side.
+    """Tiles are read along ``N`` and written along ``M``: both accesses are coalesced."""
+    # Consecutive groups read adjacent tiles.
     pq, a, b = ts.tile.grid(P * Q, ts.cdiv(M, A), ts.cdiv(N, B))
     p = pq // Q
     q = pq % Q
@@ -70,7 +70,7 @@ def _copy(x: Any, y: Any, rows: Any, block: Any) -> None:
     A, B = rows or A, block or B
     for at in layout.launches:
         if turned:
-            # x has its neighbours along M, y along N.
+            # x is contiguous along M, y along N.
             turn(arrays.permuted(xs[at], (0, 1, 3, 2)), ys[at], A, B)
         else:
             copy(xs[at], ys[at], A, B)

@@ -1,8 +1,8 @@
 """Layer norm and RMS norm over the last axis, and their gradients.
 
-``centre`` makes the difference: layer norm takes the mean off first. Means and variances are computed in f32 (f64 for f64
-arrays), with the variance about the mean; ``eps`` is under the root. The gradients of scale and shift are sums over rows:
-each group keeps those of its rows and writes them once, and a second launch adds them, always in the same order.
+With ``centre`` (layer norm) the mean is subtracted first. Means and variances are computed in f32 (f64 for f64 arrays), with
+the variance about the mean; ``eps`` is added under the root. The gradients of scale and shift are sums over rows: each group
+sums those of its rows and writes them once, and a second launch adds the partial sums, always in the same order.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pieces(
     for n in ts.tile.range(0, N, T):
         t = x[p, m, n:n + T]
         if centre:
-            # The mean of the piece and the squares about it join those of the pieces before (Chan).
+            # Combine the mean and the sum of squares of this piece with those of the pieces before (Chan's formula).
             count = min(T, N - n)
             local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
             about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
@@ -111,7 +111,7 @@ def whole_backward(
     scaled: bool = False,
     sums: bool = False,
 ):
-    """Each group takes ``chunk`` rows, ``R`` at a time; with ``sums`` it also keeps their part of dscale and dshift."""
+    """Each group takes ``chunk`` rows, ``R`` at a time; with ``sums`` it also computes their partial sums of dscale and dshift."""
     g, p = ts.tile.grid(G, P)
     if sums:
         ds = ts.tile.zeros((R, N), dscale.dtype)
@@ -197,7 +197,7 @@ def parameters(
     C: int = 128,
     centre: bool = True,
 ):
-    """The parts of dscale and dshift for rows too long to be kept beside the rest: a strip of columns for each group."""
+    """The partial sums of dscale and dshift for rows that are too long for `whole_backward`: each group takes a strip of columns."""
     b, g, p = ts.tile.grid(ts.cdiv(N, C), G, P)
     n = b * C
     ds = ts.tile.zeros((T, C), dscale.dtype)
@@ -288,7 +288,7 @@ def backward(
         d, t, into = (v[at] for v in views)
         row = t[0, 0]
         read = (d, t, row if scale is None else scale, means[at], rstds[at])
-        # What is not wanted is not touched: any array of the right shape stands for it.
+        # Results that are not requested are not touched: any array of the right shape stands in for them.
         held = [arrays.expand(row, (P, G, N)) if part is None else part[i] for part in parts]
         if not tile.whole:
             pieces_backward(*read, into, arrays.scalar(0, wide), tile.block, centre, scale is not None)

@@ -1,8 +1,8 @@
-"""Copies of matrices to rows on multiples of 128 bytes: the engines of GPUs ask for 16, and read pieces of 128, which then lie in
-one line of the cache each.
+"""Copies of matrices to rows that start at multiples of 128 bytes. TMA needs 16; with 128, each 128-byte piece that it loads is one
+cache line.
 
-A matrix keeps the axis along which its neighbours lie side by side. What repeats along the batch is copied once. Two
-matrices are one launch: neither waits for the last groups of the other.
+A matrix keeps its contiguous axis. A matrix that is broadcast along the batch is copied once. Two matrices are copied in one
+launch, so that neither waits for the last groups of the other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def two(
     C: int = 256,
     num_warps: int = 4,
 ):
-    """The tiles of ``A``, and after them those of ``B``; the batch that has fewer ends early."""
+    """Copies the tiles of ``A``, then those of ``B``. Groups beyond the smaller batch have nothing to do."""
     of_a = ts.cdiv(M, R) * ts.cdiv(N, C)
     at, p = ts.tile.grid(ts.cdiv(M, R) * ts.cdiv(N, C) + ts.cdiv(MB, R) * ts.cdiv(NB, C), max(P, PB))
     if at < of_a:
@@ -56,16 +56,16 @@ def two(
         Y[p, m:m + R, n:n + C] = B[p, m:m + R, n:n + C]
 
 
-#: Bytes of a line of the cache.
+#: Bytes of a cache line.
 LINE = 128
-#: Elements of a tile: with 4 warps, each thread has several wide reads under way.
+#: Elements of a tile: with 4 warps, each thread has several wide loads in flight.
 TILE = 4096
 WIDTHS = (512, 256, 128, 64, 32)
 
 
 @functools.lru_cache(maxsize=4096)
 def tile(*columns: int) -> tuple[int, int]:
-    """The widest tile of which not much more than of the others lies beyond the matrices, which have so many columns."""
+    """The widest tile that covers matrices of these column counts with at most 1/16 more elements than the best width does."""
     covered = {wide: sum(-(-n // wide) * wide for n in columns) for wide in WIDTHS}
     least = min(covered.values())
     wide = next(w for w in WIDTHS if 16 * covered[w] <= 17 * least)
@@ -91,7 +91,7 @@ def on_good_rows(*matrices: Any) -> list[Any]:
 
 
 def along(x: Any, axis: int) -> Any:
-    """A copy in which neighbours along this one of the last two axes lie side by side, in rows on multiples of 128 bytes."""
+    """A copy that is contiguous along this one of the last two axes, in rows that start at multiples of 128 bytes."""
     if axis == -2:
         return arrays.permuted(along(arrays.permuted(x, (0, 2, 1)), -1), (0, 2, 1))
     made = _rows_like(x)
@@ -106,7 +106,7 @@ def _rows_like(x: Any) -> Any:
 
 
 class _View:
-    """A matrix as rows of neighbours, and where its copy goes."""
+    """A matrix viewed as contiguous rows, and the array that its copy goes to."""
 
     def __init__(self, rows: Any, turned: bool, repeats: int):
         self.rows, self.turned, self.repeats = rows, turned, repeats
@@ -118,7 +118,7 @@ class _View:
     def of(cls, x: Any) -> _View:
         steps = arrays.strides(x)
         repeats = x.shape[0] if not steps[0] else 1
-        # Of axes with one element any stride may stand there.
+        # An axis of one element may have any stride.
         turned = x.shape[-2] > 1 and 0 < steps[-2] < abs(steps[-1] or steps[-2] + 1) and x.shape[-1] > 1
         x = x[:1] if repeats > 1 else x
         return cls(arrays.permuted(x, (0, 2, 1)) if turned else x, turned, repeats)

@@ -1,8 +1,9 @@
 """Reductions along axes: sum, mean, max, min, prod, argmax and argmin.
 
-Floats are added and multiplied in f32 (f64 for f64 arrays), integers in 64 bits. Tiles are combined element by element as
-they come by, and across their elements once, at the end. Where there are too few rows for all groups, several groups share
-one, each writes its part, and a second launch combines the parts: always in the same order, with no atomics.
+Floats are added and multiplied in f32 (f64 for f64 arrays), integers in 64 bits. A loop combines tiles
+element by element, and reduces across the elements of the last one once, at the end. Where there are too few rows for all
+groups, several groups share a row: each writes a partial result, and a second launch combines them, always in the same order,
+with no atomics.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def rows_pieces(
     op: str = "sum",
     mean: bool = False,
 ):
-    """Each of ``C`` groups takes ``pieces`` pieces of ``T``: chunks begin at multiples of ``T``, so that reads are wide."""
+    """Each of ``C`` groups takes ``pieces`` pieces of ``T``: chunks start at multiples of ``T``, so that loads are wide."""
     m, c, p = ts.tile.grid(M, C, P)
     first = c * pieces * T
     if op == "sum":
@@ -123,7 +124,7 @@ def forward(x: Any, axis: Any, op: str, keepdims: bool, out_dtype: Any, rows: An
             y = arrays.empty(part.shape[:i] + part.shape[i + 1 :], of if last else wide, x)
             _one_axis(part, i, y, op, identity, wide, count if mean and last else None, rows, block)
             part = y
-        # The axes that are left are in the order of memory.
+        # The remaining axes are in memory order.
         left = [a for a in order if a not in axes]
         whole = part.reshape([x.shape[a] for a in left])
         y = arrays.permuted(whole, [left.index(a) for a in sorted(left)]).reshape(kept)
@@ -147,7 +148,7 @@ def _identity(op: str, of: Any) -> Any:
 
 
 def _one_axis(x: Any, axis: int, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
-    """Reduces an axis of ``x`` into ``y``; with ``count``, and divides by that."""
+    """Reduces an axis of ``x`` into ``y``; with ``count``, divides by it."""
     layout = along(tuple(x.shape), (arrays.strides(x), strides_with(y, axis)), axis)
     xs, ys = layout.view(x), layout.view_without(y)
     for at in layout.launches:
@@ -159,7 +160,7 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
     """Reduces the last axis of ``[P, M, N]`` into ``[P, M]``."""
     P, M, N = x.shape
     mean, last = count is not None, count or 1
-    # Nothing is kept of a row, so only short ones are taken whole.
+    # Rows are read only once either way, so only short ones are held whole.
     if rows is not None or (block is None and N * arrays.itemsize(x) <= schedule.ROW):
         tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, rows)
         rows_whole(x, y, identity, last, tile.rows, op, mean)
@@ -169,8 +170,8 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
     if C == 1:
         rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk // T, T, op, mean)
         return
-    # Groups beyond the last chunk have nothing to add and write the identity: the parts are one of a few sizes, and what
-    # combines them is short code without masks, which matters while all wait for it.
+    # Groups beyond the last chunk write the identity. The number of parts is then one of a few sizes, and the kernel that
+    # combines them needs no masks; it should be short, since it runs alone.
     C = schedule.parts(C)
     parts = arrays.empty((P, M, C), wide, x)
     rows_pieces(x, parts, identity, 1, chunk // T, T, op, False)

@@ -1,11 +1,10 @@
-"""Which tiles a library kernel uses for which shape.
+"""Tile sizes of library kernels, by shape.
 
-A group of a GPU is a block of threads, and what it holds between reading and writing is in its registers: so many bytes
-that every thread has a few wide reads under way, and so few that several groups fit on a processor. A CPU keeps the same
-bytes in its nearest cache. The functions here are that trade, and nothing else: numbers in, numbers out. ``rows=`` and
-``block=`` of an operation overrule them.
+On a GPU, a group holds its tile in registers. A large tile gives every thread several wide loads in flight; a small one lets
+several groups be resident on a multiprocessor. On a CPU, the tile is in the L1 cache. The functions here make that trade, and
+do nothing else: numbers in, numbers out. ``rows=`` and ``block=`` of an operation override them.
 
-Tile extents are compile-time values, so each is one of a few: a size that nobody thought of compiles nothing anew.
+Tile extents are compile-time values, so each is one of a few: most new shapes need no new compilation.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-#: Bytes of an array in the tile of a group that takes several rows: 4096 elements of 2 bytes, 2048 of 4.
+#: Bytes of the tile of a group that takes several rows: 4096 elements of 2 bytes, 2048 of 4.
 TILE = 8 * 1024
-#: Bytes of a row up to which a reduction takes it whole: all of it is under way at once.
+#: Bytes of a row up to which a reduction loads it whole: all of its loads are in flight together.
 ROW = 32 * 1024
-#: Bytes of a piece that a reduction keeps under way while it adds up the one before: with four such groups, enough for a
-#: processor.
+#: Bytes of a piece that a reduction keeps in flight while it adds up the piece before. Four such groups saturate a
+#: multiprocessor.
 STREAM = 16 * 1024
-#: The most bytes of rows that a group holds whole, so that they are read once: 131072 elements of 2 bytes.
+#: The most bytes of a row that a group holds whole, so that it is read once: 131072 elements of 2 bytes.
 WHOLE = 256 * 1024
 #: Bytes of a piece of a row that is too long for that: 16384 elements of 2 bytes, 8192 of 4.
 PIECE = 32 * 1024
-#: As many groups keep a large GPU busy: below it, groups take less each.
+#: Groups that keep a large GPU busy: with fewer, each group takes a smaller tile.
 GROUPS = 264
-#: As many groups as a large GPU holds at once when each streams a long chunk: no group waits for another to end.
+#: Groups that are resident together on a large GPU when each streams a long chunk: there is no second wave.
 SHARES = 2 * GROUPS
-#: How many parts a row is split into, which a second launch combines: one of these, the last more than ever are.
+#: Numbers of parts that a row is split into, for a second launch to combine. The last is never exceeded.
 PARTS = (16, 64, 256, 512, 1024)
 
 #: Bytes of an array from which on two launches more are no matter; and of parts of one, which few groups read.
@@ -42,8 +41,8 @@ PIECES = (16384, 8192, 4096)
 
 @dataclass(frozen=True)
 class Tile:
-    """``whole``: the tile holds the axis that is worked along, and ``rows`` rows of it (or ``columns`` columns).
-    Otherwise the axis is taken in pieces of ``block``."""
+    """``whole``: the tile holds the whole axis that the kernel works along, for ``rows`` rows (or ``columns`` columns).
+    Otherwise the kernel loops over pieces of ``block``."""
 
     whole: bool
     rows: int = 1
@@ -88,7 +87,7 @@ def columns(P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | No
     if rows is not None:
         return Tile(True, columns=rows)
     if block is None:
-        # No width is twice what there is, and none has less than 64 bytes side by side, where there are as many.
+        # A width is less than twice the array's, and has at least 64 contiguous bytes where the array has them.
         fitting = [c for c in COLUMNS if c < 2 * B] or [COLUMNS[-1]]
         fitting = [c for c in fitting if c * itemsize >= 64] or fitting[:1]
         wide = [c for c in fitting if c * N * itemsize * held <= TILE and P * _cdiv(B, c) >= GROUPS]
@@ -101,8 +100,8 @@ def columns(P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | No
 
 @functools.lru_cache(maxsize=4096)
 def strip(P: int, N: int, B: int, itemsize: int) -> Tile:
-    """Tiles ``[block, columns]`` of 4096 elements that go down ``N`` of ``[P, N, B]``: 128 columns, fewer where there are
-    not as many, and more where there are so few rows."""
+    """Tiles ``[block, columns]`` of 4096 elements that go down ``N`` of ``[P, N, B]``: 128 columns, fewer where ``B`` is
+    smaller, more where ``N`` is too small for the rows of a tile."""
     narrow = next((c for c in STRIPS if c >= B), STRIPS[-1])
     short = next((c for c in STRIPS[4:] if 4096 // c <= N), STRIPS[-1])
     wide = min(narrow, short)
@@ -116,8 +115,8 @@ def piece(itemsize: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
-    """Into how many chunks an axis of ``N`` that is taken in pieces of ``block`` is split, where each chunk is ``groups``
-    groups, and how long a chunk is. Fewer than eight are not worth a second launch."""
+    """The number of chunks that an axis of ``N``, read in pieces of ``block``, is split into, and the length of a chunk. Each chunk
+    takes ``groups`` groups. Fewer than eight chunks are not worth a second launch."""
     wanted = min(_cdiv(SHARES, groups), N // block)
     wanted = wanted if wanted >= 8 else 1
     length = _cdiv(_cdiv(N, wanted), block) * block
@@ -136,15 +135,15 @@ def folded(N: int, B: int, itemsize: int, least: int) -> int:
 
 
 def parts(chunks: int) -> int:
-    """How many parts there are room for where a row is split into so many chunks."""
+    """The number of parts to allocate where a row is split into this many chunks."""
     return next(n for n in PARTS if n >= chunks)
 
 
 @functools.lru_cache(maxsize=4096)
 def shares(P: int, M: int, N: int, rows: int) -> tuple[int, int] | None:
-    """How many groups share ``M`` rows, ``rows`` at a time, and how many rows each has, where a group keeps sums of its rows
-    beside the rows themselves; nothing where rows are too long or too few for that. With 16 rows a group, the sums are a
-    small part of what is read."""
+    """How many groups share ``M`` rows, ``rows`` at a time, and how many rows each has, for kernels that keep sums over rows beside
+    the rows themselves. None where rows are too long or too few for that. With 16 rows a group, the sums are a small part of the
+    memory traffic."""
     if N > 8192 or P * M < 16 * GROUPS:
         return None
     each = _cdiv(_cdiv(P * M, GROUPS), rows) * rows
@@ -153,7 +152,7 @@ def shares(P: int, M: int, N: int, rows: int) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=4096)
 def line(n: int, itemsize: int, block: int | None = None) -> int:
-    """The tile of an elementwise kernel on ``n`` elements side by side."""
+    """The tile of an elementwise kernel on ``n`` contiguous elements."""
     if block is not None:
         return block
     most = 4096 if itemsize <= 4 else 2048
@@ -180,7 +179,7 @@ def long_area(M: int) -> tuple[int, int]:
 @functools.lru_cache(maxsize=4096)
 def square(M: int, N: int, itemsize: int, times: int = 1) -> tuple[int, int]:
     """The tile of a transpose of ``[M, N]``: 128 by 128 for 2 bytes, else 64 by 64 up to 4 bytes, and 32 by 32 above. Where the
-    array is narrower, the tile is too, and as much longer. It is halved where there are too few of them for all groups."""
+    array is narrower, the tile is narrower and longer. It is halved where there are too few of them for all groups."""
     side = 128 if itemsize == 2 else 64 if itemsize <= 4 else 32
     m, n = (min(_near(size) if itemsize == 2 else next((t for t in (4, 8, 16, 32, 64) if t >= size), side), side) for size in (M, N))
     longer = side * side // (m * n)

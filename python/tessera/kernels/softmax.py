@@ -1,7 +1,7 @@
 """Softmax and log-softmax along an axis, and their gradients.
 
 Arithmetic is done in f32 (f64 for f64 arrays) and rounded once, when the result is stored. Rows that a group can hold are
-read once; longer ones twice, with the maximum and the sum kept as the pieces come by.
+read once; longer ones twice, with an online softmax over pieces in the first pass.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rows_pieces(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M", "N"], T: int
     for n in ts.tile.range(0, N, T):
         t = ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n)
         new = ts.tile.maximum(top, ts.tile.max(t))
-        # Pieces of -inf alone have no maximum to subtract, and add nothing.
+        # A piece of -inf alone has no maximum to subtract, and adds nothing.
         base = ts.tile.where(new == -math.inf, 0.0, new)
         total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
         top = new

@@ -1,7 +1,7 @@
-"""Library kernels whose tiles are found by measuring: ``tile="tune"`` of an operation.
+"""Autotuned library kernels: ``tile="tune"`` of an operation.
 
-The bodies are those of `gemm` and `attention`; only where the extents come from differs. The first call for each kind of
-arrays measures and keeps a record (see ``docs/tuning.md``); later ones, also in other processes, run what was found.
+The bodies are those of `gemm` and `attention`, with tile extents that the autotuner chooses. The first call for each kind of
+arrays measures the candidates and stores the best (see ``docs/tuning.md``). Later calls, also in other processes, use it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ..kernel.kernel_fn import KernelFn
 from .attention import any_score, attended, padded
 from .gemm import finished, summed
 
-#: All of a first search, compiling included.
+#: Time limit of a first search in milliseconds, compilation included.
 BUDGET_MS = 10_000
-#: Sides of the result's tile, and elements of ``K`` in a turn. The tiles that a choice by shape takes come first.
+#: ``(BM, BN)``: the tile of the result. ``BK`` is the step along ``K`` of an iteration. The cost model's usual choices come first.
 TILES = ((128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32), (64, 16))
 PRODUCTS = [dict(BM=bm, BN=bn, BK=bk) for bk in (64, 32, 128) for bm, bn in TILES]
-#: Queries and keys of a block, and whether a row keeps its reference (see `op.flash_attention`).
+#: Queries and keys of a block, and whether the online softmax rescales lazily (see `op.flash_attention`).
 BLOCKS = [
-    dict(BM=bm, BN=bn, free_reference=free)
+    dict(BM=bm, BN=bn, lazy_rescale=free)
     for bm, bn in ((128, 128), (64, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 96), (128, 160))
     for free in (True, False)
 ]
@@ -106,5 +106,5 @@ def attention(
 
 @functools.cache
 def attention_of(free: bool | None) -> KernelFn:
-    """`attention`, with what the caller says of the reference in all candidates."""
-    return attention if free is None else attention.scheduled(free_reference=free)
+    """`attention`, with ``lazy_rescale`` fixed in all candidates where the caller gives it."""
+    return attention if free is None else attention.scheduled(lazy_rescale=free)

@@ -1,6 +1,5 @@
-"""Attention inside of traced functions: kernels of the library, forward and backward, compiled with the function.
-What they compute is also written as a composition of primitives, which other transforms (forward mode, a second derivative,
-batches) take."""
+"""Attention inside traced functions: library kernels, forward and backward, compiled with the function. The same computation is
+also written as a composition of primitives, for the other transforms: forward mode, second derivatives and batching."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from ..trace.tracer import Tracer, one, outermost
 from ..transforms.custom_rules import Fused
 from ..transforms.derivatives import vjp
 
-#: Elements that the kernels take, and the widest heads whose sums a group can hold.
+#: Dtypes that the kernels take, and the widest heads with an accumulator that fits in registers, by bytes of an element.
 _TAKEN = ("f16", "bf16", "f32")
 _WIDEST = {2: 256, 4: 128}
 _LOG2E = 1.4426950408889634
-#: So many positions make kernels worth it on the host.
+#: On the host, kernels are worth it from this many positions on.
 _LONG = 256
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a call of attention asks for, besides its arrays. Query ``i`` sees the keys from ``i + lowest`` to ``i + highest``.
-    Functions of the caller's read so many arrays, which follow those of attention: first what ``scores`` reads."""
+class Options:
+    """The options of a call of attention. Query ``i`` sees the keys from ``i + lowest`` to ``i + highest``. ``changes`` and ``masks``
+    count the arrays that ``scores`` and ``mask`` read, -1 without the function; those arrays follow q, k and v in this order."""
 
     scale: float
     lowest: int | None
@@ -40,11 +39,11 @@ class Asked:
     mask: Func | None = None
     changes: int = -1
     masks: int = -1
-    #: Whether rows may keep a reference of their own; see `ts.op.flash_attention`.
+    #: Whether the online softmax may rescale lazily; see `ts.op.flash_attention`.
     free: bool = True
 
     def given(self, arrays: tuple[Tracer, ...]) -> dict[str, Any]:
-        """What its kernels take, besides q, k and v."""
+        """The arguments of its kernels besides q, k and v."""
         q, changes = arrays[0], max(self.changes, 0)
         X, Y = (*arrays[3 : 3 + changes], q, q)[:2]
         Z, W = (*arrays[3 + changes :], q, q)[:2]
@@ -56,7 +55,7 @@ class Asked:
 def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
     """Why kernels cannot take these arrays of [batch, heads, positions, size], or should not; None where they do."""
     if not _on_device():
-        # Where scores stay in the caches, products of whole matrices are better, and their units for narrow floats.
+        # Where scores fit in the caches, matmuls of whole matrices are faster, and so are their units for narrow floats.
         if q._dtype != "f32" or min(q.shape[2], k.shape[2]) < _LONG:
             return f"on the host its kernels are for f32 and {_LONG} positions or more"
     kinds = {q._dtype, k._dtype, v._dtype}
@@ -69,38 +68,38 @@ def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
     return None
 
 
-def unlike(asked: Asked, arrays: Sequence[Tracer], q: Tracer) -> str | None:
-    """Why a function of scores has no derivative inside of the kernels; None where it has, or where there is none."""
+def unlike(options: Options, arrays: Sequence[Tracer], q: Tracer) -> str | None:
+    """Why ``score_mod`` has no derivative inside the kernels; None where it has one, or where there is no function."""
     from ..kernels import attention_backward as kernels
 
-    if asked.scores is None:
+    if options.scores is None:
         return None
-    # No value of the function: its kind is all that is looked at.
+    # A placeholder: only its shape and dtype are used.
     s: Any = SimpleNamespace(shape=q.shape[-2:], _dtype="f32")
     X, Y = (*arrays, q, q)[:2]
     values = {"S": s, "T": s, "X": X, "Y": Y}
     sizes = {"M": s.shape[0], "N": s.shape[1]}
     try:
-        for_sizes(kernels.derived, sizes, values, {"scores": asked.scores, "changes": asked.changes}, None)
+        for_sizes(kernels.derived, sizes, values, {"scores": options.scores, "changes": options.changes}, None)
     except TesseraError as error:
         if error.code != "E_UNSUPPORTED":
             raise
-        return f"the derivative of `{asked.scores.name}`: {error.message}"
+        return f"the derivative of `{options.scores.name}`: {error.message}"
     return None
 
 
-def attend(arrays: tuple[Tracer, ...], asked: Asked) -> tuple[Tracer, Tracer]:
-    """The result and the logarithms of the sums, f32, by kernels: of q, k, v and what functions of the caller's read."""
-    first = 3 + max(asked.changes, 0)
-    # What a mask reads decides, and does not move.
+def attend(arrays: tuple[Tracer, ...], options: Options) -> tuple[Tracer, Tracer]:
+    """The result and the logsumexp in f32, by kernels: of q, k, v and the arrays that functions of the caller read."""
+    first = 3 + max(options.changes, 0)
+    # Arrays that a mask reads have no derivative.
     arrays = (*arrays[:first], *(one("stop_gradient", [x]) if is_float(x._dtype) else x for x in arrays[first:]))
     moving = tuple(i for i in range(3, len(arrays)) if is_float(arrays[i]._dtype))
-    if asked.scores is not None and any(i < first for i in moving):
-        noted(f"where the derivative by an array that `{asked.scores.name}` reads is asked for, attention is a composition of products "
-              "and a softmax: its kernels have those of the scores alone")  # fmt: skip
+    if options.scores is not None and any(i < first for i in moving):
+        noted(f"where the derivative by an array that `{options.scores.name}` reads is requested, attention is a composition of matmuls "
+              "and a softmax: its kernels have only the derivative by the scores")  # fmt: skip
     rule = Fused(
-        "attention", asked, lambda *a: _forward(a, asked), lambda *a: list(plain(a, asked)), lambda *a: _backward(a, asked),
-        lambda *a: _plain_backward(a, asked), moving,
+        "attention", options, lambda *a: _forward(a, options), lambda *a: list(plain(a, options)), lambda *a: _backward(a, options),
+        lambda *a: _plain_backward(a, options), moving,
     )  # fmt: skip
     out, lse = rule(*arrays)
     return out, lse
@@ -116,7 +115,7 @@ def _sizes(x: Tracer) -> int:
 
 
 def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
-    """Heads with zeros behind them, as wide as matrix units of a device take them, forward and backward."""
+    """Heads padded with zeros to the multiple that tensor cores need, forward and backward."""
     from ..kernels.attention import unit
 
     by = unit(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
@@ -127,34 +126,34 @@ def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
     return wide(q), wide(k), wide(v)
 
 
-def _forward(arrays: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+def _forward(arrays: tuple[Tracer, ...], options: Options) -> list[Tracer]:
     from ..kernels import attention as kernels
 
     q, k, v = arrays[:3]
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
-    edged = (asked.lowest is not None) + (asked.highest is not None)
-    # The logarithms of the sums are kept: no generation of devices has tiles of its own for that.
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=asked.lowest is not None, units=not kernels.in_order())
+    edged = (options.lowest is not None) + (options.highest is not None)
+    # The logsumexp is stored: there are no tiles for a particular GPU generation in that case.
+    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=options.lowest is not None, units=not kernels.in_order())
     made = call(
         kernels.forward, (), {
-            "Q": q, "K": k, "V": v, **asked.given(arrays), "changes": max(asked.changes, 0), "keep": True,
-            "positive": asked.scale >= kernels.SMALLEST, "BM": BM, "BN": BN, "free_reference": asked.free,
+            "Q": q, "K": k, "V": v, **options.given(arrays), "changes": max(options.changes, 0), "keep": True,
+            "positive": options.scale >= kernels.SMALLEST, "BM": BM, "BN": BN, "lazy_rescale": options.free,
         }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
     )  # fmt: skip
     return list(made)
 
 
-def _backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+def _backward(kept: tuple[Tracer, ...], options: Options) -> list[Tracer]:
     """The cotangents of q, k and v, from the arguments, the results and their cotangents."""
     from ..kernels import attention_backward as kernels
 
     arrays, (out, lse, d_out, d_lse) = kept[:-4], kept[-4:]
     q, k, v = arrays[:3]
     (_, H, Sq, D), HK, DV = q.shape, k.shape[1], v.shape[-1]
-    # What the softmax takes off each row; and no weights at all for a query that sees nothing.
+    # `delta` of the module `attention_backward`; and zero probabilities for a query that sees nothing.
     delta = xp.sum(p.cast(d_out, "f32") * p.cast(out, "f32"), -1) - d_lse
     lse = xp.where(lse == -math.inf, math.inf, lse * _LOG2E)
-    given = {"Q": q, "K": k, "V": v, "DO": d_out, "LSE": lse, "DELTA": delta, **asked.given(arrays), "changes": asked.changes}
+    given = {"Q": q, "K": k, "V": v, "DO": d_out, "LSE": lse, "DELTA": delta, **options.given(arrays), "changes": options.changes}
     BM, BN, warps = kernels.tiles_of_keys(D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
     dk, dv = call(kernels.keys, (), {**given, "shared": H // HK, "BM": BM, "BN": BN, "num_warps": warps}, None,
                   {"DK": (k.shape, k._dtype), "DV_": (v.shape, v._dtype)})  # fmt: skip
@@ -163,21 +162,21 @@ def _backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
     return [dq, dk, dv]
 
 
-def plain(arrays: tuple[Tracer, ...], asked: Asked) -> tuple[Tracer, Tracer]:
-    """The same of primitives; functions of the caller's are kernels on scores in memory."""
+def plain(arrays: tuple[Tracer, ...], options: Options) -> tuple[Tracer, Tracer]:
+    """The same by primitives; functions of the caller are kernels on scores in memory."""
     q, k, v = arrays[:3]
-    changes = max(asked.changes, 0)
+    changes = max(options.changes, 0)
     share = q.shape[1] // k.shape[1]
     if share > 1:
         k, v = xp.repeat(k, share, 1), xp.repeat(v, share, 1)
-    s = p.dot(q, k, ([3], [3]), ([0, 1], [0, 1]), out="f32") * asked.scale
-    if asked.scores is not None:
-        s = changed(s, asked.scores, arrays[3 : 3 + changes])
-    keep = inside(q.shape[-2], k.shape[-2], asked.lowest, asked.highest)
+    s = p.dot(q, k, ([3], [3]), ([0, 1], [0, 1]), out="f32") * options.scale
+    if options.scores is not None:
+        s = changed(s, options.scores, arrays[3 : 3 + changes])
+    keep = inside(q.shape[-2], k.shape[-2], options.lowest, options.highest)
     if keep is not None:
         s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
-    if asked.mask is not None:
-        s = masked(s, asked.mask, arrays[3 + changes :])
+    if options.mask is not None:
+        s = masked(s, options.mask, arrays[3 + changes :])
     top = one("stop_gradient", [p.reduce("max", s, -1, True)])
     top = xp.where(xp.isfinite(top), top, 0.0)
     e = xp.exp(s - top)
@@ -200,7 +199,7 @@ def inside(n: int, m: int, lowest: int | None, highest: int | None) -> Tracer | 
 
 
 def changed(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
-    """Scores in memory, changed by a function of tiles: a kernel, whose derivative is made of it where there is one."""
+    """Scores in memory, changed by a function of tiles: a kernel, which the compiler differentiates where it can."""
     from ..kernels import attention as kernels
 
     X, Y = (*arrays, s, s)[:2]
@@ -217,15 +216,15 @@ def masked(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
     return call(kernels.apply_mask, (), values, None, {"T": (s.shape, s._dtype)})
 
 
-def _plain_backward(kept: tuple[Tracer, ...], asked: Asked) -> list[Tracer]:
+def _plain_backward(kept: tuple[Tracer, ...], options: Options) -> list[Tracer]:
     arrays, cts = kept[:-4], kept[-2:]
-    _, pull = vjp(lambda *a: plain((*a, *arrays[3:]), asked), *arrays[:3])
+    _, pull = vjp(lambda *a: plain((*a, *arrays[3:]), options), *arrays[:3])
     return list(pull((cts[0], cts[1])))
 
 
-def told(reason: str) -> None:
-    """Keeps why attention is a composition of primitives, for `explain`."""
-    noted(f"attention is a composition of products and a softmax, for {reason}")
+def note_composition(reason: str) -> None:
+    """Records why attention is a composition of primitives, for `explain`."""
+    noted(f"attention is a composition of matmuls and a softmax, for {reason}")
 
 
 def noted(note: str) -> None:

@@ -1,4 +1,4 @@
-"""Batch normalisation with running statistics, which are a state that goes in and comes out."""
+"""Batch normalisation with running statistics, which are an explicit state."""
 
 from __future__ import annotations
 

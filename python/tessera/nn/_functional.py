@@ -1,5 +1,5 @@
 """Functions of models as compositions of primitives: activations, norms, softmax, losses, embedding, attention,
-convolution, pooling. On tracers; `tessera.op` hands over to them inside of a trace."""
+convolution, pooling. On tracers; `tessera.op` uses them inside a trace."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 from typing import Any
 
 from .. import xp
+from ..base.deprecation import renamed_keywords
 from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import is_float
+from ..kernel.schedule import FORMER_KEYWORDS as _FORMER
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.saved_values import saveable
@@ -84,7 +86,7 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
     """x, or alpha * (exp(x) - 1) below zero. The derivative at 0 is alpha."""
     x = as_tracer(x)
     above = x > 0
-    # Only one of the two sides has a derivative, so that a large `x` meets no infinity times zero.
+    # Only one of the two sides has a derivative, so that a large `x` gives no infinity times zero.
     return xp.where(above, x, xp.expm1(xp.where(above, 0.0, x)) * alpha)
 
 
@@ -366,10 +368,11 @@ def one_hot(indices: Any, num_classes: int, dtype: Any = "f32", axis: int = -1) 
     return p.cast(p.ew("eq", p.iota(shape, at), p.broadcast_to(p.expand_dims(ix, at), shape)), dtype)
 
 
+@renamed_keywords(**_FORMER)
 @eager
 def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | None = None, mask: Any = None,
               bias: Any = None, window: Any = None, layout: str = "bhsd", return_lse: bool = False, score_mod: Any = None,
-              mask_mod: Any = None, free_reference: bool | None = None) -> Any:  # fmt: skip
+              mask_mod: Any = None, lazy_rescale: bool | None = None) -> Any:  # fmt: skip
     """softmax(q kᵀ · scale) v. ``mask`` is true where a key counts; causal aligns to the end of the keys unless it is
     ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros. ``score_mod`` and ``mask_mod`` are
     functions of tiles, as for `ts.op.flash_attention`."""
@@ -393,7 +396,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     seen = sight(causal, window, n, m)
     scale = scale if isinstance(scale, Tracer) else scaled(scale, q.shape[-1])
     functions = (*_function(score_mod, "score_mod"), *_function(mask_mod, "mask_mod"))
-    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions, free_reference)
+    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions, lazy_rescale)
     if made is not None:
         out, lse = made
         out = p.transpose(out, [0, 2, 1, 3]) if turned else out
@@ -442,25 +445,25 @@ def _on_scores(how: Any, s: Tracer, function: Any, given: list) -> Tracer:
 
 
 def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple, free: bool | None) -> Any:
-    """The result and the sums by kernels; None where it has to be a composition, or is better one."""
+    """The result and the logsumexp by kernels; None where it has to be a composition of primitives, or that is faster."""
     from . import _attention as kernels
 
     if mask is not None or bias is not None:
-        return kernels.told("a mask or a bias that is an array is no part of its kernels")
+        return kernels.note_composition("a mask or a bias that is an array is no part of its kernels")
     if isinstance(scale, Tracer):
-        return kernels.told("the scale is not known while tracing")
+        return kernels.note_composition("the scale is not known while tracing")
     flat = arrays[0].ndim == 3
     if flat:
         arrays = [p.reshape(x, [1, *x.shape]) for x in arrays]
     q, k, v = arrays
     if reason := kernels.refused(q, k, v):
-        return kernels.told(reason)
+        return kernels.note_composition(reason)
     scores, changes, mask_of, masks = functions
     counts = (len(changes) if scores is not None else -1, len(masks) if mask_of is not None else -1)
-    asked = kernels.Asked(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
-    if reason := kernels.unlike(asked, changes, q):
-        return kernels.told(reason)
-    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), asked)
+    options = kernels.Options(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
+    if reason := kernels.unlike(options, changes, q):
+        return kernels.note_composition(reason)
+    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), options)
     if out.shape[-1] != v.shape[-1]:
         out = p.slice_(out, [0] * 4, [*out.shape[:-1], v.shape[-1]], [1] * 4)
     return tuple(p.reshape(x, x.shape[1:]) for x in (out, lse)) if flat else (out, lse)

@@ -1,4 +1,4 @@
-"""Transposed convolution and rotary positions."""
+"""Transposed convolution and rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def conv_transpose(x: Any, w: Any, b: Any = None, *, stride: Any = 1, padding: A
 
 @eager
 def rope(x: Any, positions: Any = None, base: float = 10000.0, *, interleaved: bool = False) -> Any:
-    """Rotary positions of [..., positions, size]: pairs of features are turned by an angle that grows with the position. A pair is
-    a feature of the first half and one of the second, or with ``interleaved`` two neighbours."""
+    """Rotary position embeddings of [..., positions, size]: pairs of features are rotated by an angle that grows with the position.
+    A pair is a feature of the first half and one of the second, or with ``interleaved`` two neighbours."""
     x, dtype = F._up(x)
     if x.ndim < 2 or x.shape[-1] % 2:
         raise fail(

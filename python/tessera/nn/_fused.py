@@ -1,7 +1,7 @@
-"""Rules of reverse mode for functions of models on a device: what is kept for the backward pass are the arguments and a number a
-row, and the rest is computed again where it is read. Memory is what such functions cost there, and not arithmetic.
+"""Reverse-mode rules for functions of models on a device. They keep the arguments and one number for each row for the backward pass,
+and recompute the rest where it is read: on a device such functions are limited by memory, not arithmetic.
 
-Each rule is a composition of primitives, as is what it means to other transforms."""
+Each rule is a composition of primitives, and so is the function that other transforms see."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _wide(x: Tracer) -> Tracer:
 
 
 def _again(x: Tracer) -> Tracer:
-    """The same value, of which nothing is taken from an earlier computation: else what is to be computed again would be kept."""
+    """The same value behind a barrier to common subexpression elimination: otherwise the values to recompute would be kept."""
     return emit("opt_barrier", [], groups={"values": [x]})[0]
 
 
@@ -129,7 +129,7 @@ def label_loss(x: Tracer, labels: Tracer) -> Tracer:
 
 
 def parts(x: Tracer, axis: int) -> list[Tracer]:
-    """The positions along an axis, each without it; their cotangents are put side by side."""
+    """The positions along an axis, each without it; their cotangents are stacked."""
     count = x.shape[axis]
 
     def forward(x: Tracer) -> list[Tracer]:

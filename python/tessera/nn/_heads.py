@@ -15,7 +15,7 @@ from ._layers import Linear, _expect_last
 @dataclass(frozen=True)
 class MultiHeadAttention:
     """Attention of [batch, positions, size] to ``context`` of [batch, positions, context_size], or to itself. ``kv_heads`` below
-    ``heads`` are shared; ``rotary`` turns queries and keys by their positions."""
+    ``heads`` are shared; ``rotary`` applies rotary position embeddings to queries and keys."""
 
     size: int
     heads: int

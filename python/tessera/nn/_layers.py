@@ -267,7 +267,7 @@ def _has_state(layer: Any) -> bool:
 
 class Sequential:
     """Layers and plain functions, one after another. A ``key`` goes to those that take one, each with its place folded in: with a
-    key a `Dropout` drops (training), without one it does nothing. Where layers have a state (`BatchNorm`), it goes in and comes out:
+    key a `Dropout` drops (training), without one it does nothing. Where layers have a state (`BatchNorm`), it is passed in and returned:
 
         y, state = model(params, x, state=state, train=True)    # beginning with `model.init_state()`
         y = model(params, x, state=state)

@@ -84,7 +84,7 @@ def info_nce_loss(queries: Any, keys: Any, temperature: float = 0.1, *, reductio
 @eager
 def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = None, *, blank: int = 0, reduction: str = "mean") -> Any:
     """Minus the logarithm of the probability of ``labels`` [batch, most labels] in ``log_p`` [batch, steps, classes], log
-    probabilities: the sum over all ways to say them, each held for some steps, with ``blank`` between and around. ``lengths`` and
+    probabilities: the sum over all alignments, where each label is held for some steps, with ``blank`` between and around. ``lengths`` and
     ``label_lengths`` say how many steps and labels of each row count. Infinite where there are too few steps."""
     x, _ = _up(log_p)
     labels = as_tracer(labels)
@@ -110,7 +110,7 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
     differ = xp.logical_and(said[:, 2:] != blank, said[:, 2:] != said[:, :-2]) if places > 2 else None
     skips = start if differ is None else xp.concat([start, differ], axis=1)
     index = p.broadcast_to(p.reshape(said, [batch, 1, places]), (batch, steps, places))
-    # What cannot be said at all counts as what can hardly be: differences of infinities are no numbers.
+    # Impossible alignments get a very small probability, not zero: differences of infinities are NaN.
     heard = p.transpose(xp.maximum(xp.take_along_axis(x, index, -1, "promise_in_bounds"), _NEVER), [1, 0, 2])
     count = xp.full((batch,), steps, dtype="i64") if lengths is None else p.cast(lengths, "i64")
     labelled = xp.full((batch,), most, dtype="i64") if label_lengths is None else p.cast(label_lengths, "i64")
@@ -125,7 +125,7 @@ def ctc_loss(log_p: Any, labels: Any, lengths: Any = None, label_lengths: Any = 
         total = xp.log(xp.exp(ways[0] - top) + xp.exp(ways[1] - top) + xp.exp(ways[2] - top)) + top
         return xp.where(p.reshape(at < count, [batch, 1]), total + now, a), 0.0
 
-    # Before the first step nothing was said: the first place is reached from there, and the second too.
+    # The first step starts at the first or the second position.
     first = xp.where(p.iota((batch, places), 1) < 1, xp.zeros((batch, places), dtype=x._dtype), _NEVER)
     last, _ = control.scan(step, first, (heard, xp.arange(steps)))
     end = p.reshape(2 * labelled, [batch, 1])

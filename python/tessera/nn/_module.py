@@ -39,7 +39,7 @@ def _field(kind: str, default: Any, factory: Any) -> Any:
 def _holds_arrays(hint: Any) -> bool:
     """Whether values of an annotation are arrays or hold some."""
     if hint in (Any, object, dict, list, tuple) or isinstance(hint, (str, typing.TypeVar)):
-        return True  # what cannot be told is looked into
+        return True  # an unknown annotation may hold arrays
     if isinstance(hint, TensorType) or hint is Tensor:
         return True
     origin = typing.get_origin(hint)
@@ -154,7 +154,7 @@ def _check(module: Module) -> None:
 
 def _flatten(module: Module) -> tuple[list, Any]:
     fixed = tuple(getattr(module, n) for n in module._static)
-    return [getattr(module, n) for n in module._leaves], (fixed, pytree.told_apart(fixed))
+    return [getattr(module, n) for n in module._leaves], (fixed, pytree.static_key(fixed))
 
 
 def _unflatten(cls: type, meta: Any, children: list) -> Any:

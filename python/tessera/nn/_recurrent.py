@@ -24,14 +24,14 @@ class _Recurrent:
     _parts: ClassVar[tuple[str, ...]] = ()
 
     def init(self, key: Any) -> dict:
-        """Weights between ±1/√size, as in PyTorch; gates lie beside each other along the last axis."""
+        """Weights between ±1/√size, as in PyTorch; gates are contiguous along the last axis."""
         keys, bound = random.split(key, 4), 1.0 / math.sqrt(self.size)
         wide = self._gates * self.size
         shapes = {"w_x": (self.inputs, wide), "w_h": (self.size, wide), "b_x": (wide,), "b_h": (wide,)}
         return {name: random.uniform(keys[i], shape, self.dtype, -bound, bound) for i, (name, shape) in enumerate(shapes.items())}
 
     def start(self, batch: int, dtype: Any = None) -> Any:
-        """The state before the first step: zeros, of the layer's dtype unless told."""
+        """The state before the first step: zeros, of the layer's dtype unless ``dtype`` is given."""
         made = tuple(xp.zeros((batch, self.size), dtype=dtype or self.dtype) for _ in self._parts)
         return made if len(made) > 1 else made[0]
 

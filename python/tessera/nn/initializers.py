@@ -1,8 +1,8 @@
 """How parameters begin, with the names and formulas of `jax.nn.initializers`. An initialiser is a function ``init(key, shape, dtype)``;
 those that need numbers are made by functions: ``he_normal()(key, (784, 128))``.
 
-A shape of a linear map is [inputs, outputs]; ``in_axis`` and ``out_axis`` say which axes these are, ``batch_axis`` which ones hold maps side by
-side, and all others are places of a window."""
+A shape of a linear map is [inputs, outputs]; ``in_axis`` and ``out_axis`` say which axes these are, ``batch_axis`` which ones index
+independent maps, and all others are places of a window."""
 
 from __future__ import annotations
 

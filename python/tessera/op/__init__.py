@@ -20,7 +20,9 @@ import numpy
 from .. import _core
 from ..arrays.host import followed as _followed
 from ..base.error_location import placed as _placed
+from ..base.deprecation import renamed_keywords
 from ..kernel.replay import again
+from ..kernel.schedule import FORMER_KEYWORDS as _FORMER
 from ._traced import NAMES as _TRACED, traceable as _traceable
 
 __all__ = [
@@ -62,19 +64,19 @@ def matmul(
 
     ``activation(scale * (a @ b) + bias) + residual`` is done before anything is stored; each of them broadcasts to the
     result, ``scale`` is a number or an array (of fp8 matrices the product of their scales). ``activation`` is a name or a
-    ``@ts.func``. ``epilogue`` is a ``@ts.func`` of the sums and of up to three arrays in ``extras`` instead. ``block_scales``
+    ``@ts.func``. ``epilogue`` is a ``@ts.func`` of the accumulator and of up to three arrays in ``extras`` instead. ``block_scales``
     are the scales of fp8 matrices: one for each 128 elements of a row of ``a`` (``[…, M, K/128]``), and one for each square
     of 128 of ``b`` (``[…, K/128, N/128]``).
 
-    Sums are kept in f32 (f64 for f64, i32 for 8-bit integers). ``precision="tf32"`` rounds f32 matrices to ten fraction
-    bits; of fp8 matrices ``"fast"`` leaves out the promotions of sums, and ``"f32"`` asks for all bits of f32. The result has
-    the dtype of ``a``, for integers of the sums.
-    ``tile=(BM, BN, BK)`` overrules the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``,
-    ``cluster_m``, ``cluster_n``, ``roles`` and ``persistent``.
+    The accumulator is f32 (f64 for f64, i32 for 8-bit integers). ``precision="tf32"`` rounds f32 matrices to ten fraction
+    bits; of fp8 matrices ``"fast"`` leaves out the promotions of the accumulator, and ``"f32"`` requests all bits of f32. The
+    result has the dtype of ``a``, for integers that of the accumulator.
+    ``tile=(BM, BN, BK)`` overrides the choice of tiles; a dict may also name ``split``, ``num_warps``, ``num_stages``,
+    ``cluster_m``, ``cluster_n``, ``warp_specialization`` and ``persistent``.
     ``tile="tune"`` measures tiles in the first call of its kind and keeps what it finds (``docs/tuning.md``).
     ``ts.op.matmul.explain(a, b)`` says what is chosen, and which matrices are copied first.
 
-    Inside of ``ts.jit`` and the transforms it is a product of Graph IR with the rest behind it; ``epilogue`` and
+    Inside ``ts.jit`` and the transforms it is a matmul of Graph IR followed by elementwise ops; ``epilogue`` and
     ``block_scales`` are refused there.
     """
     gemm = _kernels("gemm")
@@ -111,10 +113,10 @@ def gemm(
     out_dtype: Any = None,
     tile: Any = None,
 ) -> Any:
-    """``alpha * (a @ b) + beta * c``; ``trans_a`` and ``trans_b`` turn the last two axes of the matrices, which stay where they
-    are. ``c`` is not read where ``beta`` is 0."""
+    """``alpha * (a @ b) + beta * c``; ``trans_a`` and ``trans_b`` exchange the last two axes of the matrices, without a copy.
+    ``c`` is not read where ``beta`` is 0."""
     module, multiply = _kernels("gemm"), _kernels("matmul").multiply
-    a, b = (module.turned(x) if turn else x for x, turn in ((a, trans_a), (b, trans_b)))
+    a, b = (module.turned(x) if transposed else x for x, transposed in ((a, trans_a), (b, trans_b)))
     if c is not None and beta != 0:
         return multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
     if alpha != 1:
@@ -132,6 +134,7 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
 # Attention
 
 
+@renamed_keywords(**_FORMER)
 @again
 def flash_attention(
     q: Any,
@@ -147,7 +150,7 @@ def flash_attention(
     is_causal: Any = None,
     layout: str = "bhsd",
     tile: Any = None,
-    free_reference: bool | None = None,
+    lazy_rescale: bool | None = None,
 ) -> Any:
     """``softmax(scale * q @ k^T) @ v`` for every head, without storing the scores.
 
@@ -162,29 +165,30 @@ def flash_attention(
     them arrays. A mask visits all
     blocks of keys that the other options leave; what `block_mask` makes of one visits only those in which something is seen.
 
-    Inside of ``ts.jit`` it and its gradient are kernels too, where those can be and are better than the composition of products
+    Inside ``ts.jit`` it and its gradient are kernels too, where those are possible and faster than the composition of matmuls
     and a softmax that it stands for; ``.explain()`` says which, and why (``docs/library.md``). Tiles are chosen there.
 
     A row that sees nothing gives zeros. With ``return_lse`` the logarithm of each row's sum of exponentials comes too, in f32
     (f64 for f64 arrays): ``-inf`` where nothing is seen.
 
-    ``free_reference=False`` keeps the running maximum of each row as the reference of its exponentials, where compilers for
-    matrix engines take the first block's and repair rows that outgrow it: the same sums, faster but for scores that move by
-    2^96 within a row. ``tile=(BM, BN)`` overrules the queries and keys of a block; ``tile="tune"`` measures them, and the
-    reference, in the first call of its kind and keeps what it finds (``docs/tuning.md``).
+    ``lazy_rescale=False`` rescales the accumulator whenever the running maximum of a row grows. By default kernels on tensor
+    cores rescale lazily: they keep the maximum of the first block and rescale only rows that outgrow it. That is faster, and
+    gives the same sums except for scores that grow by 2^96 within a row. ``tile=(BM, BN)`` overrides the queries and keys of a
+    block; ``tile="tune"`` measures them, and ``lazy_rescale``, in the first call of its kind and keeps the best (``docs/tuning.md``).
     """
     causal = causal if is_causal is None else is_causal
-    return _kernels("flash_attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, free_reference)
+    return _kernels("flash_attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, lazy_rescale)
 
 
 def block_mask(
     mask_mod: Any, q: Any, k: Any, v: Any, causal: Any = False, window: Any = None, *, layout: str = "bhsd", tile: Any = None
 ) -> Any:
-    """Evaluates a mask once and lists the blocks of keys that it leaves to each block of queries: what ``flash_attention`` takes
-    as ``mask_mod`` then visits no others, and masks only those that are seen in part.
+    """A block-sparse mask: evaluates a mask once and lists the blocks of keys that each block of queries sees. ``flash_attention``
+    takes it as ``mask_mod``, visits no other blocks, and masks only those that are seen in part.
 
-    It holds for arrays like these, whose elements are not read, and for what the mask's own arrays have now: make it anew
-    when they change. ``causal`` and ``window`` become part of it. ``visited`` of the result is the part of all blocks that is left.
+    It is valid for arrays of these shapes, whose elements are not read, and for the present contents of the mask's own arrays:
+    make a new one when they change. ``causal`` and ``window`` become part of it. ``visited`` of the result is the fraction of
+    blocks that is left.
     """
     return _kernels("block_mask").make(mask_mod, q, k, v, causal, window, layout, tile)
 
@@ -193,7 +197,7 @@ def block_mask(
 
 
 def softmax(x: Any, axis: int = -1, *, out_dtype: Any = None, rows: int | None = None, block: int | None = None) -> Any:
-    """``exp(x) / sum(exp(x))`` along an axis, with the maximum taken off first. Rows of ``-inf`` alone give NaN;
+    """``exp(x) / sum(exp(x))`` along an axis, with the maximum subtracted first. Rows of ``-inf`` alone give NaN;
     `softmax_safe` gives zeros."""
     return _kernels("softmax").forward(x, axis, False, out_dtype, rows, block)
 
@@ -303,7 +307,7 @@ def cross_entropy(
     """``logsumexp(logits) - logits[label]`` for each row along the last axis; ``labels`` are integers.
 
     Rows whose label is ``ignore_index`` count nowhere. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``. With
-    ``return_lse`` it gives ``loss, lse``: the second is what the backward form wants. A label outside of the vocabulary
+    ``return_lse`` it gives ``loss, lse``: the second is what the backward form wants. A label outside the vocabulary
     gives NaN, and is an error in checked mode.
     """
     loss, lse = _kernels("cross_entropy").forward(logits, labels, ignore_index, reduction, out_dtype, rows, block)
@@ -476,7 +480,7 @@ def gelu_safe(x: Any) -> numpy.ndarray:
     return out.reshape(numpy.shape(x))
 
 
-# Inside of a trace, and where something is wrong
+# Traced calls, and the locations of errors
 
 
 def _make_public() -> None:

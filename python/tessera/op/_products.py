@@ -1,5 +1,5 @@
-"""Products and attention of `tessera.op` inside of a trace: compositions of primitives, whose derivatives and batches are those
-of the primitives. An epilogue that is written in the tile language has no place there and is refused."""
+"""Matmul and attention of `tessera.op` inside a trace: compositions of primitives, with the derivative and batching rules of the
+primitives. An epilogue that is written in the tile language is refused there."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gemm(
                 f"gemm: expected `{name}` to be a matrix, got {p.show(x.shape)}",
                 "write `a[None, :]` for a row or `a[:, None]` for a column",
             )
-    a, b = (xp.matrix_transpose(x) if turn else x for x, turn in ((a, trans_a), (b, trans_b)))
+    a, b = (xp.matrix_transpose(x) if transposed else x for x, transposed in ((a, trans_a), (b, trans_b)))
     y = product(a, b, _wide(a, b))
     if alpha != 1:
         y = y * alpha
@@ -87,16 +87,16 @@ def gemm(
 def flash_attention(
     q: Any, k: Any, v: Any, causal: Any = False, scale: float | None = None, window: Any = None, score_mod: Any = None,
     mask_mod: Any = None, return_lse: bool = False, *, is_causal: Any = None, layout: str = "bhsd", tile: Any = None,
-    free_reference: bool | None = None,
+    lazy_rescale: bool | None = None,
 ) -> Any:  # fmt: skip
     from ..kernels import attention as kernels, checks
 
-    # What is refused of arrays in memory is refused here; tiles are the compiler's choice.
+    # The same arguments are refused as for arrays in memory; the compiler chooses tiles.
     causal = causal if is_causal is None else is_causal
     checks.word(layout, ("bhsd", "bshd"), "layout")
     if not (isinstance(tile, str) and tile == "tune"):
         checks.pair(tile, "tile")
-    kernels.exact(free_reference)
+    kernels.exact(lazy_rescale)
     q, k, v = (as_tracer(x) for x in (q, k, v))
     kinds = [x._dtype for x in (q, k, v)]
     if len(set(kinds)) > 1:
@@ -105,5 +105,5 @@ def flash_attention(
         raise fail("E_TYPE", f"expected q, k and v of a float dtype, got {kinds[0]}", "convert them first")
     return F.attention(
         q, k, v, causal=causal, scale=scale, window=window, layout=layout, return_lse=checks.flag(return_lse, "return_lse"),
-        score_mod=score_mod, mask_mod=mask_mod, free_reference=free_reference,
+        score_mod=score_mod, mask_mod=mask_mod, lazy_rescale=lazy_rescale,
     )  # fmt: skip

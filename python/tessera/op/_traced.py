@@ -1,5 +1,5 @@
-"""`tessera.op` inside of a trace: each function there becomes the composition of primitives that it stands for. Choices of
-tiles (``rows``, ``block``) have no meaning then."""
+"""`tessera.op` inside a trace: each function becomes the composition of primitives that it stands for. Choices of tiles
+(``rows``, ``block``) are ignored."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _table() -> dict[str, Callable]:
     return _forms()
 
 
-#: The functions that have a form inside of a trace.
+#: The functions that have a traced form.
 NAMES = (
     "softmax", "log_softmax", "layernorm", "rmsnorm", "gelu", "cross_entropy", "bias_activation", "sum", "mean", "max", "min",
     "prod", "argmax", "argmin", "transpose", "softmax_safe", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe", "gelu_safe",
@@ -74,7 +74,7 @@ NAMES = (
 
 
 def traceable(fn: Callable) -> Callable:
-    """A function of arrays that is a composition inside of a trace."""
+    """A function of arrays that is a composition of primitives inside a trace."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

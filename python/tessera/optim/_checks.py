@@ -1,4 +1,4 @@
-"""What hyperparameters may be: said when an optimiser is made, not when it first runs inside of a compiled step."""
+"""Checks of hyperparameters: when an optimiser is made, not when it first runs inside a compiled step."""
 
 from __future__ import annotations
 

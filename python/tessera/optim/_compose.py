@@ -1,5 +1,5 @@
-"""Optimisers made of others: changes of gradients in front of one, one for each group of parameters, averages, and gradients that are
-gathered over several steps."""
+"""Composition of optimisers: gradient transforms before an optimiser, an optimiser for each group of parameters, averages of parameters,
+and gradient accumulation."""
 
 from __future__ import annotations
 

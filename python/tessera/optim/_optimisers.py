@@ -1,4 +1,4 @@
-"""Update rules."""
+"""Optimisers: SGD, Adam, AdamW and Lion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _rate(lr: Any, step: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Optimiser:
-    """What all share: master weights, the count of steps, and trees of moments."""
+    """The base of all optimisers: master weights, the count of steps, and trees of moments."""
 
     lr: float | Callable = 1e-3
     weight_decay: float = 0.0
@@ -42,7 +42,7 @@ class _Optimiser:
         self._check(what)
 
     def _check(self, what: str) -> None:
-        """What an optimiser has beside the common ones."""
+        """Checks the hyperparameters that only this optimiser has."""
 
     def init(self, params: Any) -> dict:
         """The state before the first step."""

@@ -17,13 +17,13 @@ def _at(step: Any) -> Any:
 
 
 def constant(value: float) -> Callable:
-    """The same rate always."""
+    """A constant rate."""
     check.number("constant", "value", value)
     return lambda step: value
 
 
 def linear(start: float, end: float, steps: int) -> Callable:
-    """From one rate to another in so many steps, then there."""
+    """From one rate to another over ``steps`` steps, then constant."""
     check.number("linear", "start", start)
     check.number("linear", "end", end)
     check.count("linear", "steps", steps)
@@ -36,7 +36,7 @@ def linear(start: float, end: float, steps: int) -> Callable:
 
 
 def exponential(start: float, factor: float, every: int = 1) -> Callable:
-    """Multiplied by a factor every so many steps, smoothly."""
+    """Multiplied by ``factor`` every ``every`` steps, smoothly."""
     check.number("exponential", "start", start)
     check.number("exponential", "factor", factor, open_low=True)
     check.count("exponential", "every", every)

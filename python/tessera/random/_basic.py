@@ -1,4 +1,4 @@
-"""Uniform and normal values, and what is a formula of them. Element i is made of (key, i) alone, whatever the shape."""
+"""Uniform and normal values, and distributions that are formulas of them. Element i is made of (key, i) alone, whatever the shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..trace import prim as p
 from ..trace.tracer import Tracer, aval, fail, is_array
 from ._keys import drawn, shape_of, word
 
-#: So many bits below the point fit into floats narrower than f32 that are below 1. All numbers below 1 of the last two are subnormal.
+#: How many bits after the binary point floats below 1 have, for dtypes narrower than f32. In the last two dtypes, all numbers
+#: below 1 are subnormal.
 _BITS = {"f16": 11, "bf16": 8, "fp8_e4m3": 4, "fp8_e5m2": 3, "fp6_e3m2": 3, "fp6_e2m3": 3, "fp4_e2m1": 1}
 
 
@@ -57,7 +58,7 @@ def open_unit(key: Any, shape: tuple, dtype: str, words: tuple[int, int] = (0, 1
 
 
 def parameters(shape: Any, dtype: str, *values: Any) -> tuple[tuple, list[Tracer]]:
-    """The shape that is asked for (`None`: that of the parameters together), and parameters of that shape."""
+    """The requested shape (`None`: that of the parameters, broadcast), and parameters of that shape."""
     own = p.broadcast_shapes(*(tuple(aval(v)[0]) for v in values)) if values else ()
     wanted = own if shape is None else shape_of(shape)
     if p.broadcast_shapes(own, wanted) != wanted:

@@ -1,4 +1,4 @@
-"""Orders, picks and classes."""
+"""Permutations, choices and categorical draws."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _gumbel(key: Any, shape: tuple) -> Tracer:
 
 @drawn
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True) -> Any:
-    """A class for each row, with the probabilities of ``softmax(logits)``. ``shape`` ends with that of the rows: what stands before
-    is how many classes are drawn of each, with ``replace=False`` different ones."""
+    """A class for each row, with the probabilities of ``softmax(logits)``. ``shape`` ends with that of the rows; the axes
+    before it count the draws of each row, which differ with ``replace=False``."""
     x = p.cast(logits, "f32")
     axis = p.axis_of(axis, x.ndim)
     rows = tuple(d for i, d in enumerate(x.shape) if i != axis)
@@ -103,7 +103,7 @@ def _picks(key: Any, n: Any, shape: tuple, count: int, replace: bool, weights: A
         sums = xp.cumulative_sum(weights)
         place = (1.0 - unit(key, (count,), "f32")) * sums[-1]
         return p.reshape(p.cast(xp.minimum(xp.searchsorted(sums, place), n - 1), "i64"), shape)
-    # The largest of log p + Gumbel noise, as many as are asked for.
+    # The largest of log p + Gumbel noise, as many as are requested.
     noise = -xp.log(-xp.log(open_unit(key, (n,), "f32")))
     return p.reshape(p.cast(xp.top_k(xp.log(weights) + noise, count)[1], "i64"), shape)
 

@@ -178,7 +178,7 @@ def _join(low: Tracer, high: Tracer) -> Tracer:
 
 @keyed
 def split(key: Any, num: Any = 2) -> Any:
-    """Keys that have nothing to do with each other or with ``key``: ``num`` of them, or an array of keys of a shape."""
+    """Keys that are independent of each other and of ``key``: ``num`` of them, or an array of keys of a shape."""
     shape = shape_of(num)
     size = 1
     for extent in shape:

@@ -1,4 +1,4 @@
-"""Distributions that are drawn by rejection. One loop makes an attempt for all elements that have no value yet: attempt a of
+"""Distributions by rejection sampling. One loop makes an attempt for all elements that have no value yet: attempt a of
 element i is made of (key, i, a) alone, so that a value depends neither on the other elements nor on the shape."""
 
 from __future__ import annotations

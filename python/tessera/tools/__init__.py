@@ -1,1 +1,1 @@
-"""The command line and what measures: doctor, profiler, benchmarks, tuning, stubs."""
+"""The command line and measuring tools: doctor, profiler, benchmarks, tuning, stubs."""

@@ -1,4 +1,4 @@
-"""What stands behind a command: kernels of files, and values by name."""
+"""Arguments of commands: kernels of files, and values by name."""
 
 from __future__ import annotations
 

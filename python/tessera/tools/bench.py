@@ -1,4 +1,4 @@
-"""Timing."""
+"""Timing of calls: `ts.bench`."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def _on_device(call: Callable[[], Any], repeat: int, device: int, stream: int, f
             _core.set_stream(before)
     marks = []
     _core.cuda_synchronize(device, stream)
-    for turn in range(repeat):
+    for run in range(repeat):
         if scratch is not None:
-            scratch.fill_bytes(turn % 256)
+            scratch.fill_bytes(run % 256)
         start = _core.Event(device, stream)
         call()
         marks.append((start, _core.Event(device, stream)))

@@ -25,7 +25,7 @@ LAYOUT_OPTIONS = (
     ("warps", "N", "4 by default; mma_*: along rows and columns, 2x2 by default"),
     ("ctas", "N", "coalesced: the ctas of a cluster; 1 by default"),
     ("cta-dim", "DIM", "coalesced: which dim ctas divide; without it they hold copies"),
-    ("blocks", None, "mma_*: each warp has one block of the tile, as in products; else warps take turns"),
+    ("blocks", None, "mma_*: each warp has one block of the tile, as in matmuls; else warps take turns"),
     ("k", "N", "mma_a, mma_b: the extent that is summed; 32 by default"),
     ("bits", "N", "mma_*: of an operand's element: 4, 8, 16 (the default), 32, or 64"),
     ("bytes", "N", "of an element, for shared memory and for costs"),
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(e, file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever reads has enough (`| head`). What is left to write goes nowhere, also when Python ends.
+        # The reader closed the pipe (`| head`). The rest of the output is dropped, also at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as e:

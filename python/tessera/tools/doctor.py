@@ -92,7 +92,7 @@ def _processor(row: Any) -> bool:
     most = "the most there is" if found["isa"] == found["host"] else f"TESSERA_CPU says so; there is {found['host']}"
     row("instructions", f"{found['isa']} ({most})")
     row("vectors", f"{found['vector_bits']} bits")
-    row("matrix units", ", ".join(name for name, has in caps["tensorcore"].items() if has) or "none")
+    row("tensor cores", ", ".join(name for name, has in caps["tensorcore"].items() if has) or "none")
     row("threads", f"{found['threads']} (of {_cores()} cores)")
     row("LLVM", found["llvm"])
     return False

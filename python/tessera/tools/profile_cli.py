@@ -1,4 +1,4 @@
-"""``tessera prof``: runs a program and tells what its kernels did."""
+"""``tessera prof``: runs a program and shows what its kernels did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .profiler import profile
 
 def add(commands: Any) -> None:
     """Puts the command among the others."""
-    one = commands.add_parser("prof", help="runs a Python program and tells what its kernels did")
+    one = commands.add_parser("prof", help="runs a Python program and shows what its kernels did")
     one.add_argument("--top", type=int, default=20, metavar="N", help="how many lines of the table; 20 by default")
     one.add_argument("--trace", metavar="PATH", help="write a trace for chrome://tracing or ui.perfetto.dev")
     one.add_argument("--no-roofline", action="store_true", help="do not measure what the device reaches")
@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status is the program's: what it did until then is told in any case."""
+    """The exit status is the program's. The profile is printed also where the program failed."""
     path = Path(options.file)
     if not path.is_file():
         raise Failure(f"cannot read {options.file}: no such file")

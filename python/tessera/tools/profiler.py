@@ -1,4 +1,4 @@
-"""Profiles: what ran in a block of code, how long, and how near it came to what the machine reaches."""
+"""Profiles: what ran in a block of code, how long it took, and how near it came to the roofline."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Profile:
         return [(s.begin + s.seconds, s.device or "host", s.memory) for s in self.samples if s.memory is not None]
 
     def peaks(self) -> dict[str | None, Peaks]:
-        """What each device that was used reaches, measured here when first asked for."""
+        """The measured peaks of each device that was used, measured on first use."""
         return {device: peaks(device) for device in sorted({line.device for line in self.lines}, key=str)}
 
     def table(self, top: int = 20, roofline: bool = True) -> str:
@@ -193,7 +193,7 @@ def profile() -> Profile:
         print(p)              # time, rate and part of the roofline of each kernel
         p.save("trace.json")  # for chrome://tracing and ui.perfetto.dev
 
-    Kernels in their turn pay for it: a launch on a device has two events around it. One profile is taken at a time.
+    Profiling has a cost: a launch on a device has two events around it. One profile is taken at a time.
     """
     return Profile()
 

@@ -1,5 +1,4 @@
-"""Which arguments of a function an option means: places (``static_argnums``) and names (``static_argnames``), held against its
-signature."""
+"""Resolves options that name arguments, by position (``static_argnums``) or name (``static_argnames``), against the signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches and loops inside of a trace."""
+"""Control flow inside a trace: branches and loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .. import _core
 from ..base.caller import here, returns
 from ..base.errors import TesseraError
-from ..base.promotion import kind, meet
+from ..base.promotion import kind, promote_pair
 from ..tree import pytree
 from . import prim as p
 from .dims import Dim
@@ -56,12 +56,12 @@ def _flat_result(tree: Any, form: Any, types: list, what: str, name: str, by: Ca
     leaves, got = pytree.flatten(tree)
     if form is not None and got != form:
         if name == "result":
-            told, whose = "branches that give one form", "from both branches"
+            wanted, whose = "branches that give one form", "from both branches"
         else:
-            told, whose = f"the {name} to keep its form", f"as the {name} that the body is given"
+            wanted, whose = f"the {name} to keep its form", f"as the {name} that the body is given"
         raise _core.error(
             "E_ARGUMENT",
-            f"{what}: expected {told}, {pytree.difference(form, got, name)}",
+            f"{what}: expected {wanted}, {pytree.difference(form, got, name)}",
             f"return a tree of the same containers, keys and lengths {whose}",
             None, None, returns(by),
         )  # fmt: skip
@@ -109,7 +109,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> 
         types = [aval(v) for v in made]
         if any(weak for _, _, weak in types):
             # Numbers of the first branch take the dtype that the second one gives.
-            types = _met(types, _types_of(false_fun, operands))
+            types = _promoted_types(types, _types_of(false_fun, operands))
             made = [p.cast_weak(v, dtype, weak) for v, (_, dtype, weak) in zip(made, types, strict=True)]
         frame.builder.next_region([v._value for v in made])
         other = _flat_result(false_fun(*operands), form, types, "cond", "result", false_fun)
@@ -124,11 +124,11 @@ def _types_of(fn: Callable, operands: tuple) -> list:
         return [aval(v) for v in out] if all(map(is_array, out)) else []
 
 
-def _met(types: list, others: list) -> list:
-    """The types of a branch, with weak ones as they meet those of the other branch; what does not fit is for `_flat_result` to say."""
+def _promoted_types(types: list, others: list) -> list:
+    """The types of a branch, with weak ones promoted by those of the other branch; `_flat_result` refuses types that do not fit."""
     if len(types) != len(others):
         return types
-    return [(shape, *meet((dtype, weak), other[1:])) if weak and kind(other[1]) >= kind(dtype) else (shape, dtype, weak)
+    return [(shape, *promote_pair((dtype, weak), other[1:])) if weak and kind(other[1]) >= kind(dtype) else (shape, dtype, weak)
             for (shape, dtype, weak), other in zip(types, others, strict=True)]  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _begin(leaves: list, form: Any, body: Callable) -> list:
         made = pytree.leaves(body(pytree.unflatten(form, [as_tracer(v) if is_array(v) else v for v in leaves])))
         types = [aval(v) if is_array(v) else None for v in made]
     if len(types) != len(leaves):
-        return [_strong(v) for v in leaves]  # the form is another, which is told below
+        return [_strong(v) for v in leaves]  # another form, which is reported below
 
     def one(v: Any, got: Any) -> Any:
         dtype, weak = aval(v)[1:]
@@ -185,16 +185,16 @@ def _no_steps(xs: Any, steps: list[Tracer], length: int | None) -> Exception:
     if bare is not None:
         listed = isinstance(xs, (list, tuple))
         return fail("E_SHAPE_MISMATCH", f"scan: expected arrays with a first axis in `xs`, got one number at {bare}",
-                    f"a {type(xs).__name__} is a tree of arrays that are scanned side by side: make it one array, `xp.asarray(xs)`" if listed else
+                    f"a {type(xs).__name__} is a tree of arrays that are scanned together: make it one array, `xp.asarray(xs)`" if listed else
                     "what is the same in every step is used in the function without being passed")  # fmt: skip
-    told = [f"{v.shape[0]} at {path}" for v, path in zip(steps, paths, strict=True)] + ([f"`length={length}`"] if length is not None else [])
-    more = f" and {len(told) - 4} more" if len(told) > 4 else ""
-    return fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {', '.join(told[:4])}{more}",
+    extents = [f"{v.shape[0]} at {path}" for v, path in zip(steps, paths, strict=True)] + ([f"`length={length}`"] if length is not None else [])
+    more = f" and {len(extents) - 4} more" if len(extents) > 4 else ""
+    return fail("E_SHAPE_MISMATCH", f"scan: expected one extent for the first axis of all `xs`, got {', '.join(extents[:4])}{more}",
                 "every array of `xs` has a part for each step along its first axis")  # fmt: skip
 
 
-def _told_lists(f: Callable, xs: Any) -> Callable:
-    """The function of a scan over a list, which gets lists; where it does not want them, what is wrong is the scan."""
+def _explain_lists(f: Callable, xs: Any) -> Callable:
+    """The function of a scan over a list. It gets lists; where it fails on them, a note explains how `ts.scan` takes a list."""
     if not isinstance(xs, list):
         return f
 
@@ -258,7 +258,7 @@ def scan(
     An iteration takes ``unroll`` steps (``True``: all of them). Loops with small bodies are one kernel as they are; more steps in an
     iteration make larger code."""
     frame = _frame()
-    f = _told_lists(f, xs)
+    f = _explain_lists(f, xs)
     leaves, form = pytree.flatten(init)
     steps, steps_form = pytree.flatten(xs)
     steps = _values(frame, steps)

@@ -1,8 +1,8 @@
-"""Extents that a trace leaves open: `Dim` stands for one, `Sizes` for what is known of all of them.
+"""Symbolic extents: `Dim` is one, `Sizes` holds what a trace knows of all of them.
 
 A function whose parameters are annotated with names of extents (``x: ts.Tensor["B", 16]``) is traced once for all sizes of them.
-Where Python asks a question that not every size answers alike (``if n > 4``, ``range(n)``), the size of the call that is
-being traced answers it, and the answer becomes a guard: the trace serves calls for which it holds, others are traced anew."""
+Where the answer to a question depends on the size (``if n > 4``, ``range(n)``), the size of the call that is being traced
+decides, and the answer becomes a guard: the trace serves calls for which the guard holds, others are traced again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 @dataclass(frozen=True)
 class Guard:
-    """What a trace takes for granted of its sizes, and the line that asked."""
+    """An assumption of a trace about its sizes, and the line that made it."""
 
     left: str
     op: str
@@ -132,7 +132,7 @@ class Dim:
 
     @property
     def size(self) -> int:
-        """What it is in the call that is being traced."""
+        """Its value in the call that is being traced."""
         return _value(self.text, self._sizes.values)
 
     __add__, __radd__ = _arithmetic("add"), _arithmetic("add", True)
@@ -171,7 +171,7 @@ class Dim:
     def __float__(self) -> float:
         return float(self.__index__())
 
-    # The same text is the same extent; that two texts are is asked with `==`.
+    # Hashed by text: equal texts are equal extents. `==` compares the values of different texts.
     def __hash__(self) -> int:
         return hash(self.text)
 

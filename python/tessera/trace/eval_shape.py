@@ -1,4 +1,4 @@
-"""What a function would give, by shapes and dtypes, without running it."""
+"""Abstract evaluation: the shapes and dtypes of a function's results, without running it."""
 
 from __future__ import annotations
 

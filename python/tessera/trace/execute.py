@@ -15,14 +15,14 @@ from ..base.dtypes import dtype as as_dtype
 from ..base.numeric_profile import current as profile_now
 from .tracer import Tracer, aval, fail, leaked, to_numpy
 
-#: So much code a traced function keeps where its extents are open; the oldest goes first.
+#: How many compiled sizes a traced function with open extents keeps; the oldest is dropped first.
 MOST_SIZES = 256
-#: "compiled" or "oracle"; the second is what every result is judged by.
+#: "compiled" or "oracle"; the second is the reference that results are compared with.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
 
 
 class oracle:
-    """Inside of ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
+    """Inside ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
 
     def __enter__(self) -> None:
         self._token = _mode.set("oracle")
@@ -48,7 +48,7 @@ class Runner:
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
-        #: Which results came of Python's numbers alone.
+        #: Which results are weak: computed from Python's numbers alone.
         self.weak = weak if weak is not None else [False] * len(self.results)
         self._kernels = _Kernels(kernels, self) if kernels else None
         #: Whether extents are left open: code is then made for each size that comes.

@@ -1,4 +1,4 @@
-"""``ts.jit``: a Python function over trees of arrays, traced once for each form, shapes and dtypes of its arguments."""
+"""``ts.jit``: a Python function over trees of arrays, traced once for each tree structure, shapes and dtypes of its arguments."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .execute import Runner, compiles, device_of, on_device, ordinal_of
 from .named_dims import annotations_of, extents, types_of
 from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
-#: So many traces of one function are probably not wanted.
+#: More traces of one function than this are probably a mistake.
 _MANY = 16
-#: So many traces a function keeps, and so many shapes of arguments with the trace that they have; the oldest go first.
+#: How many traces a function keeps, and how many shapes of arguments with their trace; the oldest are dropped first.
 MOST_TRACES, MOST_SHAPES = 256, 1024
-#: What is no array and cannot change: equal ones share a trace.
+#: Immutable types that are not arrays: equal values share a trace.
 _VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
-#: What a Python integer may be as an argument, which is an i64.
+#: The range of a Python integer as an argument, which becomes an i64.
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-#: Targets that are no devices.
+#: Targets that are not devices.
 _HOSTS = ("cpu", "interp", "x86")
 
 
 class Traced:
-    """One trace of a function, with how its results are put together."""
+    """One trace of a function, with the structure of its results."""
 
     def __init__(
         self, fn: Callable, name: str, leaves: list, form: Any, names: list[str], program: Any = None,
@@ -81,19 +81,19 @@ class Traced:
         self.captured = [held[1] for held, _ in frame.arrays]
         self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
         self.notes = frame.notes
-        #: What the kernels and functions that were called had captured; nothing where they captured nothing.
+        #: The captured values of the kernels and functions that were called; nothing where they captured nothing.
         self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
-        #: Leaves that are donated, once somebody asked.
+        #: Donated leaves, computed on first use.
         self.gifts: set[int] | None = None
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
         self._there: dict[int, list] = {}
 
     def holds(self) -> bool:
-        """Whether the kernels and functions that were called are what they were."""
+        """Whether the kernels and functions that were called still have the same captures."""
         return self.watch is None or self.watch.same()
 
     def run(self, leaves: list, donated: set[int] | None = None, convert: Callable | None = None) -> Any:
-        """``donated`` are the leaves whose memory may be given to results; ``convert`` is done to each result."""
+        """``donated`` are the leaves whose memory results may reuse; ``convert`` is applied to each result."""
         arrays, given = [], []
         for place, v in enumerate(leaves):
             if is_array(v):
@@ -106,7 +106,7 @@ class Traced:
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
-        """Runs on leaves in host memory, and tells `calls` what calls like this one run."""
+        """Runs on leaves in host memory, and records for `calls` what calls like this one run."""
         for place, v in enumerate(leaves):
             if type(v) is int and not _LEAST <= v <= _MOST:
                 raise self._too_large(place, v)
@@ -137,7 +137,7 @@ class Traced:
 
 
 def _settled(x: Tracer) -> Tracer:
-    """A result that came of Python's floats alone is f32: f64 comes only of f64 arrays."""
+    """A weak float result becomes f32: f64 comes only of f64 arrays."""
     return one("cast", [x], results=[(list(x.shape), "f32")], weak=True) if x._weak and x._dtype == "f64" else x
 
 
@@ -149,7 +149,7 @@ def for_device(leaves: list, target: str | None) -> bool:
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
-    """Traces and runs: what a transform does outside of a trace."""
+    """Traces and runs: what a transform does outside a trace."""
     leaves, form = pytree.flatten((args, kwargs or {}))
     made = Traced(fn, name or _name(fn), leaves, form, _names(fn, args, kwargs or {}))
     return made.run(leaves)
@@ -191,7 +191,7 @@ class Jitted:
         self._declared = annotations_of(fn)
         self._bindings: dict[str, int] = options["bindings"] or {}
         self._why: list[str] = []
-        #: Calls like earlier ones.
+        #: Call replay: calls like earlier ones.
         self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
         self._recorded: set[Any] = set()
         self._fixed_profile = self._profile()
@@ -214,8 +214,8 @@ class Jitted:
         for at, leaf in enumerate(leaves):
             if not (is_array(leaf) or isinstance(leaf, _VALUES)):
                 raise self._no_tree(leaf, _names(self._fn, moving, rest)[at])
-        fixed = (tuple((i, pytree.told_apart(v)) for i, v in sorted(fixed_args.items())),
-                 tuple((k, pytree.told_apart(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
+        fixed = (tuple((i, pytree.static_key(v)) for i, v in sorted(fixed_args.items())),
+                 tuple((k, pytree.static_key(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
             key = (form, tuple(map(_signature, leaves)), fixed, _where(leaves, self._options["target"], self._fixed_profile))
             hash(key)
@@ -232,7 +232,7 @@ class Jitted:
         return key, leaves, form, (fixed_args, fixed_names)
 
     def _no_tree(self, leaf: Any, path: str) -> Exception:
-        """An object may hold what changes, and the trace would hold what it was at the first call."""
+        """The error for an argument that is no tree: it may change, and the trace would keep its first value."""
         kind = type(leaf).__name__
         return fail(
             "E_TYPE",
@@ -279,7 +279,7 @@ class Jitted:
         return found, leaves, key
 
     def _room(self) -> None:
-        """Forgets what is oldest where shapes change all the time."""
+        """Drops the oldest entries, where shapes change all the time."""
         if sum(map(len, self._forms.values())) >= MOST_TRACES:
             gone = self._forms.pop(next(iter(self._forms), None), [])
             for key, trace in list(self._traces.items()):
@@ -288,7 +288,7 @@ class Jitted:
             self._recorded = {row for row in list(self._recorded) if row[2] not in gone}
 
     def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
-        """The shapes of the arguments with the names that annotations give extents, and what the names are."""
+        """The shapes of the arguments, with extents named as in the annotations, and the sizes of the names."""
         if not self._declared:
             return None, {}
         types = types_of(self._fn, self._declared, moving, rest)
@@ -296,19 +296,19 @@ class Jitted:
         return extents(types, avals, paths, self._bindings)
 
     def _profile(self) -> int | None:
-        """The number of the profile that was asked for; ``None`` is the one that holds where the function is called."""
+        """The number of the requested profile; ``None`` for the one that is current at the call."""
         name = self._options["numerics"] or ("deterministic" if self._options["deterministic"] else None)
         return None if name is None else PROFILES.index(name)
 
     def _explain(self, key: Any, sizes: dict[str, int]) -> None:
-        """Says why a function is traced again."""
+        """Records why a function is traced again, and warns where that happens often."""
         if not self._forms:
             return
         last = next(reversed(self._forms))
         if key in self._forms:
             broken = self._forms[key][-1].sizes.broken(sizes)
             shown = ", ".join(f"{n} = {v}" for n, v in sizes.items())
-            why = f"`{broken}`, which {broken.place} asked for, does not hold with {shown}" if broken else "what a kernel or function of it captures changed"
+            why = f"`{broken}`, which {broken.place} requires, does not hold with {shown}" if broken else "what a kernel or function of it captures changed"
         elif last[0] != key[0]:
             why = f"the arguments have another form: {_changed(last[0], key[0])}"
         elif last[1] != key[1]:
@@ -335,7 +335,7 @@ class Jitted:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
-            # Inside of a trace: a part of it.
+            # Inside a trace: a part of it.
             return self._fn(*args, **kwargs)
         short = pytree.plain and compiles()
         if short:
@@ -371,9 +371,8 @@ class Jitted:
         return out
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """What was traced, with which extents left open, what each trace takes for granted and which line asked for it, what
-        was compiled, and why the function was traced again. With arguments also what was chosen for them: where it runs, of how
-        many kernels, and what a user may want to know."""
+        """The traces of the function: open extents, guards and the lines that made them, what was compiled, and why the function was
+        traced again. With arguments also the choices for them: the device, the number of kernels, and notes."""
         chosen = self._chosen(args, kwargs) if args or kwargs else []
         lines = [f"{_name(self._fn)}: traced {_times(sum(map(len, self._forms.values())))}"]
         for (_, marks, _, _), traces in self._forms.items():
@@ -429,7 +428,7 @@ def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, b
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
-    """Calls a function while it is traced. Where NumPy tells of our error in its own words (`y[0] = x`), ours is raised."""
+    """Calls a function while it is traced. Where NumPy wraps our error in its own (`y[0] = x`), ours is raised."""
     try:
         return fn(*args, **kwargs)
     except (TypeError, ValueError) as error:
@@ -475,7 +474,7 @@ def like(result: Any, leaves: list) -> Any:
 
 
 def converter(leaves: list) -> Callable | None:
-    """What makes a result an array of the library that the inputs are of; None where nothing has to be done."""
+    """The function that converts a result to the array library of the inputs; None where nothing has to be done."""
     placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
     if placed is not None:
         return _on_device_like(placed, type(placed).__module__.partition(".")[0])
@@ -540,8 +539,8 @@ def jit(
     donate_argnames: str | tuple[str, ...] = (),
     plan: str | None = None,
 ) -> Any:
-    """Compiles a function of arrays. The function is called with tracers, once for each form, shapes and dtypes of its
-    arguments; what it does to them is what runs.
+    """Compiles a function of arrays. The function is called with tracers, once for each tree structure, shapes and dtypes of its
+    arguments; the recorded operations are compiled.
 
     ``numerics`` is a profile (``"default"``, ``"deterministic"``, ``"strict"``), ``deterministic=True`` the second of them;
     ``target`` names a backend. Arrays on a CUDA device make the function run there, on their library's current stream.
@@ -597,11 +596,11 @@ _LAYOUT = {"shape", "new_shape", "axis", "axes", "source", "destination", "slice
 
 def _structural(fn: Callable) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Places and names of the parameters that are extents, axes and counts: known while tracing, and never arrays of a trace."""
-    code, told = getattr(fn, "__code__", None), getattr(fn, "__annotations__", {})
+    code, annotations = getattr(fn, "__code__", None), getattr(fn, "__annotations__", {})
     if code is None:
         return (), ()
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    found = [i for i, n in enumerate(named) if n in _LAYOUT or "int" in re.findall(r"\w+", str(told.get(n, "")))]
+    found = [i for i, n in enumerate(named) if n in _LAYOUT or "int" in re.findall(r"\w+", str(annotations.get(n, "")))]
     return tuple(i for i in found if i < code.co_argcount), tuple(named[i] for i in found)
 
 
@@ -618,7 +617,7 @@ def _counted(v: Any) -> Any:
 
 
 def eager(fn: Callable) -> Callable:
-    """A library function: inside of a trace a part of it, outside of one a program that runs at once."""
+    """A library function: inside a trace a part of it, outside one a program that runs immediately."""
     cache: dict[Any, Traced] = {}
     calls, recorded = _core.Calls(True), set()
     places, names = _structural(fn)
@@ -650,7 +649,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else pytree.told_apart(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None))
+            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

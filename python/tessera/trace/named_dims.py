@@ -1,4 +1,4 @@
-"""What annotations of a compiled function's parameters say: which extents of its arguments have names."""
+"""Annotations of a compiled function's parameters: which extents of its arguments have names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators and functions of elements take, in the words of the user: refusals that say what to write."""
+"""Checks of the operands of elementwise functions: errors in the words of the user, with what to write instead."""
 
 from __future__ import annotations
 

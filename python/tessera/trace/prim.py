@@ -1,4 +1,4 @@
-"""The primitives of Graph IR on tracers: axes may be negative, operands meet in one shape and one dtype."""
+"""The primitives of Graph IR on tracers: axes may be negative, operands are broadcast and promoted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base.dtypes import dtype as as_dtype
-from ..base.promotion import Weak, is_float, kind, meet
+from ..base.promotion import Weak, is_float, kind, promote_pair
 from .dims import Dim
 from .operands import check
 from .saved_values import saveable
@@ -82,7 +82,7 @@ def together(*values: Any, floats: bool = False) -> tuple[list[Tracer], bool]:
     types = [aval(v) for v in values]
     dtype, weak = types[0][1], types[0][2]
     for _, other, other_weak in types[1:]:
-        dtype, weak = meet((dtype, weak), (other, other_weak))
+        dtype, weak = promote_pair((dtype, weak), (other, other_weak))
     if floats and not is_float(dtype):
         dtype = "f64" if weak else "f32"
     shape = broadcast_shapes(*(t[0] for t in types))
@@ -206,7 +206,7 @@ def concat(parts: Sequence[Any], axis: int) -> Tracer:
     types = [aval(p) for p in parts]
     dtype, weak = types[0][1], types[0][2]
     for _, d, w in types[1:]:
-        dtype, weak = meet((dtype, weak), (d, w))
+        dtype, weak = promote_pair((dtype, weak), (d, w))
     made = [cast_weak(p, dtype, weak) for p in parts]
     if not made[0].ndim:
         raise fail("E_SHAPE_MISMATCH", "concat: expected arrays with axes, got a number", "join numbers with `xp.stack`")
@@ -294,7 +294,7 @@ def dynamic_update_slice(x: Any, update: Any, at: Sequence[Any]) -> Tracer:
 
 def dot(a: Any, b: Any, contract: tuple, batch: tuple = ((), ()), out: Any = None, accum: Any = None) -> Tracer:
     (da, wa), (db, wb) = aval(a)[1:], aval(b)[1:]
-    dtype, _ = meet((da, wa), (db, wb))
+    dtype, _ = promote_pair((da, wa), (db, wb))
     if kind(dtype) == 0:
         # Whether any product holds, as in NumPy and JAX: of bools there are sums in no dtype of theirs.
         made = dot(cast(a, "i32"), cast(b, "i32"), contract, batch, out, accum)

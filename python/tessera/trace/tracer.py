@@ -1,8 +1,8 @@
 """Tracing: a function is called with tracers, and what it does to them becomes Graph IR.
 
-A `Frame` is one function in the making. Frames are stacked: the gradient of a function is taken by tracing it in a frame of
-its own, and what it uses of the frames around becomes a parameter. Arrays that are used and are no arguments become inputs
-of the outermost function, held as they were when the function was traced."""
+A `Frame` is a function that is being traced. Frames are stacked: the gradient of a function is taken by tracing it in a frame of
+its own, and the values that it captures from enclosing frames become parameters. Captured arrays become inputs of the outermost
+function, with the contents they had when the function was traced."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class Frame:
         self.sizes: Sizes = sizes if sizes is not None else parent.sizes if parent is not None else Sizes()
         self.builder = _core.GraphBuilder(self.name)
         self.open = True
-        #: What stands here for values of the parent: (theirs, ours), in the order of the parameters.
+        #: Values captured from the parent: (theirs, ours), in the order of the parameters.
         self.captured: list[tuple[Tracer, Tracer]] = []
         #: Arrays that became inputs: only in the outermost frame.
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
-        #: What the kernels and functions that are called have captured: only in the outermost frame.
+        #: The captures of the kernels and functions that are called: only in the outermost frame.
         self.watches: dict[int, Any] = {}
-        #: Whether the function is made for arrays of a device; what was made once for several calls; what a user may want to
-        #: know of the choices that were made: only in the outermost frame.
+        #: Whether the function is compiled for arrays of a device; traces shared by several calls; notes on the choices that
+        #: were made: only in the outermost frame.
         self.on_device = False
         self.shared: dict[Any, Any] = {}
         self.notes: list[str] = []
-        #: Values that a kernel wrote over: by which, and where.
+        #: Values that a kernel overwrote: by which, and where.
         self.consumed: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Tracer] = {}
         self._names: dict[str, int] = {}
@@ -126,12 +126,12 @@ def leaked(x: Tracer) -> Exception:
     return fail(
         "E_GRAPH_INVALID",
         f"expected a value of the function that is being traced, got one of `{x._frame.name}`, whose trace is over{where}",
-        "a traced value must not be kept in a global, an attribute or a list outside of the function: return it instead",
+        "a traced value must not be kept in a global, an attribute or a list outside the function: return it instead",
     )
 
 
 def outermost() -> Frame | None:
-    """The function that is traced for its own sake."""
+    """The outermost function that is being traced."""
     frame = current()
     while frame is not None and frame.parent is not None:
         frame = frame.parent
@@ -139,7 +139,7 @@ def outermost() -> Frame | None:
 
 
 def rests_on(watch: Any) -> None:
-    """Says that what is being traced was made with these values of captured names."""
+    """Records that the trace depends on these captured values."""
     frame = outermost()
     if frame is not None and len(watch):
         frame.watches[id(watch)] = watch
@@ -152,7 +152,7 @@ def current() -> Frame | None:
 
 @contextmanager
 def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
-    """A frame around what is done inside of it: nested in the current one unless a program is given."""
+    """A frame for what is traced inside it: nested in the current one unless a program is given."""
     parent = current() if program is None else None
     if parent is None and program is None:
         program = _core.Program(name)
@@ -178,7 +178,7 @@ _OPERATORS = {
 
 
 class Tracer:
-    """A value of a traced function: it has a shape and a dtype, and no elements yet."""
+    """An abstract value of a traced function: it has a shape and a dtype, and no elements."""
 
     __slots__ = ("_frame", "_value", "shape", "_dtype", "_place", "__weakref__")
     __array_priority__ = 1000
@@ -196,7 +196,7 @@ class Tracer:
 
     @property
     def dtype(self) -> DType:
-        # A weak float has all digits of Python's until it meets an array, and is f32 where it meets none.
+        # A weak float has all digits of Python's until it is promoted with an array, and is f32 without one.
         return as_dtype("f32" if self._weak and self._dtype == "f64" else self._dtype)
 
     @property
@@ -242,12 +242,12 @@ class Tracer:
         raise self._concrete("a NumPy array", "use the functions of `tessera.xp`, or return the value and convert the result")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's operators on arrays and traced values are ours; its functions are not, and nothing is written into its arrays."""
+        """NumPy's operators on arrays and traced values are traced; its other functions, and writes into its arrays, are refused."""
         if options.get("out") is not None:
             raise fail(
                 "E_UNSUPPORTED",
                 "expected no traced value to be written into a NumPy array: under jit a function has no side effects on arrays",
-                "return the value, and add it to the array outside of the traced function",
+                "return the value, and add it to the array outside the traced function",
             )
         if method == "__call__" and not options and ufunc.__name__ in _OPERATORS:
             left, right = inputs
@@ -258,7 +258,7 @@ class Tracer:
         raise self._by_numpy(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
 
     def __array_function__(self, function: Any, types: Any, args: tuple, kwargs: dict) -> Any:
-        """What is known while tracing may be asked for."""
+        """NumPy functions on what is known while tracing, such as shapes, work."""
         name = function.__name__
         if name in ("ndim", "shape", "size") and len(args) == 1 and not kwargs:
             return getattr(args[0], name)
@@ -290,7 +290,7 @@ Array.register(Tracer)
 
 def emit(op: str, operands: list[Tracer], attrs: dict | None = None, *, groups: dict | None = None,
          results: list | None = None, weak: bool | None = None) -> list[Tracer]:  # fmt: skip
-    """Adds an op to the current function. Where nothing is said, a result is weak if it has the dtype of operands that all are."""
+    """Adds an op to the current function. By default a result is weak if all operands are weak and have its dtype."""
     frame = current()
     if frame is None:
         x = next((t for t in [*operands, *(v for g in (groups or {}).values() for v in g)]), None)
@@ -392,7 +392,7 @@ def _torch_i16(x: Any) -> Any:
 
 
 def _name_of(dtype: numpy.dtype) -> str:
-    """What we call a dtype of NumPy's."""
+    """Our name of a NumPy dtype."""
     return native(dtype) or _other_name(dtype)
 
 

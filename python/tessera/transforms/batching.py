@@ -16,8 +16,8 @@ from .inner import Inner, inline, outside, unwrap
 
 
 def vmap(fn: Callable, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None) -> Callable:
-    """A function of one example as a function of many, which lie along ``in_axes`` of the arguments (``None``: the same for
-    all) and along ``out_axes`` of the results (``None``: a result that is the same for all, given once). ``axis_size`` says how many there
+    """Vectorises a function of one example over many, along ``in_axes`` of the arguments (``None``: the same for all) and
+    ``out_axes`` of the results (``None``: a result that is the same for all, given once). ``axis_size`` says how many there
     are, where no argument does."""
     inner_fn = unwrap(fn)
 

@@ -1,4 +1,4 @@
-"""Functions with derivatives of their own."""
+"""Custom derivative rules: `ts.custom_vjp`, `ts.custom_jvp`, and fused kernels with their own backward kernels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _once(key: tuple, make: Callable[[], Any]) -> Any:
 def _kinds(args: tuple) -> tuple:
     """What a trace of these arguments rests on."""
     leaves, form = pytree.flatten(args)
-    return form, tuple(aval(v) if is_array(v) else pytree.told_apart(v) for v in leaves)
+    return form, tuple(aval(v) if is_array(v) else pytree.static_key(v) for v in leaves)
 
 
 class custom_vjp:
@@ -90,7 +90,7 @@ class custom_vjp:
             return self._fn(*args)
         fixed = {i: args[i] for i in self._nondiff}
         moving = tuple(a for i, a in enumerate(args) if i not in fixed)
-        key = (self, self._fwd, self._bwd, level, tuple((i, pytree.told_apart(v)) for i, v in fixed.items()), _kinds(moving))
+        key = (self, self._fwd, self._bwd, level, tuple((i, pytree.static_key(v)) for i, v in fixed.items()), _kinds(moving))
         return _called(_once(key, lambda: self._traced(args, fixed, moving, level)), moving)
 
     def _traced(self, args: tuple, fixed: dict[int, Any], moving: tuple, level: int) -> tuple:
@@ -111,7 +111,7 @@ class custom_vjp:
             got = whole(self._fwd)(*rest)  # type: ignore[arg-type]
             if not isinstance(got, (tuple, list)) or len(got) != 2:
                 raise fail_at(returns(self._fwd), "E_ARGUMENT",
-                              f"expected the forward rule of `{_name(self._fn)}` to give a pair, got {_told(got)}",
+                              f"expected the forward rule of `{_name(self._fn)}` to give a pair, got {_described(got)}",
                               "return `(y, residuals)`: what the function gives, and what the backward rule needs")  # fmt: skip
             y, residuals = got
             self._same_results(inner, y)
@@ -133,7 +133,7 @@ class custom_vjp:
                 got = (got,)
             if not isinstance(got, tuple) or len(got) != len(moving):
                 raise fail_at(returns(self._bwd), "E_ARGUMENT",
-                              f"expected the backward rule of `{_name(self._fn)}` to give a tuple of {len(moving)}, got {_told(got)}",
+                              f"expected the backward rule of `{_name(self._fn)}` to give a tuple of {len(moving)}, got {_described(got)}",
                               "give a cotangent for each argument, and None for one without derivative")  # fmt: skip
             return _cotangents(moving, got, names, returns(self._bwd))
 
@@ -177,7 +177,7 @@ class Fused:
     """Kernels in place of what they compute: ``kernels`` is what runs, ``plain`` what it means in other ops, for transforms that have
     no rule here. With ``backward``, kernels that give the cotangents of the arguments from the arguments, the results and the
     cotangents of the results, reverse mode runs these, and ``plain_backward`` says what they mean. Arguments at
-    the places ``left`` have no cotangent there: where it is asked for, the derivative is that of ``plain``.
+    the places ``left`` have no cotangent there: where it is requested, the derivative is that of ``plain``.
 
     Functions are traced once in a program for arguments of the same kinds and the same ``key``."""
 
@@ -299,7 +299,7 @@ def fail_at(place: Any, code: str, message: str, help: str) -> Exception:
     return _core.error(code, message, help, None, None, place)
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     return f"a {type(value).__name__} of {len(value)}" if isinstance(value, (tuple, list)) else "None" if value is None else "one value"
 
 
@@ -434,7 +434,7 @@ class custom_jvp:
         """What the rule gave: results as the function gives them, and a tangent of the same shape for each float among them."""
         place = returns(self._rule)  # type: ignore[arg-type]
         if not isinstance(got, (tuple, list)) or len(got) != 2:
-            raise fail_at(place, "E_ARGUMENT", f"expected the rule of `{_name(self._fn)}` to give a pair, got {_told(got)}",
+            raise fail_at(place, "E_ARGUMENT", f"expected the rule of `{_name(self._fn)}` to give a pair, got {_described(got)}",
                           "return `(y, dy)`: what the function gives, and its tangents")  # fmt: skip
         _as_given(self._fn, inner, got[0], place, "rule", "return `(y, dy)`, with `y` as the function gives it")
         ys, form = pytree.flatten(got[0])

@@ -1,5 +1,5 @@
-"""Derivatives of Python functions. Each traces the function in a frame of its own, has the compiler transform
-it, and puts the result where it was asked for: they nest in any order. Outside of a trace the result runs at once."""
+"""Derivatives of Python functions. Each transform traces the function in a frame of its own, has the compiler transform it, and
+inlines the result into the current trace, so that transforms nest in any order. Outside a trace the result runs immediately."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
     count = len(inner.results)
     value, aux = pytree.unflatten(inner.form, results[:count])
     grads = iter(results[count:])
-    # They come in the order of the leaves, whatever the order that was asked for.
+    # They come in the order of the leaves, whatever the requested order.
     made_for = {}
     for i in sorted(set(chosen)):
         leaves, form = pytree.flatten(args[i])

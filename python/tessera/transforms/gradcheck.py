@@ -1,4 +1,4 @@
-"""Gradients held against differences."""
+"""Checks gradients against finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions traced inside of the current one, which transforms hand to the compiler."""
+"""Functions traced inside the current one, which transforms hand to the compiler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tree import pytree
 
 
 class Inner:
-    """A function traced inside of the current one: its name, and what it takes of the frames around."""
+    """A function traced inside the current one: its name, and the values it captures from enclosing frames."""
 
     def __init__(self, fn: Callable, args: tuple, kwargs: dict, *, avals: list | None = None, name: str | None = None) -> None:
         leaves, form = pytree.flatten((args, kwargs))
@@ -52,7 +52,7 @@ def inline(program: Any, func: str, args: list[Tracer], weak: list[bool] | None 
 
 
 def outside(fn: Callable, args: tuple, kwargs: dict, name: str) -> Any:
-    """Runs a transform at once."""
+    """Runs a transform immediately, outside a trace."""
     leaves = pytree.leaves((args, kwargs))
     return like(run_once(fn, args, kwargs, name), leaves)
 

@@ -1,4 +1,4 @@
-"""The derivative at a point as a linear function."""
+"""`ts.linearize`: the derivative at a point as a linear function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints with a policy: which inner values are kept for the reverse pass. The rest is computed again.
+"""Rematerialisation, `ts.checkpoint`: a policy says which inner values are kept for the reverse pass. The rest is recomputed.
 
 The function is traced three times: as it is; with the values that are kept as further results; and as what the reverse pass
 differentiates, where a kept value stands for what made it, and has its derivative. What nothing needs then is left out."""
@@ -30,7 +30,7 @@ def _stands_for(x: Tracer, held: Tracer) -> Tracer:
 def checkpoint(fn: Callable | None = None, *, policy: Any = None, static_argnums: int | tuple[int, ...] = ()) -> Callable:
     """A function whose inner values are not kept for the reverse pass but computed again. ``policy`` says what is kept all the same:
     ``"nothing"``, ``"dots"`` (results of matmuls and convolutions), a tuple of names that `ts.checkpoint_name` gives, or ``"everything"``.
-    What loops and branches inside of the function make is not kept. Arguments of ``static_argnums`` are values of Python in it, which
+    Values of loops and branches inside the function are not kept. Arguments of ``static_argnums`` are values of Python in it, which
     numbers are not otherwise."""
     if fn is None:
         return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
@@ -88,7 +88,7 @@ def policy_of(policy: Any) -> frozenset | None:
 
 
 def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any:
-    """Calls a function inside of a trace, so that its reverse pass keeps what the policy says."""
+    """Calls a function inside a trace, so that its reverse pass keeps what the policy says."""
     plain = Inner(fn, args, kwargs)
 
     def gathering(*a: Any, **k: Any) -> Any:
@@ -103,7 +103,7 @@ def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any
         with Saving(policy, held, _stands_for):
             return fn(*a, **k)
 
-    # What the gathered values are inside of their frame is not what they are here: their types stand for them.
+    # The gathered values belong to their own frame: only their types are used here.
     again = _again(replayed, kept, args, kwargs, f"{plain.func}_again")
     outer = plain.arguments()
     if [id(t) for t in again.captured] != [id(t) for t in plain.captured] or [id(t) for t in forward.captured] != [id(t) for t in plain.captured]:

@@ -14,7 +14,7 @@ from .batching import vmap
 
 
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
-    """``f`` of each part of ``xs`` along the first axis, one after the other, or ``batch_size`` at once, and the results joined."""
+    """``f`` of each part of ``xs`` along the first axis, one after the other or in batches of ``batch_size``, and the results joined."""
     return _map(f, xs, batch_size)
 
 

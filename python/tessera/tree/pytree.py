@@ -21,7 +21,7 @@ _REGISTERED: dict[type, tuple[Callable, Callable]] = {}
 _NAMES: dict[type, Callable[[Any], Iterable[str]] | None] = {}
 #: Classes whose instances were found to be leaves: a training step looks at a thousand of them.
 _LEAVES: set[type] = set()
-#: Classes that calls are taken apart by without Python (`_core.Calls`), and whether that is what they mean.
+#: Classes that `_core.Calls` handles without Python. `plain` is false once one of them was registered with a meaning of its own.
 _PLAIN = (tuple, list, dict, type(None), numpy.ndarray, float, int, bool)
 plain = True
 
@@ -94,7 +94,7 @@ _DICTS = (dict, OrderedDict, defaultdict)
 
 
 def _only_items(tree: dict) -> None:
-    """Refuses a dict of a class whose attributes are not those of a new one with the same items, which is what would come back."""
+    """Refuses a dict subclass instance with attributes beyond its items: they would be lost."""
     have = getattr(tree, "__dict__", None)
     if not have or have is tree:
         return
@@ -178,22 +178,22 @@ def _children(tree: Any) -> tuple[Any, Any, list, Callable[[], list[str]]] | Non
         if len(getattr(tree, "__dict__", ())) > len(fields):
             fixed += _set_beside(tree)
         names = tuple(f.name for f in inner)
-        return kind, (names, fixed, told_apart(tuple(value for _, value in fixed))), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
+        return kind, (names, fixed, static_key(tuple(value for _, value in fixed))), [getattr(tree, n) for n in names], lambda: [f".{n}" for n in names]
     return None
 
 
-def told_apart(value: Any) -> Any:
-    """What two values differ in that are equal: they may be of other types, also inside of tuples and dataclasses, and zeros
-    have signs."""
+def static_key(value: Any) -> Any:
+    """A key that distinguishes values that compare equal: values of different types, also inside tuples and dataclasses, and
+    zeros of both signs."""
     if type(value) is float:
         return float, value.hex()
     if type(value) is tuple:
-        return tuple, tuple([told_apart(v) for v in value])
+        return tuple, tuple([static_key(v) for v in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # Beside what the class itself says of equality, and only of what it looks at for it.
         looked_at = [f for f in dataclasses.fields(value) if (f.compare if f.hash is None else f.hash)]
         own = not type(value).__dataclass_params__.eq  # by identity
-        parts = () if own else tuple([told_apart(getattr(value, f.name)) for f in looked_at])
+        parts = () if own else tuple([static_key(getattr(value, f.name)) for f in looked_at])
         try:
             hash(parts)
         except TypeError:  # the class hashes otherwise
@@ -203,7 +203,7 @@ def told_apart(value: Any) -> Any:
 
 
 def fixed_in(form: TreeDef) -> Iterable[Any]:
-    """What a form holds beside leaves: the keys of dicts, and static fields."""
+    """The static parts of a form: the keys of dicts, and static fields."""
     if form.kind is not None and form.kind not in _REGISTERED:
         if issubclass(form.kind, dict):
             yield from form.meta
@@ -251,23 +251,23 @@ def difference(wanted: TreeDef, got: TreeDef, path: str = "") -> str | None:
     """The first place where two forms differ, as a message goes on after "expected": ``at ['w'][0] a tuple of 2, got None``."""
     at = f"at {path} " if path else ""
     if wanted.kind is not got.kind:
-        return f"{at}{_told(wanted)}, got {_told(got)}"
+        return f"{at}{_described(wanted)}, got {_described(got)}"
     if wanted.kind is None or wanted.kind is type(None):
         return None
     plain = wanted.kind not in _REGISTERED
     if plain and issubclass(wanted.kind, dict) and wanted.meta != got.meta:
         missing, more = [[k for k in a.meta if k not in b.meta] for a, b in ((wanted, got), (got, wanted))]
-        return f"{at}{_told(wanted)}, got " + (f"one without {missing[0]!r}" if missing else f"one with {more[0]!r}" if more else "another order")
+        return f"{at}{_described(wanted)}, got " + (f"one without {missing[0]!r}" if missing else f"one with {more[0]!r}" if more else "another order")
     if len(wanted.children) != len(got.children):
-        return f"{at}{_told(wanted)}, got {_told(got)}"
+        return f"{at}{_described(wanted)}, got {_described(got)}"
     for step, a, b in zip(_steps(wanted), wanted.children, got.children, strict=True):
         if a != b:
             return difference(a, b, path + step)
-    return None if wanted.meta == got.meta else f"{at}{_told(wanted)} with {_static(wanted)}, got one with {_static(got)}"
+    return None if wanted.meta == got.meta else f"{at}{_described(wanted)} with {_static(wanted)}, got one with {_static(got)}"
 
 
-def _told(form: TreeDef) -> str:
-    """What a user calls it."""
+def _described(form: TreeDef) -> str:
+    """A description for messages."""
     if form.kind is None:
         return "an array or a number"
     if form.kind is type(None):

@@ -1,6 +1,6 @@
 """Array functions in the shape of the Python array API, on traced values and on arrays.
 
-Inside a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run at once, and give `ts` arrays,
+Inside a function that is traced (`ts.jit`, `ts.grad`, …) they become a part of it; outside they run immediately, and give `ts` arrays,
 which on the host are NumPy arrays too. Python's numbers take the dtype of the array beside them."""
 
 import sys as _sys

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 
-from ..base.promotion import is_float, kind, meet
+from ..base.promotion import is_float, kind, promote_pair
 from ..trace import prim as p
 from ..trace.tracer import Tracer, as_tracer, fail, is_array, to_numpy
 
@@ -35,7 +35,7 @@ def _stacked(x: Any) -> Tracer:
 
 
 def floats(x: Any) -> Tracer:
-    """As `arr`, integers and truths in f32."""
+    """As `arr`, with integers and bools converted to f32."""
     x = arr(x)
     return x if is_float(x._dtype) else p.cast(x, "f32")
 
@@ -58,7 +58,7 @@ def truth(x: Any) -> Tracer:
 
 
 def known(x: Any, name: str, parameter: str) -> numpy.ndarray:
-    """The values of an array, where a shape depends on them: not of traced ones."""
+    """The values of an array that a shape depends on; traced arrays are refused."""
     if isinstance(x, Tracer):
         raise fail(
             "E_DYNAMIC_EXTENT",
@@ -79,8 +79,8 @@ def extent(value: Any, name: str, parameter: str) -> int:
     return int(value)
 
 
-def met(a: Any, b: Any) -> tuple[list[Tracer], bool]:
-    """Two arrays in one dtype."""
+def promoted(a: Any, b: Any) -> tuple[list[Tracer], bool]:
+    """Two arrays, converted to their promoted dtype."""
     a, b = arr(a), arr(b)
-    dtype, weak = meet((a._dtype, a._weak), (b._dtype, b._weak))
+    dtype, weak = promote_pair((a._dtype, a._weak), (b._dtype, b._weak))
     return [p.cast_weak(a, dtype, weak), p.cast_weak(b, dtype, weak)], weak

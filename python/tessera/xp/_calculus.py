@@ -12,7 +12,7 @@ from ..trace.dims import Dim
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, fail, one
 from . import _elementwise as e, _index as ix, _linalg as la, _manipulate as m, _reduce as r
-from ._arguments import arr, flat, floats, met
+from ._arguments import arr, flat, floats, promoted
 
 
 def _part(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
@@ -188,7 +188,7 @@ def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
     if dtype in ("f16", "bf16"):
         a, v = p.cast(a, "f32"), p.cast(v, "f32")
     m, each = n + k - 1, min(k, _SHIFTS)
-    turns, rest = k // each, k % each
+    chunks, rest = k // each, k % each
     wide = p.pad(a, [k - 1], [k - 1])
 
     def added(total: Any, part: Tracer, factors: Tracer, count: int) -> Tracer:
@@ -201,21 +201,21 @@ def _summed(a: Tracer, v: Tracer, n: Any, k: int) -> Tracer:
     # Shift j begins at k - 1 - j; the last ones are not as many.
     end = p.slice_(v, [k - rest], [k], [1])
     made = added(None, p.slice_(wide, [0], [rest + m - 1], [1]), end, rest) if rest else None
-    if turns == 1:
+    if chunks == 1:
         made = added(made, p.slice_(wide, [rest], [k + m - 1], [1]), p.slice_(v, [0], [each], [1]), each)
         return p.cast(made, dtype)
-    def turn(total: Tracer, given: tuple) -> tuple:
+    def chunk(total: Tracer, given: tuple) -> tuple:
         start, factors = given
         return added(total, p.dynamic_slice(wide, [start], [m + each - 1]), factors, each), None
 
-    factors = p.reshape(p.slice_(v, [0], [turns * each], [1]), [turns, each])
-    starts = p.ew("sub", k - each, p.ew("mul", p.iota((turns,), 0), each))
+    factors = p.reshape(p.slice_(v, [0], [chunks * each], [1]), [chunks, each])
+    starts = p.ew("sub", k - each, p.ew("mul", p.iota((chunks,), 0), each))
     made = p.splat(0, (m,), a._dtype) if made is None else made
-    return p.cast(scan(turn, made, (starts, factors))[0], dtype)
+    return p.cast(scan(chunk, made, (starts, factors))[0], dtype)
 
 
 def _skewed(a: Tracer, v: Tracer, n: Any, k: Any) -> Tracer:
-    """Every product, each row moved by one: rows of n + k whose sum is the result. For extents that are not known."""
+    """The outer product with each row shifted by one: rows of n + k, whose sum is the result. For open extents."""
     rows = p.pad(p.ew("mul", p.expand_dims(v, 1), p.expand_dims(a, 0)), [0, 0], [0, k])
     line = p.slice_(p.reshape(rows, [k * (n + k)]), [0], [k * (n + k - 1)], [1])
     return p.reduce("sum", p.reshape(line, [k, n + k - 1]), 0)
@@ -238,8 +238,8 @@ def _convolved(a: Tracer, v: Tracer, mode: str, name: str) -> Tracer:
 
 @eager
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two vectors. An infinity in the shorter one gives NaN where it meets the zeros beyond the ends."""
-    (a, v), _ = met(a, v)
+    """The convolution of two vectors. An infinity in the shorter one gives NaN where it is multiplied by the zeros beyond the ends."""
+    (a, v), _ = promoted(a, v)
     a, v = (v, a) if v.size > a.size else (a, v)
     return _convolved(a, v, mode, "convolve")
 
@@ -247,7 +247,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 @eager
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """The cross-correlation of two vectors."""
-    (a, v), _ = met(a, v)
+    (a, v), _ = promoted(a, v)
     if v.size > a.size:
         return p.reverse(_convolved(v, p.reverse(a, [0]), mode, "correlate"), [0])
     return _convolved(a, p.reverse(v, [0]), mode, "correlate")
@@ -260,7 +260,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def polyval(p_: Any, /, x: Any) -> Any:
     """A polynomial at ``x``, by Horner's rule."""
     c, x = arr(p_), arr(x)
-    (c, x), _ = met(c, x)
+    (c, x), _ = promoted(c, x)
     out = p.splat(0, x.shape, x._dtype)
     if not c.shape[0]:
         return out
@@ -274,7 +274,7 @@ def polyval(p_: Any, /, x: Any) -> Any:
 
 def _level(a: Any, b: Any) -> list[Tracer]:
     """Two polynomials with as many coefficients."""
-    parts, _ = met(m.reshape(arr(a), [-1]), m.reshape(arr(b), [-1]))
+    parts, _ = promoted(m.reshape(arr(a), [-1]), m.reshape(arr(b), [-1]))
     n = max(v.shape[0] for v in parts)
     return [p.pad(v, [n - v.shape[0]], [0]) for v in parts]
 
@@ -344,7 +344,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @eager
 def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Product of numbers, of vectors or of matrices; of more axes over the last of one and the second to last of the other."""
+    """Product of numbers, dot product of vectors or matmul; with more axes, over the last axis of ``a`` and the second to last of ``b``."""
     a, b = arr(a), arr(b)
     if not a.ndim or not b.ndim:
         return p.ew("mul", a, b)
@@ -373,21 +373,21 @@ def vdot(a: Any, b: Any) -> Any:
 
 @eager
 def matvec(x1: Any, x2: Any) -> Any:
-    """Matrices by vectors, the axes before stretched to each other."""
+    """Matrices times vectors; the leading axes are broadcast."""
     made = la.matmul(arr(x1), p.expand_dims(arr(x2), -1))
     return p.reshape(made, made.shape[:-1])
 
 
 @eager
 def vecmat(x1: Any, x2: Any) -> Any:
-    """Vectors by matrices, the axes before stretched to each other."""
+    """Vectors times matrices; the leading axes are broadcast."""
     made = la.matmul(p.expand_dims(arr(x1), -2), arr(x2))
     return p.reshape(made, [*made.shape[:-2], made.shape[-1]])
 
 
 @eager
 def kron(a: Any, b: Any) -> Any:
-    """Every element of one by the whole of the other, as one array."""
+    """The Kronecker product: every element of one times the whole of the other."""
     a, b = arr(a), arr(b)
     rank = max(a.ndim, b.ndim)
     sa, sb = ([1] * (rank - v.ndim) + list(v.shape) for v in (a, b))

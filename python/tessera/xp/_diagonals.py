@@ -243,7 +243,7 @@ def _array(x: Any, dtype: Any, ndmin: int) -> Any:
 
 
 def copy(x: Any) -> Any:
-    """The same elements in memory of their own."""
+    """A copy of the elements."""
     return _copy(x)
 
 
@@ -261,7 +261,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 @eager
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None) -> Any:
-    """Numbers whose ratios are one, from ``start`` to ``stop``."""
+    """Numbers with a constant ratio, from ``start`` to ``stop``."""
     a, b = (p.cast(v, "f64") for v in (start, stop))
     steps = max(num - 1 if endpoint else num, 1)
     at = p.ew("div", p.iota((num,), 0, "f64"), float(steps))

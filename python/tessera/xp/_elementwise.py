@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from ..base.promotion import is_float, meet
+from ..base.promotion import is_float, promote_pair
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, aval, current, fail, one
@@ -134,11 +134,11 @@ def square(x: Any) -> Any:
 @eager
 def pow(x1: Any, x2: Any) -> Any:
     """x1 to the power x2. Small whole Python exponents are products. Integers to negative powers are refused where the exponent is
-    one Python number; of arrays they are the whole part: 1 and -1 stay what they are, all else is 0."""
+    one Python number; with arrays of exponents the result is truncated: 1 and -1 are unchanged, all else is 0."""
     if isinstance(x2, (int, float)) and not isinstance(x2, (bool, numpy.generic)):
-        # What follows has the dtype that the operands meet in: a bool to a whole power is an integer, an integer to a float a float.
-        met, weak = meet(aval(x1)[1:], aval(x2)[1:])
-        x1 = p.cast_weak(x1, met, weak)
+        # The rest is computed in the promoted dtype: a bool to a whole power is an integer, an integer to a float a float.
+        promoted, weak = promote_pair(aval(x1)[1:], aval(x2)[1:])
+        x1 = p.cast_weak(x1, promoted, weak)
     if isinstance(x2, int) and not isinstance(x2, bool):
         whole = not is_float(aval(x1)[1])
         if whole and x2 < 0:
@@ -232,7 +232,7 @@ def atanh(x: Any) -> Any:
 
 @eager
 def hypot(x1: Any, x2: Any) -> Any:
-    """sqrt(x1 * x1 + x2 * x2), without overflow on the way. Infinite where one of the two is, also beside NaN."""
+    """sqrt(x1 * x1 + x2 * x2), without intermediate overflow. Infinite where one of the two is, also with NaN."""
     (a, b), _ = p.together(x1, x2, floats=True)
     a, b = p.ew("abs", a), p.ew("abs", b)
     big, small = p.ew("maximum", a, b), p.ew("minimum", a, b)
@@ -245,7 +245,7 @@ def hypot(x1: Any, x2: Any) -> Any:
 
 @eager
 def logaddexp(x1: Any, x2: Any) -> Any:
-    """log(exp(x1) + exp(x2)), without overflow on the way."""
+    """log(exp(x1) + exp(x2)), without intermediate overflow."""
     (a, b), _ = p.together(x1, x2, floats=True)
     # Sides are chosen, not compared by a maximum, which at ties has the first derivatives and not the second.
     more = p.ew("gt", a, b)
@@ -256,7 +256,7 @@ def logaddexp(x1: Any, x2: Any) -> Any:
 
 def signbit(x: Any) -> Any:
     """Whether the sign bit is set, also that of a zero, and that of a NaN in an array of the host; a NaN that is computed has no
-    sign, and inside of a trace none has."""
+    sign, and inside a trace none has."""
     if current() is None and isinstance(x, (numpy.ndarray, numpy.generic)) and _BITS.get(aval(x)[1]) is not None:
         # Before it is loaded: what is loaded is a number, and all NaNs are one.
         x = numpy.asarray(x)
@@ -292,25 +292,25 @@ def _truth(x: Any) -> Any:
 
 @eager
 def logical_and(x1: Any, x2: Any) -> Any:
-    """And of truths."""
+    """Logical and."""
     return p.ew("and", _truth(x1), _truth(x2))
 
 
 @eager
 def logical_or(x1: Any, x2: Any) -> Any:
-    """Or of truths."""
+    """Logical or."""
     return p.ew("or", _truth(x1), _truth(x2))
 
 
 @eager
 def logical_xor(x1: Any, x2: Any) -> Any:
-    """Exclusive or of truths."""
+    """Logical exclusive or."""
     return p.ew("xor", _truth(x1), _truth(x2))
 
 
 @eager
 def logical_not(x: Any) -> Any:
-    """Not, of a truth."""
+    """Logical not."""
     return p.ew("not", _truth(x))
 
 

@@ -1,8 +1,8 @@
 """Indexing: slices, new axes, integers, arrays of integers and masks, as in NumPy. Positions below zero count from the end.
 
-An integer that Python knows must be inside. What an array of positions says is not known before it runs: where one is outside,
-reading takes the nearest element (``mode="clip"``) or a fill (``mode="fill"``), and writing leaves it out (``mode="drop"``) or
-goes to the nearest element (``mode="clip"``). With ``mode="promise_in_bounds"`` you say that it does not happen."""
+A Python integer must be in bounds. An array of positions is not known while tracing: where one is out of bounds, reading takes the
+nearest element (``mode="clip"``) or a fill value (``mode="fill"``), and writing skips it (``mode="drop"``) or goes to the nearest
+element (``mode="clip"``). ``mode="promise_in_bounds"`` promises that this does not happen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _outside(mode: Any, known: dict[str, str], default: str) -> str:
 
 
 def _fill_of(dtype: str) -> Any:
-    """What stands for no element: NaN, the least or the greatest integer, true."""
+    """The default fill value: NaN, the least signed or the greatest unsigned integer, or true."""
     if kind(dtype) == 2:
         return float("nan")
     if dtype == "bool":
@@ -62,7 +62,7 @@ def _known_mask(i: Any) -> numpy.ndarray | None:
 
 
 def _truth(i: Any) -> bool | None:
-    """A single truth that is known while tracing; a mask without axes."""
+    """A single bool that is known while tracing: a mask without axes."""
     if isinstance(i, (bool, numpy.bool_)):
         return bool(i)
     if isinstance(i, (Tracer, int, slice, list)) or i is None or i is Ellipsis or not is_array(i):
@@ -72,7 +72,7 @@ def _truth(i: Any) -> bool | None:
 
 
 def _without_truths(items: list) -> list:
-    """A truth selects all of the array, along a new axis, or nothing of it."""
+    """Replaces single bools: one selects all of the array, along a new axis, or nothing of it."""
     truths = [_truth(i) for i in items]
     if all(t is None for t in truths):
         return items
@@ -138,11 +138,11 @@ _SHORT = ("i8", "i16", "i32", "u8", "u16")
 
 
 def _positions(i: Any, extent: Any) -> Tracer:
-    """Positions, those below zero counted from the end: as i32 where they come in 32 bits and all elements are within reach of
-    those, as half of the bytes are then read and written; else as i64."""
+    """Positions, those below zero counted from the end: as i32 where they are given in 32 bits and the
+    array is small enough, which halves the bytes to read and write; else as i64."""
     i = _integers(i)
     if i._dtype == "u64":
-        # Those beyond i64 are outside of any array, and none is below zero.
+        # Those beyond i64 are outside any array, and none is below zero.
         return p.cast(p.ew("minimum", i, 2**63 - 1), "i64")
     i = p.cast(i, "i32" if i._dtype in _SHORT and isinstance(extent, int) and extent < 2**31 else "i64")
     return p.select(p.ew("lt", i, 0), p.ew("add", i, extent), i)
@@ -273,7 +273,7 @@ def _getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None
 
 
 def _columns(plan: _Plan, x: Tracer) -> tuple[Tracer, tuple]:
-    """The positions along the indexed axes, side by side along a last axis, and the shape that they all have."""
+    """The positions along the indexed axes, stacked along a last axis, and the shape that they all have."""
     places = [_positions(i, x.shape[a]) for a, i in plan.arrays]
     if len({i._dtype for i in places}) > 1:
         places = [p.cast(i, "i64") for i in places]
@@ -306,16 +306,16 @@ def _order(plan: _Plan, rank: int, lead: int) -> list:
 
 
 def _adjacent(layout: list) -> bool:
-    """Whether arrays and integers stand together: then the axes of the arrays go where they stood. An integer is an array without axes,
-    as in NumPy: those of ``i`` in ``x[0, :, i]`` go first."""
+    """Whether the indices that are arrays or integers are adjacent: then the axes of the arrays take their place. An integer is an array
+    without axes, as in NumPy: the axes of ``i`` in ``x[0, :, i]`` go first."""
     marks = [isinstance(e, tuple) for e in layout]
     first, last = marks.index(True), len(marks) - 1 - marks[::-1].index(True)
     return all(isinstance(e, tuple) for e in layout[first : last + 1])
 
 
 class _At:
-    """``x.at[index]`` with `get set add subtract multiply divide power min max apply`: what stands there, or a new array with some elements
-    changed. ``mode`` says what happens where an array of positions reaches outside (see above)."""
+    """``x.at[index]`` with `get set add subtract multiply divide power min max apply`: the elements there, or a new array with some of
+    them changed. ``mode`` says what happens where an array of positions reaches outside (see above)."""
 
     def __init__(self, x: Any, index: Any = None) -> None:
         self._x, self._index = x, index
@@ -351,12 +351,12 @@ class _At:
     mul = multiply
 
     def apply(self, fn: Any, *, mode: str | None = None) -> Any:
-        """What ``fn``, a function of each element alone, gives for the elements there, in their places. A place that comes twice gets
+        """A new array with ``fn`` applied to the elements there. ``fn`` is elementwise. A position that is given twice gets
         ``fn(fn(element))``, as in JAX."""
         return self._each(lambda v, _: fn(v), None, mode)
 
     def power(self, value: Any, *, mode: str | None = None) -> Any:
-        """The elements there to the power ``value``; for a place that comes twice, to both powers in turn."""
+        """The elements there to the power ``value``; for a position that is given twice, to both powers in turn."""
         return self._each(_elementwise.pow, value, mode)
 
     def _each(self, fn: Any, value: Any, mode: str | None) -> Any:
@@ -400,7 +400,7 @@ def may_repeat(shape: tuple, index: Any) -> bool:
 
 
 def _one_by_one(x: Tracer, items: list, fn: Any, value: Any, mode: str | None) -> Tracer:
-    """``fn`` of what stands at each position, one position after another."""
+    """Applies ``fn`` to the element at each position, one position after another."""
     plan = _Plan(x, tuple(items), lenient=mode is not None)
     lead = p.broadcast_shapes(*(tuple(aval(i)[0]) for _, i in plan.arrays))
     count = math.prod(lead)
@@ -445,7 +445,7 @@ def _masked(x: Tracer, index: Any, value: Tracer, op: str) -> Tracer | None:
 
 
 def _boxed(x: Tracer, plan: _Plan, value: Tracer, op: str) -> Tracer:
-    """Slices and integers that are known choose a box: no position needs to be computed or looked up."""
+    """Updates a box: slices and integers that are known while tracing need no gather or scatter."""
     sides = list(zip(plan.start, plan.limit, plan.stride, strict=True))
     shape = [len(range(*side)) for side in sides]
     shown = [1 if e == "new" else shape[e] for e in plan.layout if not isinstance(e, tuple)]
@@ -468,7 +468,7 @@ def _boxed(x: Tracer, plan: _Plan, value: Tracer, op: str) -> Tracer:
         return p.select(inside, p.pad(part, plan.start, high, [step - 1 for *_, step in sides]), x)
     if 2 * part.size < x.size:
         return p.dynamic_update_slice(x, part, plan.start)
-    # Most of the array is new: it is written once, with what stands around the box.
+    # Most of the array is new: it is written once, together with the elements around the box.
     start, limit = list(plan.start), list(plan.limit)
     for axis in reversed(range(x.ndim)):
         begin, end, start[axis], limit[axis] = start[axis], limit[axis], 0, x.shape[axis]
@@ -481,7 +481,7 @@ def _boxed(x: Tracer, plan: _Plan, value: Tracer, op: str) -> Tracer:
 
 @eager
 def _scatter(x: Any, index: Any, value: Any, op: str, mode: str | None = None) -> Any:
-    """By the positions that reading would take: those of all elements, indexed in the same way."""
+    """Scatters to the positions that reading would gather: the positions of all elements, indexed in the same way."""
     x = as_tracer(x)
     outside = _outside(mode, _WRITES, "drop")
     value = p.cast(value, x._dtype)
@@ -507,7 +507,7 @@ def _scatter(x: Any, index: Any, value: Any, op: str, mode: str | None = None) -
         updates = p.transpose(p.broadcast_to(value, shape), [perm.index(k) for k in range(len(perm))])
         return p.scatter(op, x, indices, updates, [a for a, _ in plan.arrays], oob=outside)
     flat = p.reshape(p.iota((x.size,), 0), x.shape)
-    # What is outside of an axis has a place outside of the whole.
+    # A position outside an axis becomes one outside the whole array.
     at = _getitem(flat, index, "clip") if outside == "clamp" else _getitem(flat, index, "fill", x.size)
     updates = p.broadcast_to(value, at.shape)
     made = p.scatter(op, p.reshape(x, [-1]), p.reshape(at, [-1, 1]), p.reshape(updates, [-1]), [0])
@@ -537,9 +537,9 @@ def _filled(outside: str, dtype: str, fill_value: Any) -> Any:
 
 @eager
 def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Any:
-    """The parts at these positions along an axis. Positions below zero count from the end. Outside, ``mode="fill"``, which holds where
-    nothing is said, gives ``fill_value`` (NaN, the least integer, the greatest unsigned one); ``"clip"`` takes the nearest element, the
-    first for positions below zero; ``"wrap"`` counts on from the other end; ``"promise_in_bounds"`` says that there is none."""
+    """The parts at these positions along an axis. Positions below zero count from the end. Outside, ``mode="fill"``, the
+    default, gives ``fill_value`` (NaN, the least integer, the greatest unsigned one); ``"clip"`` takes the nearest element, the
+    first for positions below zero; ``"wrap"`` wraps around; ``"promise_in_bounds"`` promises that there is none."""
     x = as_tracer(x)
     if axis is None:
         x, axis = p.reshape(x, [-1]), 0
@@ -585,7 +585,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
 
 @eager
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1, op: str = "set", *, mode: str | None = None) -> Any:
-    """`take_along_axis` the other way: a new array with these elements changed. Outside nothing is written, or with
+    """The scatter to the gather of `take_along_axis`: a new array with these elements changed. Outside nothing is written, or with
     ``mode="clip"`` the nearest element."""
     x, indices = as_tracer(x), as_tracer(indices)
     at = p.axis_of(axis, x.ndim)

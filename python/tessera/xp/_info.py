@@ -1,4 +1,4 @@
-"""What the namespace offers, as the array API asks for it."""
+"""The inspection API of the array API standard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
 
 
 class Info:
-    """Of ``xp``; outside of traced functions its arrays are NumPy's, on the host."""
+    """Of ``xp``; outside traced functions its arrays are NumPy's, on the host."""
 
     def capabilities(self) -> dict[str, Any]:
         """Shapes are known when a function is traced: nothing may depend on values."""
@@ -44,5 +44,5 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """What can be asked of the namespace."""
+    """Inspection of the namespace, as the array API defines it."""
     return Info()

@@ -1,4 +1,4 @@
-"""Joining, splitting, turning and replacing parts of arrays, as NumPy spells it."""
+"""Joining, splitting, rotating and replacing parts of arrays, with NumPy's names."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _places(obj: Any, n: int, name: str) -> numpy.ndarray:
         values = numpy.flatnonzero(values)
     at = numpy.where(values < 0, values + n, values)
     if ((at < 0) | (at > (n if name == "insert" else n - 1))).any():
-        raise fail("E_SHAPE_MISMATCH", f"{name}: expected positions inside of an axis of {n}, got {values.tolist()}", "positions count from 0")
+        raise fail("E_SHAPE_MISMATCH", f"{name}: expected positions inside an axis of {n}, got {values.tolist()}", "positions count from 0")
     return at
 
 
@@ -224,7 +224,7 @@ def _insert(x: Any, obj: Any, values: Any, axis: int | None) -> Any:
 
 @eager
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
-    """Turned by 90 degrees ``k`` times, from the first of two axes to the second."""
+    """Rotated by 90 degrees ``k`` times, from the first of two axes to the second."""
     x = arr(x)
     a, b = (p.axis_of(v, x.ndim) for v in axes)
     k %= 4
@@ -258,7 +258,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
 
 @eager
 def resize(x: Any, new_shape: Any) -> Any:
-    """The elements again and again in another shape."""
+    """The elements in another shape, repeated as needed."""
     x = flat(x)
     shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
     count = math.prod(shape)
@@ -299,7 +299,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
 
 @eager
 def packbits(x: Any, axis: int | None = None, bitorder: str = "big") -> Any:
-    """Truths as the bits of u8, eight to a byte; zeros fill the last one."""
+    """Bools as the bits of u8, eight to a byte; zeros fill the last one."""
     x = arr(x)
     bits = p.cast(x if x._dtype == "bool" else p.ew("ne", x, 0), "u8")
     if axis is None:

@@ -1,4 +1,4 @@
-"""Sums of products."""
+"""Linear algebra: matmul, `einsum` and their relatives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..trace.tracer import Tracer, as_tracer, fail
 
 @eager
 def matmul(x1: Any, x2: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Product of matrices, for each position of the axes before, which are stretched to each other. ``preferred_element_type`` is the dtype of
-    sums and result where it is not that of the arrays; products of f32 are exact whatever ``precision`` says."""
+    """Matmul, for each position of the leading axes, which are broadcast. ``preferred_element_type`` is the dtype of the
+    accumulator and the result where it is not that of the arrays. f32 operands are never rounded, whatever ``precision`` is."""
     return product(x1, x2, None if preferred_element_type is None else p.name_of(preferred_element_type))
 
 
@@ -76,14 +76,14 @@ def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Any:
 
 @eager
 def outer(x1: Any, x2: Any) -> Any:
-    """Every product of two vectors; arrays of more axes are flattened."""
+    """The outer product of two vectors; arrays of more axes are flattened."""
     a, b = (x if (x := as_tracer(v)).ndim == 1 else p.reshape(x, [-1]) for v in (x1, x2))
     return p.ew("mul", p.expand_dims(a, 1), p.expand_dims(b, 0))
 
 
 @eager
 def tensordot(x1: Any, x2: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Sums of products over pairs of axes, or over the last and first so many."""
+    """Sums of products over pairs of axes, or over the last ``axes`` axes of ``x1`` and the first of ``x2``."""
     a, b = as_tracer(x1), as_tracer(x2)
     if isinstance(axes, int):
         pair = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
@@ -152,15 +152,15 @@ def _diagonal(x: Tracer, letters: str) -> tuple[Tracer, str]:
 
 
 def _reduced(x: Tracer, letters: str, keep: set[str]) -> tuple[Tracer, str]:
-    """Letters that nobody else has are summed away."""
+    """Sums over letters that no other operand has."""
     gone = [i for i, c in enumerate(letters) if c not in keep]
     return (p.reduce("sum", x, gone), "".join(c for c in letters if c in keep)) if gone else (x, letters)
 
 
 def einsum(spec: Any, *arrays: Any, precision: Any = None, preferred_element_type: Any = None, optimize: Any = None) -> Any:
     """Sums of products by letters: ``einsum("bqd,bkd->bqk", q, k)``, or by numbers, ``einsum(q, [0, 1], k, [2, 1], [0, 2])``. Operands are
-    taken from left to right. ``preferred_element_type`` is the dtype of sums and result where it is not that of the arrays; products of f32
-    are exact whatever ``precision`` says."""
+    taken from left to right. ``preferred_element_type`` is the dtype of the accumulator and the result where it is not that of the
+    arrays. f32 operands are never rounded, whatever ``precision`` is."""
     if not isinstance(spec, str):
         spec, arrays = _lettered((spec, *arrays))
     return _einsum(spec, *arrays, out=None if preferred_element_type is None else p.name_of(preferred_element_type))

@@ -35,7 +35,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
 
 @eager
 def permute_dims(x: Any, axes: Sequence[int] | None = None) -> Any:
-    """Result axis ``i`` is axis ``axes[i]``; all turned around where not given."""
+    """Result axis ``i`` is axis ``axes[i]``; in reverse order by default."""
     return p.transpose(x, axes)
 
 
@@ -69,7 +69,7 @@ def expand_dims(x: Any, axis: Any = 0) -> Any:
 
 @eager
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """Axes of extent 1 left out."""
+    """Axes of extent 1 removed."""
     x = as_tracer(x)
     axes = [i for i, d in enumerate(x.shape) if d == 1] if axis is None else p.axes_of(axis, x.ndim)
     for a in axes:
@@ -84,13 +84,13 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 @eager
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
-    """Stretched to a shape."""
+    """Broadcast to a shape."""
     return p.broadcast_to(x, shape)
 
 
 @eager
 def broadcast_arrays(*arrays: Any) -> list:
-    """Stretched to one shape."""
+    """Broadcast to one shape."""
     lists = [as_tracer(a) for a in arrays]
     shape = p.broadcast_shapes(*(a.shape for a in lists))
     return [p.broadcast_to(a, shape) for a in lists]
@@ -164,7 +164,7 @@ def flip(x: Any, axis: Any = None) -> Any:
 
 @eager
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """Elements moved along axes; what leaves at the end enters at the beginning."""
+    """Elements shifted along axes, wrapping around."""
     x = as_tracer(x)
     if axis is None:
         return p.reshape(roll(p.reshape(x, [-1]), shift, 0), x.shape)
@@ -294,7 +294,7 @@ def _repeat_traced(x: Any, repeats: Any, axis: int | None, total: int) -> Any:
 
 @eager
 def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Any:
-    """Elements put around: as many as one number says, (before, after), or that for each axis. They are ``constant_values``, or with
+    """Padding: one number, (before, after), or a pair for each axis. The new elements are ``constant_values``, or with
     ``mode`` taken from ``x``: ``"edge"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``."""
     x = as_tracer(x)
     if mode not in _MODES:

@@ -1,4 +1,4 @@
-"""Operators and methods of traced values and of arrays: the same names mean the same, traced and at once."""
+"""Operators and methods of traced values and of arrays: the same names mean the same, traced and run immediately."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ for _name, _fn in _COMPARISONS.items():
 _host.functions.update(_OPERATORS | _COMPARISONS | {"getitem": _index.getitem})
 
 
-def _at_once(name: str, swapped: bool = False) -> Any:
+def _immediate(name: str, swapped: bool = False) -> Any:
     """An operator of arrays in host memory."""
 
     def method(self: HostArray, other: Any) -> Any:
@@ -79,12 +79,12 @@ def _at_once(name: str, swapped: bool = False) -> Any:
 
 
 for _name in _OPERATORS:
-    setattr(HostArray, f"__{_name}__", _at_once(_name))
-    setattr(HostArray, f"__r{_name}__", _at_once(_name, swapped=True))
+    setattr(HostArray, f"__{_name}__", _immediate(_name))
+    setattr(HostArray, f"__r{_name}__", _immediate(_name, swapped=True))
     # A new array, as under jit: others that share the memory keep what they see.
-    setattr(HostArray, f"__i{_name}__", _at_once(_name))
+    setattr(HostArray, f"__i{_name}__", _immediate(_name))
 for _name in _COMPARISONS:
-    setattr(HostArray, f"__{_name}__", _at_once(_name))
+    setattr(HostArray, f"__{_name}__", _immediate(_name))
 HostArray.__hash__ = None  # type: ignore[assignment]
 for _name, _fn in {"neg": e.negative, "abs": e.abs, "invert": e.bitwise_invert, "pos": e.positive}.items():
     for _kind in (Tracer, HostArray, _core.Array):
@@ -101,7 +101,7 @@ Tracer.nbytes = property(lambda self: self.size * self.dtype.itemsize)  # type: 
 
 
 def _rounded(self: Any, digits: int | None = None) -> Any:
-    """As Python rounds: to integers, unless digits are asked for."""
+    """As Python rounds: to integers, unless digits are given."""
     return m.astype(_numbers.around(self), "i64") if digits is None else _numbers.around(self, digits)
 
 

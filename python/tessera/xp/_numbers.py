@@ -115,7 +115,7 @@ def view(x: Tracer, dtype: Any) -> Tracer:
     wanted, bits = p.name_of(dtype), as_dtype(x._dtype).bits
     if "bool" in (wanted, x._dtype) or as_dtype(wanted).bits != bits:
         raise fail("E_TYPE", f"view: expected a dtype of {bits} bits, as {x._dtype} has, got {wanted}",
-                   "convert values with `.astype`; outside of traced functions NumPy's `.view` takes other sizes")  # fmt: skip
+                   "convert values with `.astype`; outside traced functions NumPy's `.view` takes other sizes")  # fmt: skip
     return x if x._dtype == wanted else one("bitcast", [one("stop_gradient", [x])], results=[(list(x.shape), wanted)], weak=False)
 
 
@@ -203,7 +203,7 @@ def heaviside(x1: Any, x2: Any) -> Any:
 
 @eager
 def logaddexp2(x1: Any, x2: Any) -> Any:
-    """log2(2**x1 + 2**x2), without overflow on the way."""
+    """log2(2**x1 + 2**x2), without intermediate overflow."""
     by = math.log(2.0)
     return p.ew("div", e.logaddexp(p.ew("mul", floats(x1), by), p.ew("mul", floats(x2), by)), by)
 
@@ -313,7 +313,7 @@ def iscomplexobj(x: Any) -> bool:
 
 
 def isscalar(x: Any) -> bool:
-    """Whether a number, of Python's or NumPy's."""
+    """Whether it is a number of Python or NumPy."""
     return isinstance(x, (bool, int, float, numpy.generic))
 
 

@@ -27,7 +27,7 @@ def _floats(x: Any) -> Any:
 
 
 def _computed(x: Any) -> Any:
-    """What averages are computed in: a sum of f16 need not be one."""
+    """The dtype that averages are computed in: a sum of f16 may overflow f16."""
     return x if x._dtype in ("f32", "f64") else p.cast(x, "f32")
 
 
@@ -36,7 +36,7 @@ def _given(made: Any, dtype: str) -> Any:
 
 
 def _wide(x: Any, dtype: Any) -> Any:
-    """What sums and products of integers are kept in."""
+    """The dtype that sums and products of integers are computed in."""
     x = as_tracer(x)
     if dtype is not None:
         return p.cast(x, dtype)
@@ -89,7 +89,7 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False,
 
 @eager
 def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Greatest along axes and of ``initial``; NaN where there is one. Of truths: whether any holds. Without ``initial``, axes without
+    """Greatest along axes and of ``initial``; NaN where there is one. Of bools: whether any holds. Without ``initial``, axes without
     elements are refused."""
     expect_elements("max", x, axis, initial)
     return _reduced("or" if aval(x)[1] == "bool" else "max", x, axis, keepdims, initial, where)
@@ -97,7 +97,7 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None
 
 @eager
 def min(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    """Least along axes and of ``initial``; NaN where there is one. Of truths: whether all hold. Without ``initial``, axes without elements
+    """Least along axes and of ``initial``; NaN where there is one. Of bools: whether all hold. Without ``initial``, axes without elements
     are refused."""
     expect_elements("min", x, axis, initial)
     return _reduced("and" if aval(x)[1] == "bool" else "min", x, axis, keepdims, initial, where)
@@ -122,7 +122,7 @@ def _counted(where: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _averaged(what: str, x: Any, dtype: Any) -> tuple:
-    """What an average is computed in, and the dtype of the result."""
+    """The dtype that an average is computed in, and the dtype of the result."""
     if dtype is None:
         x = _floats(x)
         return _computed(x), x._dtype
@@ -294,8 +294,8 @@ def _kth(kth: Any, x: Any, axis: int | None) -> None:
 
 @eager
 def partition(x: Any, kth: Any, axis: int | None = -1) -> Any:
-    """What stands at ``kth`` is what order would put there, with no greater elements before it and no smaller ones after. The whole axis is
-    put in order."""
+    """The element at ``kth`` is the one that sorting would put there, with no greater elements before it and no smaller ones after. The
+    whole axis is sorted."""
     _kth(kth, x, axis)
     return sort(p.reshape(x, (-1,)) if axis is None else x, -1 if axis is None else axis)
 
@@ -321,7 +321,7 @@ def argsort(x: Any, axis: int | None = -1, *, descending: bool = False, stable: 
     return p.sort([x, p.iota(x.shape, at)], at, descending)[1]
 
 
-#: Up to so many elements are picked one after another, each by two passes over the array; more are sorted. Passes of one function
+#: Up to this many elements are picked one after another, each by two passes over the array; more are sorted. Passes of one function
 #: are joined into kernels, so that few are written out and more are a loop.
 _PASSES, _WRITTEN_OUT = 32, 8
 _NUMBERS = ("f16", "bf16", "f32", "f64")
@@ -371,7 +371,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple:
 
 @eager
 def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) -> Any:
-    """Where elements of ``x2`` go into the sorted vector ``x1``: how many of its elements stand before."""
+    """Where elements of ``x2`` go into the sorted vector ``x1``: how many of its elements come before."""
     if side not in ("left", "right"):
         raise fail("E_ARGUMENT", f'expected `side` to be "left" or "right", got {side!r}', 'leave it out for "left"')
     x1 = as_tracer(x1) if sorter is None else take(x1, sorter, 0)
@@ -382,12 +382,12 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
     return p.reduce("sum", p.cast(before, "i64"), -1)
 
 
-#: Up to so many elements they are counted; more are bisected.
+#: Up to this many elements are counted; more are bisected.
 _FEW = 64
 
 
 def _before(a: Any, b: Any, side: str) -> Any:
-    """Whether sorted elements stand before others; NaN is greatest."""
+    """Whether sorted elements come before others; NaN is greatest."""
     out = p.ew("lt" if side == "left" else "le", a, b)
     if not is_float(aval(a)[1]) and not is_float(aval(b)[1]):
         return out
@@ -398,7 +398,7 @@ def _before(a: Any, b: Any, side: str) -> Any:
 
 
 def _bisected(x1: Any, x2: Any, side: str) -> Any:
-    """How many stand before, one bit after another from the highest."""
+    """How many come before, by bisection: one bit after another from the highest."""
     n = x1.shape[0]
     count = p.splat(0, x2.shape, "i64")
     step = 1 << (n.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Order statistics without sorting: the bits of the element are found one after another, by counting how many elements lie below.
+"""Order statistics without sorting: the bits of the element are found one after another, by counting how many elements are below.
 
 An element of f32 takes 32 such counts, each one pass over the array that runs in vectors; sorting a row takes many more."""
 
@@ -13,12 +13,12 @@ from . import _index as ix
 
 #: Integers of the width of floats.
 _BITS = {"f64": ("i64", 64), "f32": ("i32", 32), "f16": ("i16", 16), "bf16": ("i16", 16)}
-#: Rows that are shorter are sorted, and so are those of which more elements are asked for.
+#: Shorter rows are sorted, and so are rows of which more elements are requested.
 _SHORT, _MANY = 16, 8
 
 
 def selects(x: Tracer, count: int) -> bool:
-    """Whether so many elements of each row are selected rather than taken from the sorted row."""
+    """Whether this many elements of each row are selected, rather than taken from the sorted row."""
     n = x.shape[-1]
     return x._dtype in _BITS and isinstance(n, int) and n >= _SHORT and 0 < count <= _MANY
 

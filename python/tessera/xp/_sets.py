@@ -1,5 +1,5 @@
-"""Functions whose results are as large as values say. Outside of traced functions they give just those; inside, the array API's
-run not at all, and NumPy's take ``size=``: so many results, the rest filled."""
+"""Functions with results whose size depends on values. Outside traced functions they give exactly those. Inside, those of the array
+API are refused, and NumPy's take ``size=``: that many results, the rest filled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, fail, to_numpy
 from . import _elementwise as e, _index as ix, _reduce as r
-from ._arguments import arr, extent, flat, known, met, truth
+from ._arguments import arr, extent, flat, known, promoted, truth
 
 UniqueAll = namedtuple("UniqueAll", "values indices inverse_indices counts")
 UniqueCounts = namedtuple("UniqueCounts", "values counts")
@@ -26,7 +26,7 @@ def _sized(x: Any, name: str) -> numpy.ndarray:
 
 
 def _packed(values: Tracer, keep: Tracer, size: int, fill: Any) -> Tracer:
-    """The elements that are kept, in order, in a vector of ``size``; ``fill`` behind them. What does not fit is left out."""
+    """The elements that are kept, in order, in a vector of ``size``, padded with ``fill``. Elements that do not fit are left out."""
     at = p.ew("sub", p.scan("sum", p.cast(keep, "i64"), 0), 1)
     at = p.select(keep, at, size)
     into = p.broadcast_to(p.cast(fill, values._dtype), (size,))
@@ -47,14 +47,14 @@ def _values(x: Any, name: str) -> numpy.ndarray:
     if isinstance(x, Tracer):
         raise fail(
             "E_UNSUPPORTED",
-            f"expected `{name}` outside of a traced function: how large its result is depends on the values of its argument",
+            f"expected `{name}` outside a traced function: how large its result is depends on the values of its argument",
             "call it on arrays, before `ts.jit`; inside, use `where`, `sort` or a mask, whose shapes are known",
         )
     return to_numpy(x)
 
 
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> tuple:
-    """The positions of elements that are not zero, an array for each axis. With ``size`` so many, ``fill_value`` (0) behind them."""
+    """The positions of elements that are not zero, an array for each axis. With ``size`` that many, padded with ``fill_value`` (0)."""
     if size is None:
         return ours(numpy.nonzero(_sized(x, "nonzero")))
     return _nonzero(x, extent(size, "nonzero", "size"), fill_value)
@@ -71,14 +71,14 @@ def where(condition: Any, x1: Any = None, x2: Any = None, *, size: int | None = 
 
 
 def unique_all(x: Any, /) -> UniqueAll:
-    """Each value once, where it stands first, which of them each element is, and how often each stands."""
+    """Each value once, its first position, which of them each element is, and how often each occurs."""
     x = _values(x, "unique_all")
     values, first, inverse, counts = numpy.unique(x, True, True, True, equal_nan=False)
     return ours(UniqueAll(values, first, inverse.reshape(x.shape), counts))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """Each value once, and how often it stands."""
+    """Each value once, and how often it occurs."""
     return ours(UniqueCounts(*numpy.unique(_values(x, "unique_counts"), return_counts=True, equal_nan=False)))
 
 
@@ -149,7 +149,7 @@ def _compress(condition: Any, x: Any, axis: int | None, size: int, fill: Any) ->
 
 def unique(x: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
            *, equal_nan: bool = True, size: int | None = None, fill_value: Any = None) -> Any:  # fmt: skip
-    """Each value once, in order. With ``size`` so many, ``fill_value`` (the least value) behind them."""
+    """Each value once, in order. With ``size`` that many, padded with ``fill_value`` (the least value)."""
     if size is None:
         return ours(numpy.unique(_sized(x, "unique"), return_index, return_inverse, return_counts, axis, equal_nan=equal_nan))
     if axis is not None:
@@ -213,7 +213,7 @@ def _chosen(x: Tracer, keep_of: Any, size: int, fill: Any) -> Tracer:
 
 
 def intersect1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The values that stand in both arrays, in order."""
+    """The values that are in both arrays, in order."""
     if size is None:
         return ours(numpy.intersect1d(_sized(x1, "intersect1d"), _sized(x2, "intersect1d")))
     return _intersect1d(x1, x2, extent(size, "intersect1d", "size"), fill_value)
@@ -225,7 +225,7 @@ def _intersect1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
 
 
 def setdiff1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The values of one array that do not stand in the other, in order."""
+    """The values of one array that are not in the other, in order."""
     if size is None:
         return ours(numpy.setdiff1d(_sized(x1, "setdiff1d"), _sized(x2, "setdiff1d")))
     return _setdiff1d(x1, x2, extent(size, "setdiff1d", "size"), fill_value)
@@ -237,7 +237,7 @@ def _setdiff1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
 
 
 def setxor1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The values that stand in one array only, in order."""
+    """The values that are in one array only, in order."""
     if size is None:
         return ours(numpy.setxor1d(_sized(x1, "setxor1d"), _sized(x2, "setxor1d")))
     return _setxor1d(x1, x2, extent(size, "setxor1d", "size"), fill_value)
@@ -251,12 +251,12 @@ def _setxor1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
 
 @eager
 def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each element stands among others."""
+    """Whether each element is among others."""
     x, others = arr(element), flat(test_elements)
     n = others.shape[0]
     if not n:
         return p.splat(invert, x.shape, "bool")
-    (x, others), _ = met(x, others)
+    (x, others), _ = promoted(x, others)
     s = p.sort([others], 0)[0]
     at = p.ew("minimum", r.searchsorted(s, x), n - 1)
     return p.ew("ne" if invert else "eq", ix.take(s, at, 0), x)

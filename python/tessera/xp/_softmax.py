@@ -1,4 +1,4 @@
-"""Softmax and its kin: what `xp.logsumexp`, `ts.nn` and `ts.random` compute with."""
+"""Softmax, log-softmax and logsumexp, for `xp`, `ts.nn` and `ts.random`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOW = {"f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1"
 
 
 def up(x: Any) -> tuple[Tracer, str]:
-    """The value in the dtype that it is computed in, and the dtype it came in."""
+    """The value in the dtype that it is computed in, and its original dtype."""
     x = as_tracer(x)
     if not is_float(x._dtype):
         x = p.cast(x, "f32")
@@ -34,8 +34,8 @@ def _max_for_shift(x: Tracer, axis: Any) -> Tracer:
 
 @eager
 def softmax(x: Any, axis: Any = -1, *, where: Any = None, safe: bool = False, out_dtype: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along an axis, with the maximum taken off first; with ``safe`` rows of -inf give zeros. Elements where ``where``
-    does not hold do not count and give 0."""
+    """exp(x) / sum(exp(x)) along an axis, with the maximum subtracted first; with ``safe`` rows of -inf give zeros. Elements where
+    ``where`` does not hold do not count and give 0."""
     x, dtype = up(x)
     if where is not None:
         x = _where(where, x, -math.inf)
@@ -68,7 +68,7 @@ def log_sum_exp(x: Any, axis: Any = None, keepdims: bool = False, b: Any = None,
     if b is not None:
         wide = p.broadcast_shapes(x.shape, tuple(aval(b)[0]))
         x, b = p.broadcast_to(x, wide), p.broadcast_to(p.cast(b, x._dtype), wide)
-        # What counts nothing is not what is taken off.
+        # Elements of weight 0 are not part of the maximum.
         x = _where(b != 0.0, x, -math.inf)
     if where is not None:
         x = _where(where, x, -math.inf)
@@ -87,6 +87,6 @@ def log_sum_exp(x: Any, axis: Any = None, keepdims: bool = False, b: Any = None,
 
 @eager
 def logsumexp(x: Any, axis: Any = None, *, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
-    """log(sum(b * exp(x))), with the maximum taken off first; ``b`` is 1 unless given. With ``return_sign`` the logarithm of the magnitude
+    """log(sum(b * exp(x))), with the maximum subtracted first; ``b`` is 1 unless given. With ``return_sign`` the logarithm of the magnitude
     and the sign, else NaN where the sum is negative. Elements where ``where`` does not hold do not count."""
     return log_sum_exp(x, axis, keepdims, b, return_sign, where)

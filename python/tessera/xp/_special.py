@@ -195,8 +195,8 @@ def _digamma(x: Any) -> Tracer:
     above = _digamma_positive(p.select(negative, p.ew("sub", 1.0, x), x), f.log)
     r = _to_whole(x)
     pole = p.ew("eq", r, 0.0)
-    turn = p.ew("mul", f.cotpi(p.select(pole, 0.25, r)), math.pi)
-    out = p.select(negative, p.select(pole, math.nan, p.ew("sub", above, turn)), above)
+    reflected = p.ew("mul", f.cotpi(p.select(pole, 0.25, r)), math.pi)
+    out = p.select(negative, p.select(pole, math.nan, p.ew("sub", above, reflected)), above)
     # Zero is a pole from both sides; there is no limit at minus infinity.
     zero = p.ew("eq", x, 0.0)
     out = p.select(zero, p.ew("div", -1.0, p.select(zero, x, 1.0)), out)

@@ -165,7 +165,7 @@ def _lined_up(x: Tracer, axis: Any) -> tuple[Tracer, list[int]]:
 
 
 def _parts(q: Any, of: float = 1.0) -> Tracer:
-    """Quantiles; Python's numbers keep their digits until they meet the dtype of the array."""
+    """Quantiles; Python's numbers keep their digits until they are converted to the dtype of the array."""
     if isinstance(q, (int, float, list, tuple)) and not any(isinstance(v, Tracer) for v in (q if isinstance(q, (list, tuple)) else ())):
         return as_tracer(numpy.asarray(q, numpy.float64) / of)
     q = floats(q)
@@ -237,13 +237,13 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool
 
 @eager
 def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """The values below which a part ``q`` of the elements lies. A vector of parts gives the first axis."""
+    """The values below which a fraction ``q`` of the elements is. A vector of fractions gives the first axis."""
     return _quantile(x, q, axis, method, keepdims, False)
 
 
 @eager
 def percentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Any:
-    """`quantile` of parts in percent."""
+    """`quantile` with ``q`` in percent."""
     return _quantile(x, _parts(q, 100.0), axis, method, keepdims, False)
 
 
@@ -341,7 +341,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
-    """How often each integer stands, or the sum of its weights. Traced functions say ``length=``; larger integers are left out,
+    """How often each integer occurs, or the sum of its weights. Traced functions need ``length=``; larger integers are left out,
     negative ones count as 0."""
     if length is None:
         values = known(x, "bincount", "length")
@@ -357,7 +357,7 @@ def _bincount(x: Any, weights: Any, length: int) -> Any:
 
 
 def _scattered(op: str, data: Tracer, at: Tracer, count: int, start: Any) -> Tracer:
-    """Rows of ``data`` folded into the places that ``at`` says; those outside are left out."""
+    """Rows of ``data`` folded into the positions ``at``; those outside are left out."""
     at = p.cast(at, "i64")
     lead = at.ndim
     if data.shape[:lead] != at.shape:
@@ -398,7 +398,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _placed(x: Tracer, edges: Tracer) -> Tracer:
-    """Which interval; the last one holds its upper edge, what is outside of all is none of them."""
+    """Which interval; the last one holds its upper edge, values outside all of them are in none."""
     bins = edges.shape[0] - 1
     at = p.ew("sub", r.searchsorted(edges, x, side="right"), 1)
     at = p.select(p.ew("eq", x, ix.getitem(edges, -1)), bins - 1, at)
@@ -408,7 +408,7 @@ def _placed(x: Tracer, edges: Tracer) -> Tracer:
 
 @eager
 def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple:
-    """How many elements lie in each interval, or the sums of their weights, and the edges of the intervals."""
+    """How many elements are in each interval, or the sums of their weights, and the edges of the intervals."""
     edges = histogram_bin_edges(a, bins, range)
     x = flat(a)
     count = edges.shape[0] - 1
@@ -423,7 +423,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, de
 
 @eager
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple:
-    """How many points lie in each cell of a grid, and the edges along both axes."""
+    """How many points are in each cell of a grid, and the edges along both axes."""
     # Two entries are one for each axis; a longer vector is the edges of both.
     pair = list(bins) if isinstance(bins, (list, tuple)) and len(bins) == 2 else [bins, bins]
     given = [flat(x), flat(y)]
@@ -471,7 +471,7 @@ def _highest(dtype: str) -> Any:
     return math.inf if kind(dtype) == 2 else 1 if dtype == "bool" else int(_limits(dtype).max)
 
 
-_REST = "Rows of ``data`` whose segment is outside of 0 to ``num_segments - 1`` are left out; traced functions say ``num_segments=``."
+_REST = "Rows of ``data`` whose segment is outside 0 to ``num_segments - 1`` are left out; traced functions need ``num_segments=``."
 segment_sum = _segments("sum", "segment_sum", lambda d: 0, f"The sum of each segment. {_REST}")
 segment_prod = _segments("prod", "segment_prod", lambda d: 1, f"The product of each segment. {_REST}")
 segment_max = _segments("max", "segment_max", _lowest, f"The greatest of each segment, the least number where it is empty. {_REST}")

@@ -1,4 +1,4 @@
-"""Dtypes, constants and questions about dtypes."""
+"""Dtypes, constants and inspection of dtypes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..arrays.create import numpy_dtype
 from ..base.dtypes import bf16 as bfloat16, bool_ as bool, dtype as as_dtype, f16 as float16, f32 as float32, f64 as float64
 from ..base.dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, u8 as uint8, u16 as uint16, u32 as uint32
 from ..base.dtypes import u64 as uint64
-from ..base.promotion import kind as kind_of, meet
+from ..base.promotion import kind as kind_of, promote_pair
 from ..trace.tracer import aval, fail, is_array
 
 __all__ = [
@@ -25,7 +25,7 @@ e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 
 @dataclass(frozen=True)
 class Limits:
-    """What an integer dtype holds."""
+    """The limits of an integer dtype."""
 
     bits: int
     max: int
@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class FloatLimits:
-    """What a float dtype holds; numbers of Python."""
+    """The limits of a float dtype, as Python numbers."""
 
     bits: int
     eps: float
@@ -71,20 +71,20 @@ def iinfo(type: Any, /) -> Limits:
 
 
 def result_type(*values: Any) -> Any:
-    """The dtype that arrays, numbers and dtypes meet in."""
+    """The promoted dtype of arrays, numbers and dtypes."""
     found = None
     for v in values:
         one = aval(v)[1:] if is_array(v) else (str(as_dtype(v)), False)
-        found = one if found is None else meet(found, one)
+        found = one if found is None else promote_pair(found, one)
     return as_dtype(found[0])  # type: ignore[index]
 
 
 def can_cast(source: Any, to: Any) -> Any:
-    """Whether every value of one dtype is one of the other's, by promotion."""
+    """Whether one dtype promotes to the other."""
     a = aval(source)[1] if is_array(source) else str(as_dtype(source))
     b = str(as_dtype(to))
     try:
-        return meet((a, False), (b, False))[0] == b
+        return promote_pair((a, False), (b, False))[0] == b
     except Exception:
         return False
 

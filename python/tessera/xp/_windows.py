@@ -1,4 +1,4 @@
-"""Reductions of windows that move over all axes."""
+"""Reductions over sliding windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDS = ("sum", "max", "min", "prod")
 @eager
 def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimensions: Any, window_strides: Any = None,
                   padding: Any = "VALID", base_dilation: Any = None, window_dilation: Any = None) -> Any:  # fmt: skip
-    """A reduction of each window that moves over all axes. ``computation`` is ``"sum"``, ``"max"``, ``"min"``, ``"prod"``, or the function
+    """A reduction of each sliding window over all axes. ``computation`` is ``"sum"``, ``"max"``, ``"min"``, ``"prod"``, or the function
     of `xp` of two values; ``padding`` is ``"VALID"``, ``"SAME"`` or ``(before, after)`` for each axis; elements that it adds do not
     count, ``init_value`` counts once in each window."""
     x = as_tracer(operand)

@@ -31,7 +31,7 @@ GROUPS = {
         # Of the crashes those in one process: others are not run with the fault.
         ("test_checkpoint.py", "test_checkpoint_hostile.py", "test_checkpoint_more.py", *(f"test_checkpoint_crash.py::test_{name}" for name in (
             "a_power_cut_leaves_the_old_file_or_the_new_one", "the_power_cuts_find_what_is_missing",
-            "a_failure_of_any_operation_leaves_the_old_file_and_nothing_else", "a_failed_sync_of_the_folder_is_told_and_leaves_the_new_file",
+            "a_failure_of_any_operation_leaves_the_old_file_and_nothing_else", "a_failed_sync_of_the_folder_is_reported_and_leaves_the_new_file",
             "an_interrupt_leaves_nothing_beside_the_file", "temporaries_are_new_files_of_the_owner_beside_the_target",
             "a_link_is_replaced_and_what_it_leads_to_is_not_written", "relative_paths_and_long_names"))),
     ),

@@ -26,7 +26,7 @@ NAMES = {"__all__", "__slots__", "__doc__"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """`at` counts the faults of a module; `in_function` tells whether the code of one function is all that differs."""
+    """`at` counts the faults of a module; `in_function`: whether only the code of one function differs."""
 
     module: str
     at: int

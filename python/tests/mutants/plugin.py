@@ -1,9 +1,9 @@
 """Runs the tests of a group against each mutant of a sample, in one pytest process.
 
-Tests are collected once. A run without faults tells which lines each test reaches and how long it takes. For every mutant a child
-is forked, which puts the code of the faulty function in the place of the right one, wherever it is held, and runs the tests that
-reach its line, the shortest first, up to the first that fails. Faults outside of functions (defaults, tables, classes) are made while
-the module is imported, in a new process (`imported.py`).
+Tests are collected once. A run without faults records which lines each test reaches and how long it takes. For every mutant a child
+process is forked. It replaces the code of the function with the faulty code and runs the tests that reach its line, the shortest
+first, up to the first that fails. Faults outside functions (defaults, tables, classes) are made while the module is imported, in a
+new process (`imported.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .groups import PACKAGE, ROOT, TESTS, Group
 from .operators import Mutant, mutated
 
 STATE = ROOT / "build" / "mutants"
-#: A test that takes so many times as long as it should, and so many seconds more, has been stopped by a fault.
+#: A test hangs because of a fault if it takes SLOWER times as long as usual plus GRACE seconds.
 SLOWER, GRACE = 5.0, 10.0
 #: Exit statuses of a child.
 SURVIVED, KILLED, NOT_SWAPPED = 0, 1, 3
@@ -63,7 +63,7 @@ class Loop:
         self.outcomes: list[Outcome] = []
         self.log = open(os.devnull, "w")
         self.own = {str(path): str(path.relative_to(PACKAGE)) for path in group.files()}
-        # As they were when the sample was drawn: somebody may edit them meanwhile.
+        # As they were when the sample was drawn: they may be edited meanwhile.
         self.sources = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in group.files()}
         # Functions that run while modules are imported, such as decorators, have done their work before their code could be exchanged.
         self.early: set[str] = set()
@@ -98,7 +98,7 @@ class Loop:
         for name in ("cache", "config"):
             (shared / name).mkdir(parents=True, exist_ok=True)
             (shared / name).chmod(0o700)
-        # Compiled kernels are the same for all children: the folders that `conftest.py` asks for are shared.
+        # Compiled kernels are the same for all children: the folders that `conftest.py` sets are shared.
         factory = session.config._tmp_path_factory
         made = factory.mktemp
         factory.mktemp = lambda name, numbered=True: shared / name if name in ("cache", "config") else made(name, numbered)
@@ -149,13 +149,13 @@ class Loop:
         now: set = set()
         on_call = self.tracing(lambda: now)
 
-        # Twice: the first run compiles kernels, and is not the one whose times count. The second is in the order that mutants meet.
-        for turn in range(2):
+        # Twice: the first run compiles kernels, so only the times of the second count. The second has the order of mutant runs.
+        for attempt in range(2):
             mine = sorted(mine, key=lambda nodeid: seen.seconds.get(nodeid, 0.0))
             seen.seconds.clear()
             for nodeid, following in zip(mine, [*mine[1:], None]):
                 now = lines.setdefault(nodeid, set())
-                if turn == 0:
+                if attempt == 0:
                     import threading
 
                     threading.settrace(on_call)

@@ -133,7 +133,7 @@ class Reader:
             values = VALUES.get(gives) or (["None"] if gives.startswith("Option<") else ["Vec::new()"] if gives.startswith("Vec<") else [])
             if values:
                 slot = self.slot("entry", self.t[j].end, self.t[j].end)
-                slot.faults = [Fault(slot.start, slot.end, value, "return at once") for value in values]
+                slot.faults = [Fault(slot.start, slot.end, value, "return immediately") for value in values]
             self.block(j + 1, end)
         return end + 1
 

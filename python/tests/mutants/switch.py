@@ -65,8 +65,8 @@ class Mutant:
         begin, end = self.text.rfind("\n", 0, self.fault.start) + 1, self.text.find("\n", self.fault.start)
         shown = " ".join(self.text[begin:end].split())
         what = f"{self.text[self.fault.start : self.fault.end]} -> {self.fault.after}" if self.fault.operator in ("swap", "one more", "one less") else self.fault.operator
-        if self.fault.operator == "return at once":
-            what = f"return {self.fault.after} at once"
+        if self.fault.operator == "return immediately":
+            what = f"return {self.fault.after} immediately"
         return f"{self.file.name}:{self.slot.function}: {' '.join(what.split())[:60]} in `{shown[:100]}` [{self.file.name}:{line}]"
 
 
@@ -125,7 +125,7 @@ class Crate:
         for number, mutant in enumerate(sample, 1):
             mutant.fault.number = number
         left = list(sample)
-        for turn in range(12):
+        for _ in range(12):
             self.write()
             found = [m["message"] for m in self.cargo("check", "--lib") if m["reason"] == "compiler-message" and m["message"]["level"] == "error"]
             if not found:

@@ -1,4 +1,4 @@
-"""Where the code that runs now is: its group, its lane, and what its group shares."""
+"""The context of the running code: its group, its lane, and the shared buffers of its group."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Here:
         self.config = config
         self.lane = 0
         self.buffers: list[Any] = []
-        self.asked: dict[int, int] = {}
+        self.requests: dict[int, int] = {}
 
     def shared(self, shape: tuple[int, ...], dt: str) -> Any:
         """The buffer of an `alloc_shared`: in a lane kernel the lanes' n-th calls give one buffer."""
         from .memory import Array
 
-        number = self.asked.get(self.lane, 0)
-        self.asked[self.lane] = number + 1
+        number = self.requests.get(self.lane, 0)
+        self.requests[self.lane] = number + 1
         if number == len(self.buffers) or not self.lanes:
             made = Array(np.zeros(shape, host_dtype(dt)), dt)
             if not self.lanes:
@@ -37,7 +37,7 @@ class Here:
 
 
 here: Here = Here((0, 0, 0), (1, 1, 1), 0, 0, {})
-#: Lanes of a warp, on the backend that the oracle is held against.
+#: Lanes of a warp, on the backend that is compared with the oracle.
 warp = 32
 #: The functions that were called in a run whose results are only within a bound.
 inexact: set[str] = set()

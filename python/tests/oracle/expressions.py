@@ -15,7 +15,7 @@ W = 8  # elements of a row
 STORAGE = ["i8", "i16", "u8", "u16", "f16", "bf16"]
 SCALARS = ["i32", "i64", "u32", "u64", "f32", "f64"]
 INTS = ["i32", "i64", "u32", "u64"]
-#: What a build may lack: `fuzz.probe` asks it, and the generator leaves out what is not there.
+#: Features that a build may lack: `fuzz.probe` finds them, and the generator leaves out those that are missing.
 OPTIONAL = [
     "lane_break", "lane_loop_else", "loop_var_after", "wide_literal", "u64_literal", "literal_carried", "for_else", "while_else",
     "chained_assign", "target_order", "index_beside_id", "walrus", "helper_global_default", "or_value", "captures_change",
@@ -98,7 +98,7 @@ class Expressions:
         self.returned = False
         self.shared: set[str] = set()
         self.extra: set[str] = set()  # arrays that expressions do not draw from by type
-        self.plain = 0  # inside of what must have no effects
+        self.plain = 0  # above 0 inside expressions that must have no effects
 
     # Small choices.
     def chance(self, p: float) -> bool:

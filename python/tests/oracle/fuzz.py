@@ -1,4 +1,4 @@
-"""Random programs against the oracle: what Python says, and what each backend gives.
+"""Fuzzing of kernels: random programs, executed by Python (the oracle) and by each backend.
 
 ``python -m oracle.fuzz --programs 1000 --backend interp`` from ``python/tests``; ``--seed`` repeats, ``--minutes`` bounds.
 """
@@ -73,7 +73,7 @@ def ordered(case: Case, want: list[dict[str, np.ndarray]]) -> bool:
 
 
 def change(namespace: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Binds captured names anew, dotted ones too."""
+    """Binds captured names again, dotted ones too."""
     for name, value in changes.items():
         root, _, attribute = name.partition(".")
         if attribute and root in namespace:

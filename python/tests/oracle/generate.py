@@ -1,8 +1,8 @@
 """Random kernels as Python text, with their arguments.
 
-A program is a module: captured names, helpers, one kernel. Everything in it has a type that is known here, so that what is
-drawn is legal; what the compiler refuses all the same is counted by code in `fuzz`. The positions that a group or lane
-writes are its own, so that the order of groups and lanes changes nothing.
+A program is a module: captured names, helpers, one kernel. The generator knows the type of
+everything in it, so programs are legal; `fuzz` counts those that the compiler refuses all the same, by error code. A group or
+lane writes only its own positions, so the order of groups and lanes does not matter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Gen(Statements):
                 self.count("default that names a global")
             else:
                 given = f"={self.literal(dt)}"
-        # A literal that is handed over is exact for as long as it stays one; from here on it is a value.
+        # A literal argument is exact while it is a literal; from here on it is a value.
         if default:
             body.insert(0, f"d = ts.tile.cast(d, ts.{dt})")
         if valued:
@@ -76,8 +76,8 @@ class Gen(Statements):
         groups = 1 if self.chance(0.5) else self.rng.randint(2, 3)
         lanes = self.pick([1, 2, 4, 8]) if self.lane else 0
         count = lanes * self.rng.randint(1, 2) if self.lane else groups
-        meet = self.lane and self.chance(0.5)
-        if self.lane and not meet and self.chance(0.3):
+        synchronises = self.lane and self.chance(0.5)
+        if self.lane and not synchronises and self.chance(0.3):
             count = max(1, count - 1)
         rank2 = self.lane or groups > 1
         head = [f"G0 = {self.rng.randint(1, 7)}", f"G1 = {self.pick(['0.5', '1.5', '-2.0', '3.25'])}"]
@@ -112,7 +112,7 @@ class Gen(Statements):
             self.types["i"] = "i64"
             s.names["i"] = "i64"
             s.fixed.add("i")
-            if meet:
+            if synchronises:
                 body.append("l = ts.tile.local_id()")
                 s.names["l"] = "i64"
                 s.fixed.add("l")
@@ -127,7 +127,7 @@ class Gen(Statements):
             s.arrays = {**s.arrays, "sh": dt}
             self.count("shared buffer in a group kernel")
         shared = self.pick(SCALARS)
-        if meet:
+        if synchronises:
             body.append(f"sh = ts.tile.alloc_shared(({lanes},), ts.{shared})")
         # Two variables to begin with.
         for dt in self.rng.sample(SCALARS, 2):
@@ -135,12 +135,12 @@ class Gen(Statements):
             body.append(f"{name} = {self.leaf(s, dt)}")
             s.names[name] = dt
         self.statements += len(body)
-        met = 0
+        barriers = 0
         while self.statements < 15 or self.chance(0.6):
             body += self.statement(s, 2)
-            if meet and not self.returned and met < 3 and self.chance(0.35):
+            if synchronises and not self.returned and barriers < 3 and self.chance(0.35):
                 body += self.exchange(s, shared, lanes)
-                met += 1
+                barriers += 1
             if self.statements > 45:
                 break
         body += self.results(s, prefix)

@@ -1,6 +1,6 @@
-"""For pytest: ``-p oracle.plugin`` holds every launch of the tests that run against the oracle.
+"""For pytest: ``-p oracle.plugin`` compares every launch of the tests with the oracle.
 
-What was compared, and what not with the reason, is written as JSON to the file that ``TESSERA_ORACLE_REPORT`` names.
+A report of what was compared, and what was not and why, is written as JSON to the file that ``TESSERA_ORACLE_REPORT`` names.
 """
 
 from __future__ import annotations

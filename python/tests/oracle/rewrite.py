@@ -8,10 +8,10 @@
 - A loop's own variable that nothing bound before is 0 after a loop without an iteration (LANGUAGE 2): it is bound so at
   the head of the function.
 - A loop counts its iterations (``__tick__``), so that a program without end is one that the oracle refuses.
-- In a kernel whose lanes meet, functions become generators: a call becomes ``yield from __call__(f, …)``, which yields
+- In a kernel whose lanes synchronise, functions become generators: a call becomes ``yield from __call__(f, …)``, which yields
   at a barrier.
 - A variable that begins with a literal takes the type of what it is joined with (LANGUAGE 9), which Python finds out too
-  late. Where the types of variables are told (``types``), an assignment brings what it assigns to the type.
+  late. Where the types of variables are given (``types``), an assignment converts the value to the type.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _index(node: ast.expr) -> ast.expr:
     return node
 
 
-def meets(tree: ast.AST) -> bool:
-    """Whether lanes meet in this code: a barrier, or an operation of the group."""
+def synchronises(tree: ast.AST) -> bool:
+    """Whether lanes synchronise in this code: it has a barrier, or an operation of the group."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _last(node.func) in SYNC:
             return True

@@ -1,4 +1,4 @@
-"""Executes kernels: the text is compiled by Python, and run for each group and lane."""
+"""Executes kernels: Python compiles the text and runs it for each group and lane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Func:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.coroutine:
-            raise Lacks("a function in which lanes meet, called where they cannot")
+            raise Lacks("a function in which lanes synchronise, called where they cannot")
         return self.call(*args, **kwargs)
 
 
@@ -42,7 +42,7 @@ def _call(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _as(dt: str, value: Any) -> Any:
-    """What is assigned to a variable whose type is told: a literal takes the type, and a value is widened to it."""
+    """A value assigned to a variable of a given type: a literal takes the type, and a value is widened to it."""
     if isinstance(value, Val):
         if value.dt == dt or carrier(value.dt) == dt:
             return value
@@ -112,7 +112,7 @@ class _Tile:
         return found
 
 
-HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "meet", "range_", "value_of"}
+HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of"}
 TILE = _Tile()
 MATH = _Math()
 
@@ -213,19 +213,19 @@ def launch(call: Any, coroutine: bool, arguments: Any, grid: tuple[int, ...], la
 
 
 def _alone(body: Any) -> Any:
-    """A group kernel in which something meets: a barrier is a hint."""
+    """Runs a group kernel that has barriers, which are only hints there."""
     try:
-        told = next(body)
+        request = next(body)
         while True:
-            if told[0] not in ("barrier", "sync"):
-                raise Lacks(f"group.{told[0]} in a group kernel")
-            told = body.send(None)
+            if request[0] not in ("barrier", "sync"):
+                raise Lacks(f"group.{request[0]} in a group kernel")
+            request = body.send(None)
     except StopIteration as end:
         return end.value
 
 
 def together(here: context.Here, lanes: list[Any]) -> None:
-    """Runs lanes from barrier to barrier. One that has returned takes no part."""
+    """Runs lanes from barrier to barrier, without those that have returned."""
     answers: list[Any] = [None] * len(lanes)
     alive = list(range(len(lanes)))
     while alive:
@@ -237,13 +237,13 @@ def together(here: context.Here, lanes: list[Any]) -> None:
                 waiting.append((k, name, (args, kwargs)))
             except StopIteration:
                 pass
-        waiting.sort(key=lambda told: told[0])
+        waiting.sort(key=lambda entry: entry[0])
         alive = [k for k, _, _ in waiting]
         if waiting:
             names = {name for _, name, _ in waiting}
             if len(names) > 1:
-                raise OracleError("E_DIVERGENT_BARRIER", f"lanes meet at {names}")
-            for (k, _, _), answer in zip(waiting, tile.meet(waiting[0][1], [c for _, _, c in waiting])):
+                raise OracleError("E_DIVERGENT_BARRIER", f"lanes reach different barriers: {names}")
+            for (k, _, _), answer in zip(waiting, tile.collective(waiting[0][1], [c for _, _, c in waiting])):
                 answers[k] = answer
 
 

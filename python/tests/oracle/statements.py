@@ -46,7 +46,7 @@ class Statements(Expressions):
         mine = [n for n, d in s.names.items() if d == dt and n not in s.fixed]
         value = self.expr(s, dt, 3)
         if self.has("or_literal") and self.chance(0.12):
-            # The literal takes the type of what it stands beside, whichever of them it is.
+            # The literal takes the type of the other operand, whichever of them it is.
             self.count("literal beside or, and, if else")
             other = self.literal(dt)
             forms = [f"{value} or {other}", f"{value} and {other}", f"{value} if {self.cond(s, 1)} else {other}"]
@@ -426,7 +426,7 @@ class Statements(Expressions):
         return out
 
     def s_both(self, s: Scope, depth: int) -> list[str]:
-        """A variable that both branches assign, one of them perhaps after a way out."""
+        """A variable that both branches assign, one of them perhaps after an early exit."""
         dt = self.pick(SCALARS)
         name = self.name(dt)
         first, second = s.copy(), s.copy()
@@ -437,7 +437,7 @@ class Statements(Expressions):
         if self.has("inner_exit_before_assign") and not self.in_helper and self.chance(0.3) and not (lane and self.loops):
             word = self.pick(["break", "continue"]) if self.loops else "return"
             self.returned |= word == "return"
-            self.count("way out before an assignment")
+            self.count("early exit before an assignment")
             body += [f"if {self.cond(first, 1)}:", f"    {word}"]
         body.append(f"{name} = {self.expr(first, dt, 2)}")
         other = [*self.block(second, self.rng.randint(0, 1), 0), f"{name} = {self.expr(second, dt, 2)}"]

@@ -507,7 +507,7 @@ class Sync:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.name in ("barrier", "sync") and not context.here.lanes:
             return None
-        raise Lacks(f"`{self.name}` outside of a coroutine")
+        raise Lacks(f"`{self.name}` outside a coroutine")
 
 
 barrier = Sync("barrier")
@@ -532,8 +532,8 @@ class _Group:
 group = _Group()
 
 
-def meet(name: str, calls: list[tuple[tuple, dict]]) -> list[Any]:
-    """What each lane gets of an operation of the group."""
+def collective(name: str, calls: list[tuple[tuple, dict]]) -> list[Any]:
+    """The result of an operation of the group for each lane."""
     if name in ("barrier", "sync"):
         return [None] * len(calls)
 
@@ -672,8 +672,12 @@ def pure(f: Any, *values: Any, like: Any = None, dtype: Any = None) -> Any:
     return out
 
 
-def slope(*values: Any) -> Any:
-    raise Lacks("ts.tile.slope: a derivative")
+def value_and_grad(*values: Any) -> Any:
+    raise Lacks("ts.tile.value_and_grad: a derivative")
+
+
+#: Its name until 0.4.
+slope = value_and_grad
 
 
 def range(start: Any, stop: Any = None, step: Any = 1, prefetch: Any = None) -> Any:

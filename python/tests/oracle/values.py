@@ -1,7 +1,7 @@
-"""Scalars and tiles by LANGUAGE 9 and 20: dtypes, literals, and what arithmetic gives.
+"""Scalars and tiles by LANGUAGE 9 and 20: dtypes, literals and arithmetic.
 
 A `Val` holds a NumPy array in the type that arithmetic is done in (its carrier) beside the name of its dtype. Python
-numbers stay Python numbers: they are the weak literals of LANGUAGE 20, exact until they meet a `Val`.
+numbers stay Python numbers: they are the weak literals of LANGUAGE 20, exact until they are combined with a `Val`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Val:
         self.dt = dt
         self.a = a
 
-    # What Python asks of a value.
+    # Python's protocols of a value.
     def __bool__(self) -> bool:
         if self.a.ndim:
             raise OracleError("E_TYPE", "a tile as a condition")
@@ -170,7 +170,7 @@ def int_to_float(value: int, kind: str) -> Any:
 
 
 def join(a: str, b: str) -> str:
-    """The type in which two dtypes meet."""
+    """The common type of two dtypes."""
     if a == b and a in BITS:
         return a
     if a[0] == "u" and b[0] == "u" and ("32" in a + b or "64" in a + b):
@@ -189,7 +189,7 @@ def join(a: str, b: str) -> str:
 
 
 def weak_join(dt: str, literal: Any) -> str:
-    """The type in which a dtype meets a literal (LANGUAGE 20)."""
+    """The common type of a dtype and a literal (LANGUAGE 20)."""
     kind = carrier(dt)
     if isinstance(literal, bool):
         return kind
@@ -309,7 +309,7 @@ def strong(v: Any) -> Val:
 
 
 def common(operands: tuple, kind: str) -> str:
-    """The type that operands meet in; ``kind`` is what they are for: arith, float, compare, bits or shift."""
+    """The common type of operands; ``kind`` is what they are for: arith, float, compare, bits or shift."""
     dt: str | None = None
     for v in operands:
         if isinstance(v, Val):

@@ -1,8 +1,8 @@
-"""Every launch of a kernel, wherever it is called from, beside what Python makes of the kernel's source.
+"""Compares every launch of a kernel with the execution of its source by Python.
 
-``with watching() as seen:`` holds each call of a kernel inside against the oracle: the arguments are copied, the call is
-made, the source is executed on the copies with the grid that the launch had, and the arrays are compared. What was compared,
-and what the oracle lacks for a kernel, by name, is in ``seen``.
+``with watching() as seen:`` compares each kernel call inside the block with the oracle: it copies the arguments, makes the call,
+executes the source on the copies with the grid of the launch, and compares the arrays. ``seen`` has the names of the kernels that
+were compared, and what the oracle lacks for others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.base.source import closure_of
 
 from . import context
 from .memory import Array, Constants, Numbers
-from .rewrite import Rewrite, meets
+from .rewrite import Rewrite, synchronises
 from .run import BUILTINS, HELPERS, MATH, TILE, TS, Func, _as, cdiv, launch
 from .tile import _identity
 from .values import Lacks, OracleError, Val, carrier, convert, dtype_name, from_storage, join, to_storage
@@ -81,7 +81,7 @@ class Source:
         tree = ast.parse(textwrap.dedent(text))
         self.node = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
         self.text = ast.unparse(self.node)
-        self.meets = meets(self.node)
+        self.synchronises = synchronises(self.node)
         self.returns = [
             [e.id for e in (r.value.elts if isinstance(r.value, ast.Tuple) else [r.value]) if isinstance(e, ast.Name)]
             for r in ast.walk(self.node)
@@ -214,16 +214,16 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
     """Executes the source on copies of the arguments and compares what was written."""
     name = f"{kernel.name} at {kernel.spec.source.file.rpartition('/')[2]}:{kernel.spec.source.line}"
     try:
-        told = kernel.explain()
-        context.warp = int(os.environ.get("TESSERA_INTERP_WARP", "32")) if told.backend == "interp" else 32
+        explained = kernel.explain()
+        context.warp = int(os.environ.get("TESSERA_INTERP_WARP", "32")) if explained.backend == "interp" else 32
         fn = getattr(kernel, "__wrapped__", None)
         if fn is None:
             raise Lacks("the Python function: a kernel that was pickled")
         source = Source(fn, kernel.spec.source.text, kernel.name)
-        coroutine = source.meets or any(isinstance(v, RealFunc) and meets(v.parsed()) for v in source.names().values())
-        grid, lanes = told.grid, 0
-        if told.fields.get("lanes"):
-            total, lanes = told.lanes
+        coroutine = source.synchronises or any(isinstance(v, RealFunc) and synchronises(v.parsed()) for v in source.names().values())
+        grid, lanes = explained.grid, 0
+        if explained.fields.get("lanes"):
+            total, lanes = explained.lanes
             grid = (int(total),)
             if not isinstance(total, int):
                 raise Lacks("lanes of several axes")
@@ -250,7 +250,7 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
                 hosts[key] = fresh(what, dims)
                 if key in order and order.index(key) < len(returned):
                     got[key] = np.asarray(returned[order.index(key)])
-        config = {**{k: Val("i64", np.int64(v)) for k, v in dims.items()}, **told.config}
+        config = {**{k: Val("i64", np.int64(v)) for k, v in dims.items()}, **explained.config}
         free = {n.id for n in ast.walk(source.node) if isinstance(n, ast.Name) and n.id.startswith("tile_")}
         stores = {n.id for n in ast.walk(source.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if (free - stores - set(params) - set(source.names())) and not config.keys() >= free:
@@ -261,7 +261,7 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
             space = {**BUILTINS, **HELPERS, "__note__": _note, "__as__": _as}
             space.update({k: taken(v, coroutine, noted, made) for k, v in source.names().items()})
             space.update({k: Val("i64", np.int64(v)) for k, v in dims.items() if k not in params})
-            space.update({k: v for k, v in told.config.items() if k not in params and k not in dims and k not in space})
+            space.update({k: v for k, v in explained.config.items() if k not in params and k not in dims and k not in space})
             copies: dict[int, np.ndarray] = {}  # one array that is given twice stays one
             written = {k: copies.setdefault(id(h), h.copy()) for k, h in hosts.items()}
             given = {}
@@ -284,8 +284,8 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
                     if what[1] == "scalar":
                         dt = dtype_name(what[2])
                         given[key] = Val(dt, convert(given[key], carrier(dt)))
-                if key in told.config and what[1] == "const":
-                    given[key] = told.config[key]
+                if key in explained.config and what[1] == "const":
+                    given[key] = explained.config[key]
             call = source.call(coroutine, space, types, noted)
             launch(call, coroutine, ((), given), grid, lanes, config)
             return written

@@ -1,10 +1,10 @@
-"""Random functions on arrays: what the interpreter of Graph IR says, and what plans give.
+"""Fuzzing of plans: random functions on arrays, run by the interpreter of Graph IR and compiled.
 
 ``python -m plans.fuzz --programs 1000 --backend cpu`` from ``python/tests``; ``--seed`` repeats, ``--minutes`` bounds.
 
-Each program is traced once for each way to run it: op by op (the oracle), and planned and lowered for a backend. In the profile
-``strict`` all results are the oracle's bits; in ``default`` those of whole numbers are, and others are as near as rounding lets
-them be: as far from the oracle as that is from itself in f64, times `SLACK`, and a little of the largest element.
+Each program is traced once for each mode: op by op (the oracle), and planned and lowered for a backend. In the profile ``strict``
+all results have the oracle's bits. In ``default`` integers have them, and other numbers are within a bound: the distance of the
+oracle from itself in f64, times `SLACK`, plus a small part of the largest element.
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ class Tally:
 
 
 def go(
-    seed: int, programs: int, ways: list[tuple[str, str]], minutes: float | None = None, stop_at: int = 5,
+    seed: int, programs: int, modes: list[tuple[str, str]], minutes: float | None = None, stop_at: int = 5,
     say: Callable[[str], None] | None = print, shrink_for: float = 30, without: frozenset[str] = frozenset(), variants: int = 2,
     part: tuple[int, int] = (0, 1), skip: int = 0, every: bool = False, tell: Callable[[Any], None] | None = None,
 ) -> Tally:  # fmt: skip
-    """Draws programs from ``seed`` on; ``ways`` are backends and profiles, taken in turn, or ``every`` one for each program;
+    """Draws programs from ``seed`` on; ``modes`` are backends and profiles, one after another, or ``every`` one for each program;
     ``part`` says which of how many processes this is, and those before ``skip`` were drawn by another."""
     tally, failed = Tally(), 0
     begin = time.monotonic()
@@ -174,7 +174,7 @@ def go(
         if minutes is not None and time.monotonic() - begin > 60 * minutes or failed >= stop_at:
             break
         if tell is not None:
-            # What a process that dies would take with it is told before.
+            # Report first what would be lost if this process died.
             tell(tally)
             tell(number)
             tally = Tally()
@@ -182,7 +182,7 @@ def go(
         clock = time.perf_counter()
         case = generate(this, without)
         tally.seconds["generate"] += time.perf_counter() - clock
-        if all(how == "differences" for how, _ in ways) and not case.counts.get("derivatives"):
+        if all(how == "differences" for how, _ in modes) and not case.counts.get("derivatives"):
             continue
         tally.programs += 1
         tally.constructs.update(case.counts)
@@ -201,7 +201,7 @@ def go(
         finally:
             tally.seconds["oracle"] += time.perf_counter() - clock
         fine = True
-        for backend, profile in ways if every else [ways[number // part[1] % len(ways)]]:
+        for backend, profile in modes if every else [modes[number // part[1] % len(modes)]]:
             clock = time.perf_counter()
             refused = ""
             try:
@@ -292,12 +292,12 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
             lost = ""
             try:
                 while pipe.poll(0.05):
-                    told = pipe.recv()
-                    if isinstance(told, int):
-                        one[3], one[4] = told, time.monotonic()
+                    received = pipe.recv()
+                    if isinstance(received, int):
+                        one[3], one[4] = received, time.monotonic()
                     else:
-                        whole.add(told)
-                        for _, text in told.failures:
+                        whole.add(received)
+                        for _, text in received.failures:
                             print(text, flush=True)
             except EOFError:
                 child.join()
@@ -344,23 +344,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shrink", type=float, default=30, help="seconds to make a failing program small")
     options = parser.parse_args(argv)
     without = frozenset(options.without.split(",")) | (frozenset() if options.all else frozenset(KNOWN))
-    ways = []
+    modes = []
     for b in options.backend or ["cpu", "interp", "differences"]:
-        ways += [(b, "f64")] if b in ("jax", "differences") else [(b, p) for p in options.profile or ["strict", "default"]]
+        modes += [(b, "f64")] if b in ("jax", "differences") else [(b, p) for p in options.profile or ["strict", "default"]]
     if options.one is not None:
         case = generate(options.one, without)
         print(case.text)
-        for backend, profile in ways:
+        for backend, profile in modes:
             try:
                 print(backend, profile, judge(case, backend, profile, options.variants) or "agrees")
             except run.Refused as error:
                 print(backend, profile, error)
         return 0
-    print(f"seed {options.seed}, on {', '.join(f'{b} ({p})' for b, p in ways)}", flush=True)
+    print(f"seed {options.seed}, on {', '.join(f'{b} ({p})' for b, p in modes)}", flush=True)
     for name, why in KNOWN.items() if not options.all else ():
         print(f"not drawn: {name}, {why}")
     begin = time.monotonic()
-    given = (options.seed, options.programs, ways, options.minutes, options.stop_at)
+    given = (options.seed, options.programs, modes, options.minutes, options.stop_at)
     tally = spread(options.processes, *given, shrink_for=options.shrink, without=without, variants=options.variants, every=options.every)
     took = time.monotonic() - begin
     print(tally.report())

@@ -35,7 +35,7 @@ class Generator(Ops):
         self.trips, self.depth = 1, 0
         self.not_jax: set[str] = set()
         self.dims = [self.rng.choices(EXTENTS, WEIGHTS)[0] for _ in range(3)]
-        #: Dtypes of a program: few of them, so that values meet.
+        #: Dtypes of a program: few of them, so that values can be combined.
         self.real = self.rng.choices(("f32", "f64", "bf16", "f16"), (10, 6, 1, 1))[0]
         self.others = self.rng.random() < 0.4
 

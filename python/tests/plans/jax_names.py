@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 jax.config.update("jax_enable_x64", True)
-# Numbers are asked for, not speed.
+# Speed does not matter here.
 jax.config.update("jax_disable_most_optimizations", True)
 jnp, lax = jax.numpy, jax.lax
 

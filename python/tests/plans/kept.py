@@ -1,7 +1,7 @@
 """Programs with JAX's numbers, kept in ``python/tests/jax_plans.npz``: ``scripts/jax-values.sh`` writes them.
 
-Kept are the text of each program, its arguments, and of each result in f64 its elements times fixed weights, summed: what a wrong
-element changes. The generator may change; what is kept stays.
+The file has the text of each program, its arguments, and for each f64 result a weighted sum of its elements, which a wrong element
+changes. It does not depend on the generator.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def read() -> list[tuple[Case, np.ndarray]]:
         texts = json.loads(zlib.decompress(kept["programs"].tobytes()))
         parts = np.split(kept["numbers"], np.cumsum(kept["sizes"])[:-1])
     out = []
-    for told, numbers in zip(texts, parts):
-        args = [Arg(name, dtype, tuple(shape), whole, bound) for name, dtype, shape, whole, bound in told["args"]]
-        out.append((Case(told["text"], args, told["seed"]), numbers))
+    for program, numbers in zip(texts, parts):
+        args = [Arg(name, dtype, tuple(shape), whole, bound) for name, dtype, shape, whole, bound in program["args"]]
+        out.append((Case(program["text"], args, program["seed"]), numbers))
     return out
 
 

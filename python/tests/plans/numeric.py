@@ -1,7 +1,7 @@
 """Derivatives by differences: what `grad`, `value_and_grad`, `vjp` and `jvp` give, without the rules of derivatives.
 
-A function is evaluated beside its argument, in f64, along every element of it. That is right where it is smooth; where an element
-is near a corner (`relu`, `max`, `sort`), other steps and other arguments are looked at.
+A function is evaluated near its argument, in f64, along every element. That is accurate where it is smooth. Where an element is
+near a kink (`relu`, `max`, `sort`), other steps and other arguments are tried.
 """
 
 from __future__ import annotations

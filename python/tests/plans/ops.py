@@ -1,4 +1,4 @@
-"""The ops that programs are made of: what each may take, and what is known of its result."""
+"""The ops of random programs: which arguments each takes, and what is known about its result."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ class Ops:
             return v
         a = self.rng.randrange(v.rank)
         n, lead = v.shape[a], ":, " * a
-        ways = [(f"{v.name}[{lead}::-1]", n), (f"{v.name}[{lead}::2]", (n + 1) // 2)]
+        options = [(f"{v.name}[{lead}::-1]", n), (f"{v.name}[{lead}::2]", (n + 1) // 2)]
         if n > 1:
-            ways += [(f"{v.name}[{lead}1:]", n - 1), (f"{v.name}[{lead}:-1]", n - 1)]
-            ways += [(f"xp.concat([{v.name}[{lead}1:], {v.name}[{lead}:1]], axis={a})", n)]
+            options += [(f"{v.name}[{lead}1:]", n - 1), (f"{v.name}[{lead}:-1]", n - 1)]
+            options += [(f"xp.concat([{v.name}[{lead}1:], {v.name}[{lead}:1]], axis={a})", n)]
         if n:
-            ways += [(f"{v.name}.at[{lead}{self.rng.randrange(n)}].set(0)", n)]
-            ways += [(f"xp.pad({v.name}, {[(1, 0) if k == a else (0, 0) for k in range(v.rank)]})", n + 1)]
-        text, m = self.rng.choice(ways)
+            options += [(f"{v.name}.at[{lead}{self.rng.randrange(n)}].set(0)", n)]
+            options += [(f"xp.pad({v.name}, {[(1, 0) if k == a else (0, 0) for k in range(v.rank)]})", n + 1)]
+        text, m = self.rng.choice(options)
         self.ops += 1
         self.counts["part in place"] += 1
         return V(text, v.dtype, (*v.shape[:a], m, *v.shape[a + 1 :]), v.exact, v.bound, v.origin, v.depth)
@@ -157,10 +157,10 @@ class Ops:
             return f"xp.broadcast_to({v.name}, {shape})"
         if v.size == 0:
             return f"xp.zeros({shape}, dtype=ts.{v.dtype})"
-        way = self.rng.random()
-        if v.dtype != "bool" and way < 0.4:
+        kind = self.rng.random()
+        if v.dtype != "bool" and kind < 0.4:
             return f"xp.broadcast_to(xp.{self.rng.choice(('max', 'min'))}({v.name}), {shape})"
-        if n and way < 0.8:
+        if n and kind < 0.8:
             return f"xp.reshape(xp.take(xp.reshape({v.name}, (-1,)), xp.arange({n}) % {v.size}, axis=0), {shape})"
         return f"xp.broadcast_to({v.name}{[self.rng.randrange(d) for d in v.shape] if v.shape else ''}, {shape})"
 
@@ -209,26 +209,26 @@ class Ops:
         x, b, r = v.name, v.bound, self.rng
         if v.exact:
             c = r.choice((2, 3, 5))
-            ways = [(f"-{x}", b), (f"xp.abs({x})", b), (f"{x} * {c}", b * c), (f"{x} + {c}", b + c), (f"xp.clip({x}, {0 if v.dtype == 'u8' else -c}, {c})", c),
+            options = [(f"-{x}", b), (f"xp.abs({x})", b), (f"{x} * {c}", b * c), (f"{x} + {c}", b + c), (f"xp.clip({x}, {0 if v.dtype == 'u8' else -c}, {c})", c),
                     (f"xp.sign({x})", 1), (f"xp.square({x})", b * b), (f"xp.maximum({x}, 0)", b), (f"{c} - {x}", b + c)]  # fmt: skip
             if v.dtype in INTS:
-                ways += [(f"{x} % {c}", c), (f"{x} // {c}", b), (f"{x} & {c}", c), (f"~{x}", b + 1), (f"{x} ^ {c}", 2 * b + 8), (f"{x} << 1", 2 * b), (f"{x} >> 1", b)]
+                options += [(f"{x} % {c}", c), (f"{x} // {c}", b), (f"{x} & {c}", c), (f"~{x}", b + 1), (f"{x} ^ {c}", 2 * b + 8), (f"{x} << 1", 2 * b), (f"{x} >> 1", b)]
             if v.dtype in FLOATS:
-                ways += [(f"xp.floor({x})", b), (f"xp.round({x})", b)]
-            text, bound = r.choice(ways)
+                options += [(f"xp.floor({x})", b), (f"xp.round({x})", b)]
+            text, bound = r.choice(options)
             self.let(text, v.dtype, v.shape, True, bound, "elementwise")
         else:
             self.smooth(v)
 
     def smooth(self, v: V) -> None:
         x, b, r = v.name, v.bound, self.rng
-        ways = [(f"xp.tanh({x})", 1), (f"xp.sin({x})", 1), (f"xp.cos({x})", 1), (f"nn.sigmoid({x})", 1), (f"xp.exp(-{x} * {x})", 1),
+        options = [(f"xp.tanh({x})", 1), (f"xp.sin({x})", 1), (f"xp.cos({x})", 1), (f"nn.sigmoid({x})", 1), (f"xp.exp(-{x} * {x})", 1),
                 (f"xp.exp({x} * {2 / max(b, 1)!r})", 8), (f"xp.log1p({x} * {x})", math.log1p(b * b)), (f"xp.sqrt({x} * {x} + 1.0)", b + 1),
                 (f"{x} / (1.0 + {x} * {x})", 1), (f"{x} * {self.number()}", 2 * b), (f"{x} + {self.number()}", b + 2), (f"nn.relu({x})", b),
                 (f"xp.abs({x})", b), (f"xp.square({x})", b * b), (f"nn.gelu({x})", b), (f"nn.silu({x})", b), (f"xp.atan({x})", 2),
                 (f"xp.erf({x})", 1), (f"{x} ** 3", b**3), (f"xp.clip({x}, -1.0, 1.5)", 1.5), (f"xp.rsqrt({x} * {x} + 0.5)", 2),
                 (f"1.0 - {x}", b + 1), (f"nn.softplus({x})", b + 1), (f"ts.stop_gradient({x}) * {x}", b * b)]  # fmt: skip
-        text, bound = r.choice(ways)
+        text, bound = r.choice(options)
         self.counts["stop_gradient"] += "stop_gradient" in text
         self.let(text, v.dtype, v.shape, False, bound, "elementwise")
 
@@ -243,39 +243,39 @@ class Ops:
         self.let(text, v.dtype, v.shape, False, bound, "elementwise")
 
     def beside(self, v: V, more: Callable[[V], bool] = lambda v: True) -> V:
-        """A value that meets another one: the same shape, or one that stretches to it."""
-        return self.pick(lambda w: w.dtype == v.dtype and w.bound < 1e20 and _meet(v.shape, w.shape) is not None and more(w))
+        """A value that can be combined with `v`: its shape broadcasts with it."""
+        return self.pick(lambda w: w.dtype == v.dtype and w.bound < 1e20 and _broadcast(v.shape, w.shape) is not None and more(w))
 
     def binary(self) -> None:
         v = self.pick(lambda v: v.dtype != "bool")
         w = self.beside(v)
-        shape = _meet(v.shape, w.shape)
+        shape = _broadcast(v.shape, w.shape)
         a, b = (v, w) if self.rng.random() < 0.5 else (w, v)
-        ways = [(f"{a.name} + {b.name}", a.bound + b.bound), (f"{a.name} - {b.name}", a.bound + b.bound), (f"{a.name} * {b.name}", a.bound * b.bound),
+        options = [(f"{a.name} + {b.name}", a.bound + b.bound), (f"{a.name} - {b.name}", a.bound + b.bound), (f"{a.name} * {b.name}", a.bound * b.bound),
                 (f"xp.maximum({a.name}, {b.name})", max(a.bound, b.bound)), (f"xp.minimum({a.name}, {b.name})", max(a.bound, b.bound))]  # fmt: skip
         if not (a.exact and b.exact):
-            ways += [(f"{a.name} / (1.0 + xp.abs({b.name}))", a.bound), (f"xp.hypot({a.name}, {b.name} + 2.0)", a.bound + b.bound + 2),
+            options += [(f"{a.name} / (1.0 + xp.abs({b.name}))", a.bound), (f"xp.hypot({a.name}, {b.name} + 2.0)", a.bound + b.bound + 2),
                      (f"xp.logaddexp({a.name}, {b.name})", max(a.bound, b.bound) + 1)]  # fmt: skip
-        text, bound = self.rng.choice(ways)
+        text, bound = self.rng.choice(options)
         self.let(text, v.dtype, shape or (), a.exact and b.exact, bound, "elementwise")
 
     def promoted(self) -> None:
-        """Two dtypes that meet."""
+        """Two dtypes are promoted to one."""
         v = self.pick(lambda v: v.is_float)
-        w = self.pick(lambda w: (w.dtype in INTS and w.bound < 256 or w.dtype == "f32") and _meet(v.shape, w.shape) is not None and w.dtype != v.dtype)
+        w = self.pick(lambda w: (w.dtype in INTS and w.bound < 256 or w.dtype == "f32") and _broadcast(v.shape, w.shape) is not None and w.dtype != v.dtype)
         if w.dtype == "f32" and v.dtype in ("f32",):
             raise Skip
         dtype = "f64" if v.dtype == "f64" else "f32" if w.dtype == "f32" else v.dtype
         op = self.rng.choice("+-*")
         bound = v.bound * w.bound if op == "*" else v.bound + w.bound
-        self.let(f"{v.name} {op} {w.name}", dtype, _meet(v.shape, w.shape) or (), v.exact and w.exact, bound, "promotion")
+        self.let(f"{v.name} {op} {w.name}", dtype, _broadcast(v.shape, w.shape) or (), v.exact and w.exact, bound, "promotion")
 
     def compare(self) -> None:
         v = self.exact(lambda v: v.dtype != "bool")
         op = self.rng.choice(("<", "<=", ">", ">=", "==", "!="))
         if self.rng.random() < 0.5:
             w = self.beside(v, lambda w: w.exact)
-            self.let(f"{v.name} {op} {w.name}", "bool", _meet(v.shape, w.shape) or (), True, 1, "comparison")
+            self.let(f"{v.name} {op} {w.name}", "bool", _broadcast(v.shape, w.shape) or (), True, 1, "comparison")
         else:
             self.let(f"{v.name} {op} {self.rng.randint(0, 3)}", "bool", v.shape, True, 1, "comparison")
 
@@ -283,13 +283,13 @@ class Ops:
         v = self.pick(lambda v: v.dtype == "bool")
         w = self.beside(v)
         text = self.rng.choice((f"{v.name} & {w.name}", f"{v.name} | {w.name}", f"xp.logical_xor({v.name}, {w.name})", f"xp.logical_not({v.name})", f"~{v.name}"))
-        shape = v.shape if w.name not in text or text.count("(") and "," not in text or text.startswith("~") else _meet(v.shape, w.shape)
+        shape = v.shape if w.name not in text or text.count("(") and "," not in text or text.startswith("~") else _broadcast(v.shape, w.shape)
         self.let(text, "bool", shape or (), True, 1, "logical")
 
     def where(self) -> None:
         v = self.pick(lambda v: True)
         w = self.beside(v)
-        shape = _meet(v.shape, w.shape) or ()
+        shape = _broadcast(v.shape, w.shape) or ()
         m = self.exact(lambda m: m.size > 0 or m.shape == shape)
         mask = self.shaped(m, shape)
         mask = mask if m.dtype == "bool" else f"({mask} > {1 if m.dtype != 'u8' else 90})"
@@ -323,28 +323,28 @@ class Ops:
         text, axes, n = self.axes(v)
         keep = self.rng.random() < 0.3
         shape = tuple(1 if a in axes else d for a, d in enumerate(v.shape) if a not in axes or keep)
-        ways = {"sum": v.bound * n}
+        options = {"sum": v.bound * n}
         wide = {"i32": "i64", "u8": "u64", "bool": "i64"}.get(v.dtype, v.dtype)
         if n:
-            ways |= {"max": v.bound, "min": v.bound}
+            options |= {"max": v.bound, "min": v.bound}
             if v.bound > 1 and n * math.log2(v.bound) < 20 and v.dtype != "u8":
-                ways |= {"prod": v.bound**n}
+                options |= {"prod": v.bound**n}
         if v.dtype == "bool":
-            ways = {"any": 1, "all": 1, "sum": n}
+            options = {"any": 1, "all": 1, "sum": n}
         elif not v.exact and n:
-            ways |= {"mean": v.bound, "var": v.bound**2, "logsumexp": v.bound + math.log(n), "prod": max(v.bound, 1) ** n} if n < 12 else {"mean": v.bound}
+            options |= {"mean": v.bound, "var": v.bound**2, "logsumexp": v.bound + math.log(n), "prod": max(v.bound, 1) ** n} if n < 12 else {"mean": v.bound}
             if not self.derived and n > 1:
-                ways |= {"std": v.bound}
+                options |= {"std": v.bound}
         elif v.exact:
-            ways |= {"count_nonzero": n}
-        how = self.rng.choice(list(ways))
+            options |= {"count_nonzero": n}
+        how = self.rng.choice(list(options))
         if how == "sum" and v.dtype == "u8" or how == "count_nonzero" and text.startswith(", axis=("):
             raise Skip
         dtype = "bool" if how in ("any", "all") else "i64" if how == "count_nonzero" else wide if how in ("sum", "prod") else v.dtype
         if keep:
             text += ", keepdims=True"
         self.counts["sums over several axes"] += len(axes) > 1 and not v.exact
-        self.let(f"xp.{how}({v.name}{text})", dtype, shape, v.exact, ways[how], "reduction")
+        self.let(f"xp.{how}({v.name}{text})", dtype, shape, v.exact, options[how], "reduction")
 
     def argreduce(self) -> None:
         v = self.exact(lambda v: v.size > 0 and v.rank > 0 and v.dtype != "bool")
@@ -361,12 +361,12 @@ class Ops:
         v = self.view(self.reals(lambda v: v.rank > 0 and v.size > 0 and v.bound <= 1000))
         a = self.rng.randrange(-v.rank, v.rank)
         n = v.shape[a]
-        ways = [(f"nn.softmax({v.name}, axis={a})", 1, "softmax"), (f"nn.log_softmax({v.name}, axis={a})", 2 * v.bound + math.log(n), "softmax"),
+        options = [(f"nn.softmax({v.name}, axis={a})", 1, "softmax"), (f"nn.log_softmax({v.name}, axis={a})", 2 * v.bound + math.log(n), "softmax"),
                 (f"{v.name} - xp.mean({v.name}, axis={a}, keepdims=True)", 2 * v.bound, "norm"),
                 (f"{v.name} / xp.sqrt(xp.mean({v.name} * {v.name}, axis={a}, keepdims=True) + 0.1)", n**0.5 + 1, "norm")]  # fmt: skip
         if n > 1:
-            ways += [(f"nn.layernorm({v.name}, eps=0.1)", v.shape[-1] ** 0.5 + 1, "norm"), (f"nn.rmsnorm({v.name}, eps=0.1)", v.shape[-1] ** 0.5 + 1, "norm")]
-        text, bound, origin = self.rng.choice(ways)
+            options += [(f"nn.layernorm({v.name}, eps=0.1)", v.shape[-1] ** 0.5 + 1, "norm"), (f"nn.rmsnorm({v.name}, eps=0.1)", v.shape[-1] ** 0.5 + 1, "norm")]
+        text, bound, origin = self.rng.choice(options)
         self.let(text, v.dtype, v.shape, False, bound, origin)
 
     def cumulative(self) -> None:
@@ -397,16 +397,16 @@ class Ops:
         v = self.pick(lambda v: v.rank > 0)
         parts, shape = [], []
         for d in v.shape:
-            way = self.rng.random()
-            if way < 0.3:
+            kind = self.rng.random()
+            if kind < 0.3:
                 parts.append(":")
                 shape.append(d)
-            elif way < 0.45 and d:
+            elif kind < 0.45 and d:
                 parts.append(str(self.rng.randrange(-d, d)))
-            elif way < 0.55:
+            elif kind < 0.55:
                 parts.append("::-1")
                 shape.append(d)
-            elif way < 0.6:
+            elif kind < 0.6:
                 parts.append("None, :")
                 shape += [1, d]
             else:
@@ -441,13 +441,13 @@ class Ops:
     def moved(self) -> None:
         v = self.pick(lambda v: v.rank > 0)
         a = self.rng.randrange(v.rank)
-        way = self.rng.choice(("flip", "roll", "pad", "tile", "repeat", "expand", "broadcast", "triangle", "neighbours", "columns"))
+        kind = self.rng.choice(("flip", "roll", "pad", "tile", "repeat", "expand", "broadcast", "triangle", "neighbours", "columns"))
         shape = list(v.shape)
-        if way == "flip":
+        if kind == "flip":
             text = f"xp.flip({v.name}, axis={a})"
-        elif way == "roll":
+        elif kind == "roll":
             text = f"xp.roll({v.name}, {self.rng.randint(-3, 3)}, axis={a})"
-        elif way == "neighbours":
+        elif kind == "neighbours":
             if v.dtype == "bool":
                 raise Skip
             some = [tuple(self.rng.randint(-1, 1) for _ in v.shape) for _ in range(self.rng.randint(2, 4))]
@@ -455,7 +455,7 @@ class Ops:
             for by in some:
                 near = f"xp.roll({v.name}, {by}, axis={tuple(range(v.rank))})"
                 text = f"xp.{self.rng.choice(('maximum', 'minimum'))}({text}, {near})"
-        elif way == "columns":
+        elif kind == "columns":
             # Components taken apart, changed and put together again, twice.
             if v.dtype == "bool" or not 1 < shape[a] <= 4:
                 raise Skip
@@ -467,19 +467,19 @@ class Ops:
                 made = self.line_of(f"xp.stack([{', '.join([*parts[:-1], one])}], axis={a})".format(inner))
                 inner = f"xp.maximum({made}, {v.name})"
             text = inner
-        elif way == "pad":
+        elif kind == "pad":
             widths = [(self.rng.randint(0, 2), self.rng.randint(0, 2)) if k == a else (0, self.rng.randint(0, 1)) for k in range(v.rank)]
             text, shape = f"xp.pad({v.name}, {widths})", [d + p + q for d, (p, q) in zip(shape, widths)]
-        elif way == "tile":
+        elif kind == "tile":
             text = f"xp.tile({v.name}, {tuple(2 if k == a else 1 for k in range(v.rank))})"
             shape[a] *= 2
-        elif way == "repeat":
+        elif kind == "repeat":
             text = f"xp.repeat({v.name}, 2, axis={a})"
             shape[a] *= 2
-        elif way == "expand":
+        elif kind == "expand":
             text = f"xp.expand_dims({v.name}, axis={a})"
             shape.insert(a, 1)
-        elif way == "broadcast":
+        elif kind == "broadcast":
             shape.insert(0, self.rng.choice(self.dims))
             text = f"xp.broadcast_to({v.name}, {tuple(shape)})"
         else:
@@ -488,7 +488,7 @@ class Ops:
             text = f"xp.{self.rng.choice(('tril', 'triu'))}({v.name}, k={self.rng.randint(-1, 1)})"
         if len(shape) > 4:
             raise Skip
-        self.let(text, v.dtype, tuple(shape), v.exact, v.bound, way)
+        self.let(text, v.dtype, tuple(shape), v.exact, v.bound, kind)
 
     def joined(self) -> None:
         v = self.pick(lambda v: True)
@@ -509,26 +509,26 @@ class Ops:
     def matmul(self) -> None:
         v = self.view(self.pick(lambda v: v.rank in (1, 2, 3) and v.is_float))
         k = v.shape[-1]
-        way = self.rng.random()
-        if way < 0.3:
+        kind = self.rng.random()
+        if kind < 0.3:
             w = self.pick(lambda w: w.dtype == v.dtype and w.rank in (1, 2) and w.shape[max(w.rank - 2, 0)] == k)
             shape = v.shape[:-1] + w.shape[1:]
             text = f"{v.name} @ {w.name}"
-        elif way < 0.5:
+        elif kind < 0.5:
             w = self.pick(lambda w: w.dtype == v.dtype and w.rank == 2 and w.shape[1] == k)
             shape = v.shape[:-1] + w.shape[:1]
             text = f"{v.name} @ {w.name}.T"
-        elif way < 0.65:
+        elif kind < 0.65:
             w = self.pick(lambda w: w.dtype == v.dtype and w.shape == v.shape)
             shape, text = v.shape[:-1], f"xp.vecdot({v.name}, {w.name})"
-        elif way < 0.8:
+        elif kind < 0.8:
             w = self.pick(lambda w: w.dtype == v.dtype and w.rank in (1, 2) and w.shape[-1] == k)
             a, b = "xyz"[: v.rank - 1] + "k", "w" * (w.rank - 1) + "k"
             out = list(a[:-1] + b[:-1])
             self.rng.shuffle(out)
             sizes = dict(zip(a + b, v.shape + w.shape))
             shape, text = tuple(sizes[c] for c in out), f'xp.einsum("{a},{b}->{"".join(out)}", {v.name}, {w.name})'
-        elif way < 0.9:
+        elif kind < 0.9:
             v = self.pick(lambda v: v.rank == 1 and v.is_float)
             w = self.pick(lambda w: w.rank == 1 and w.dtype == v.dtype)
             shape, text, k = v.shape + w.shape, f"xp.outer({v.name}, {w.name})", 1
@@ -543,19 +543,19 @@ class Ops:
         v = self.pick(lambda v: v.rank > 0 and v.size > 0)
         a = self.rng.randrange(v.rank)
         n = v.shape[a]
-        way = self.rng.random()
+        kind = self.rng.random()
         some = self.shape(self.rng.choice((0, 1, 1, 2)))
         if self.derived and not math.prod(some) and self.flag("scatter of nothing"):
             raise Skip
-        if way < 0.3:
+        if kind < 0.3:
             self.let(f"xp.take({v.name}, {self.positions(n, some)}, axis={a}, mode=\"clip\")", v.dtype, v.shape[:a] + some + v.shape[a + 1 :], v.exact, v.bound, "gather")
-        elif way < 0.6:
+        elif kind < 0.6:
             shape = v.shape[:a] + (self.rng.choice((1, 2, 3, 5)),) + v.shape[a + 1 :]
             before, at = self.counts["positions outside"], self.positions(n, shape)
             # What is filled in outside, NaN or the least integer, has no bound.
             more = ', mode="clip"' if self.counts["positions outside"] > before else ""
             self.let(f"xp.take_along_axis({v.name}, {at}, axis={a}{more})", v.dtype, shape, v.exact, v.bound, "take_along_axis")
-        elif way < 0.8 or v.rank < 2:
+        elif kind < 0.8 or v.rank < 2:
             text = "[" + ", ".join([":"] * a + [self.positions(n, some)]) + "]"
             self.let(f"{v.name}{text}", v.dtype, v.shape[:a] + some + v.shape[a + 1 :], v.exact, v.bound, "gather")
         else:
@@ -567,8 +567,8 @@ class Ops:
         a = 0 if self.rng.random() < 0.7 else self.rng.randrange(v.rank)
         n = v.shape[a]
         how = self.rng.choice(("set", "add", "add", "add", "max", "min", "multiply"))
-        way = self.rng.random()
-        if way < 0.3:
+        kind = self.rng.random()
+        if kind < 0.3:
             # Places that are known.
             low = self.rng.randrange(n)
             high = self.rng.randint(low + self.flag("scatter of nothing"), n)
@@ -589,7 +589,7 @@ class Ops:
             u = self.pick(lambda u: u.dtype == v.dtype)
             bound = v.bound + u.bound * times if how == "add" else max(v.bound, u.bound)
         value = self.shaped(u, shape)
-        if how == "set" and way >= 0.3 and places:
+        if how == "set" and kind >= 0.3 and places:
             # Which of several values stays is not said under JAX.
             self.not_jax.add("a place set twice")
         if how in ("max", "min") and self.derived:
@@ -616,20 +616,20 @@ class Ops:
 
     def constant(self) -> None:
         n = self.rng.choice(self.dims)
-        way = self.rng.choice(("arange", "full", "eye", "one_hot", "array", "linspace"))
+        kind = self.rng.choice(("arange", "full", "eye", "one_hot", "array", "linspace"))
         d = self.rng.choice((self.real, "f32", "i32"))
-        if way == "arange":
+        if kind == "arange":
             self.let(f"xp.arange({n}, dtype=ts.{d})", d, (n,), True, max(n, 1), "constant")
-        elif way == "full":
+        elif kind == "full":
             shape = self.shape(self.rng.choice((0, 1, 2)))
             c = self.rng.randint(-3, 3)
             self.let(f"xp.full({shape}, {c}, dtype=ts.{d})", d, shape, True, abs(c), "constant")
-        elif way == "eye":
+        elif kind == "eye":
             m = min(n, 16)
             self.let(f"xp.eye({m}, dtype=ts.{d})", d, (m, m), True, 1, "constant")
-        elif way == "linspace" and n > 1 and self.real in ("f32", "f64"):
+        elif kind == "linspace" and n > 1 and self.real in ("f32", "f64"):
             self.let(f"xp.linspace(-1.0, 1.0, {n}, dtype=ts.{self.real})", self.real, (n,), False, 1, "constant")
-        elif way == "one_hot":
+        elif kind == "one_hot":
             v = self.exact(lambda v: v.dtype in ("i32", "i64") and v.size * max(n, 1) <= 2000)
             self.let(f"({v.name}[..., None] == xp.arange({n})).astype(ts.{d})", d, (*v.shape, n), True, 1, "one_hot")
         else:
@@ -646,8 +646,8 @@ class Ops:
         ]  # fmt: skip
 
 
-def _meet(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape that two stretch to."""
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that two shapes broadcast to, or None."""
     n = max(len(a), len(b))
     out = []
     for d, e in zip((1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b):
@@ -658,4 +658,4 @@ def _meet(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _stretches(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return len(a) <= len(b) and _meet(a, b) == b
+    return len(a) <= len(b) and _broadcast(a, b) == b

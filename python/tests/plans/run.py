@@ -1,4 +1,4 @@
-"""A program evaluated: by the interpreter of Graph IR, compiled, and beside both in f64."""
+"""Runs a program: by the interpreter of Graph IR, compiled, and in f64."""
 
 from __future__ import annotations
 

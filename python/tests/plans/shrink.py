@@ -1,4 +1,4 @@
-"""Making a failing program small."""
+"""Shrinks a failing program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the generator knows of a value: its type, and how far its numbers go.
+"""What the generator knows about a value: its type and a bound on its numbers.
 
 A value is *exact* where every step to it was: integers, bools, and floats that hold whole numbers within what their dtype
 holds. Orders of sums do not matter for those, so positions, predicates, sorting and comparisons are made of exact values only,
@@ -71,8 +71,8 @@ class Case:
 
     @property
     def bits(self) -> bool:
-        """Whether ``strict`` promises the bits of the interpreter of Graph IR: the order of a sum over several axes at once
-        is the plan's, and derivatives have such sums."""
+        """Whether ``strict`` promises the bits of the interpreter of Graph IR: the plan chooses the
+        order of a sum over several axes, and derivatives have such sums."""
         return not any(self.counts.get(name) for name in ("derivatives", "sums over several axes"))
 
     def with_text(self, text: str) -> Case:

@@ -1,4 +1,4 @@
-//! `graph.kernel_call`: calls of made kernels in place of the kernel's derivative.
+//! The rule of `graph.kernel_call`: calls of the derived kernels.
 
 use super::reverse::{Arg, Made, adjoint};
 use super::tangent::tangent;
@@ -71,7 +71,7 @@ impl Context<'_> {
         }
     }
 
-    /// Answers a call by its adjoint kernels.
+    /// The reverse rule of a call: calls of its adjoint kernels.
     pub fn answer_kernel(
         &mut self,
         a: &mut Adjoint<'_>,
@@ -80,8 +80,8 @@ impl Context<'_> {
     ) -> Result<(), Diagnostic> {
         let op = &a.source.ops[id];
         let call = self.called(&a.em, op)?;
-        let asked = a.flow.asked(&op.operands);
-        let wrt = call.by_param(|arg| asked[arg] && call.privileges[arg] != Privilege::Write);
+        let requested = a.flow.requested(&op.operands);
+        let wrt = call.by_param(|arg| requested[arg] && call.privileges[arg] != Privilege::Write);
         let seeded = call.by_param(|arg| call.result_of(arg).is_some_and(|r| cts[r].is_some()));
         let base = format!("{}.vjp", call.name);
         let made = adjoint(&call.def.func, &wrt, &seeded, &base).map_err(|e| call.placed(e))?;
@@ -103,7 +103,7 @@ impl Context<'_> {
         for (arg, value) in outs {
             let (Arg::Seed { of, .. } | Arg::Grad { of, .. }) = arg else { continue };
             let old = op.operands[call.def.args[of]];
-            if asked[call.def.args[of]] && is_float(a.source.ty(old)) {
+            if requested[call.def.args[of]] && is_float(a.source.ty(old)) {
                 let ty = a.source.ty(old).clone();
                 let value = a.em.reshape(value, ty.shape())?;
                 let value = a.em.retype(value, &ty)?;
@@ -182,7 +182,7 @@ impl Context<'_> {
         Ok(written.into_iter().zip(made).collect())
     }
 
-    /// Moves tangents through a call.
+    /// The forward rule of a call.
     pub fn kernel_jvp(&mut self, t: &mut Tangents<'_>, id: OpId) -> Result<(), Diagnostic> {
         let op = &t.source.ops[id];
         let call = self.called(&t.em, op)?;

@@ -1,5 +1,5 @@
 //! Which kernels have a derivative (LANGUAGE 15): pointwise ones (K1), rows (K2), sums of
-//! contributions over loops with a K2 epilogue (K3). Whatever else is found is refused at its line, with
+//! contributions over loops with a K2 epilogue (K3). Everything else is refused at its line, with
 //! the reason.
 
 use super::study::Study;
@@ -27,7 +27,7 @@ fn param_name<'a>(study: &'a Study<'_>, v: Value) -> &'a str {
     study.func.name_of(v).unwrap_or("an array")
 }
 
-/// Looks at all that moves.
+/// Checks all active ops.
 pub fn judge(study: &Study<'_>, how: Direction) -> Result<(), Diagnostic> {
     for id in study.func.walk() {
         if let Some(why) = objection(study, id, how) {
@@ -83,7 +83,7 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::CopyCommit
         | TileOp::CopyWait => None,
         // Made by passes for a target, after kernels are differentiated.
-        TileOp::Repair => Some("repairs rows of what is differentiated".into()),
+        TileOp::SlowPath => Some("has a slow path for rows of what is differentiated".into()),
         TileOp::Bitcast => Some(format!("has {} of what is differentiated", mnemonic())),
         TileOp::Reduce => match reduce() {
             Some(ReduceOp::Prod) => Some("multiplies the elements of a row together".into()),
@@ -121,7 +121,9 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
                 .find(|&i| study.active[op.results[i]] && !study.is_sum(id, i))?;
             let name = study.func.name_of(op.results[place]).unwrap_or("a value");
             let name = name.split('.').next().unwrap_or(name);
-            Some(format!("carries `{name}` from turn to turn in another way than adding to it"))
+            Some(format!(
+                "carries `{name}` from iteration to iteration in another way than adding to it"
+            ))
         }
         TileOp::For => None,
     }
@@ -145,7 +147,7 @@ fn written(
     let place = |id: OpId| order.iter().position(|&o| o == id);
     for &load in study.list(&study.loads, param) {
         for &store in ids {
-            // A loop around both reads in a later turn what an earlier one wrote.
+            // A loop around both reads in a later iteration what an earlier one wrote.
             let (a, b) = (study.around(func.ops[load].block), study.around(func.ops[store].block));
             let looped = a.iter().any(|id| b.contains(id) && func.ops[*id].code != TileOp::If);
             if looped || place(load) > place(store) {
@@ -170,13 +172,19 @@ fn written(
         let Some(key) = study.key(id) else { continue };
         for around in study.around(op.block) {
             if func.ops[around].code != TileOp::If && !study.parts_in(&key, around) {
-                return Some((id, format!("may write an element of `{name}` in several turns")));
+                return Some((
+                    id,
+                    format!("may write an element of `{name}` in several iterations"),
+                ));
             }
         }
         let looped = study.around(op.block).iter().any(|o| func.ops[*o].code == TileOp::For);
         for &other in ids.iter().filter(|_| looped) {
             if study.key(other).is_none_or(|k| !Study::apart_or_same(&key, &k)) {
-                return Some((other, format!("may write an element of `{name}` in several turns")));
+                return Some((
+                    other,
+                    format!("may write an element of `{name}` in several iterations"),
+                ));
             }
         }
         let lanes = kind_of(func) == Some(KernelKind::Lane);

@@ -1,13 +1,14 @@
-//! The adjoints of a contraction (K3): one kernel for each input of the loop, whose grid are the axes
-//! in that input's index and whose loop are the others, so that the derivatives of a product are
-//! products.
+//! The adjoints of a contraction (K3): one kernel for each input of the loop, whose grid are the
+//! axes in that input's index and whose loop are the others, so that the derivatives of a matmul
+//! are matmuls.
 //!
-//! Two steps. The first kernel is the adjoint of everything outside of the loop: it gives the
-//! cotangent of the sum, as an array beside the results. Each other kernel takes blocks of that array
-//! and answers the loop's body, adding up in registers what belongs to one block of its input.
+//! Two steps. The first kernel is the adjoint of everything outside the loop: it gives the
+//! cotangent of the sum, as an array beside the results. Each other kernel takes blocks of that
+//! array and applies the reverse rules of the loop's body; it accumulates the cotangent of one
+//! block of its input in registers.
 //!
-//! A kernel that has not this form (a loop in a loop, bounds that depend on the group, an input that is
-//! read twice) keeps its adjoint in one kernel, where groups add into memory.
+//! A kernel that does not have this form (a loop in a loop, bounds that depend on the group, an
+//! input that is read twice) keeps its adjoint in one kernel, where groups add into memory.
 
 use super::reverse::{Arg, Made, Reverse, Target, finish};
 use super::study::{Key, Study};
@@ -23,14 +24,14 @@ use tessera_tile::{
 /// A loop at the top of a kernel that adds up one value, and where that value is stored.
 pub struct Contraction {
     pub id: OpId,
-    /// The store whose place the sum has.
+    /// The store of the sum.
     pub store: OpId,
     /// The parameter that is stored to: the array between has its extents.
     pub out: usize,
     /// Inputs of the loop, each with its load.
     pub inputs: Vec<(usize, OpId)>,
     grid: Vec<i64>,
-    /// Where turns begin, where they end, and by how much they go.
+    /// Lower bound, upper bound and step of the loop.
     bounds: [i64; 3],
 }
 
@@ -38,7 +39,7 @@ pub struct Contraction {
 #[derive(Clone, PartialEq)]
 enum Axis {
     Program(usize),
-    Turn,
+    Iteration,
 }
 
 fn number(e: &DimExpr) -> Option<i64> {
@@ -46,13 +47,13 @@ fn number(e: &DimExpr) -> Option<i64> {
 }
 
 /// The axes that a block depends on, in the order of the index; `None` where it is made of more.
-fn axes(key: &Key, turn: Value) -> Option<Vec<Axis>> {
+fn axes(key: &Key, iteration: Value) -> Option<Vec<Axis>> {
     let mut out = Vec::new();
     for (at, _, _) in key {
         for atom in at.terms.keys() {
             let axis = match atom {
                 Atom::Program(a) => Axis::Program(usize::try_from(*a).ok()?),
-                Atom::Value(v) if *v == turn => Axis::Turn,
+                Atom::Value(v) if *v == iteration => Axis::Iteration,
                 Atom::Value(_) | Atom::Dim(_) => return None,
             };
             if !out.contains(&axis) {
@@ -63,13 +64,13 @@ fn axes(key: &Key, turn: Value) -> Option<Vec<Axis>> {
     Some(out)
 }
 
-/// Whether blocks of different axes have nothing in common: each axis moves its own dimension by at
+/// Whether blocks of different iterations are disjoint: each axis advances its own dimension by at
 /// least the block.
-fn parts(key: &Key, axes: &[Axis], turn: Value, step: i64) -> bool {
+fn parts(key: &Key, axes: &[Axis], iteration: Value, step: i64) -> bool {
     axes.iter().all(|axis| {
         let (atom, by) = match axis {
             Axis::Program(a) => (Atom::Program(*a as i64), 1),
-            Axis::Turn => (Atom::Value(turn), step),
+            Axis::Iteration => (Atom::Value(iteration), step),
         };
         key.iter().any(|(at, extent, each)| {
             let move_by = at.terms.get(&atom).copied().unwrap_or(0).saturating_mul(by);
@@ -97,7 +98,7 @@ pub fn find(study: &Study<'_>, wrt: &[bool], seeded: &[bool]) -> Option<Contract
     if !func.blocks[body].ops.iter().all(plain) {
         return None;
     }
-    // What moves inside comes from memory: nothing is captured but numbers that stand still.
+    // Active values inside come from memory: only inactive numbers are captured.
     if !study.captured(&op.regions).is_empty() {
         return None;
     }
@@ -107,7 +108,7 @@ pub fn find(study: &Study<'_>, wrt: &[bool], seeded: &[bool]) -> Option<Contract
     let step = bounds[2];
     let exprs = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
     let grid: Vec<i64> = exprs.iter().map(number).collect::<Option<_>>()?;
-    let turn = func.blocks[body].args[0];
+    let iteration = func.blocks[body].args[0];
     // The one store at the top that has the shape of the sum, and that every group does once.
     let sum = func.ty(op.result());
     let mut stores = top.iter().filter(|&&s| {
@@ -127,8 +128,8 @@ pub fn find(study: &Study<'_>, wrt: &[bool], seeded: &[bool]) -> Option<Contract
         return None;
     }
     let programs: Vec<Axis> = (0..grid.len()).map(Axis::Program).collect();
-    let own = axes(&key, turn)?;
-    if !programs.iter().all(|a| own.contains(a)) || !parts(&key, &own, turn, step) {
+    let own = axes(&key, iteration)?;
+    if !programs.iter().all(|a| own.contains(a)) || !parts(&key, &own, iteration, step) {
         return None;
     }
     let mut inputs = Vec::new();
@@ -141,8 +142,8 @@ pub fn find(study: &Study<'_>, wrt: &[bool], seeded: &[bool]) -> Option<Contract
         let once = study.list(&study.loads, op.operands[0]).len() == 1;
         let read = matches!(func.ty(op.operands[0]), Type::View { privilege: Privilege::Read, .. });
         let key = study.key(load)?;
-        let found = axes(&key, turn)?;
-        let fits = found.len() <= 3 && parts(&key, &found, turn, step);
+        let found = axes(&key, iteration)?;
+        let fits = found.len() <= 3 && parts(&key, &found, iteration, step);
         if !(wrt[p] && once && read && fits) {
             return None;
         }
@@ -177,7 +178,7 @@ pub fn input(
     let func = study.func;
     let op = &func.ops[c.id];
     let body = op.regions[0];
-    let turn = func.blocks[body].args[0];
+    let iteration = func.blocks[body].args[0];
     let mut r = Reverse::new(Weave::reading(func, name), study);
     let mut args: Vec<Arg> = (0..func.params().len()).map(Arg::Primal).collect();
     let sum = between(&mut r, c, Privilege::Read);
@@ -192,11 +193,11 @@ pub fn input(
 
     // The grid: the axes of the input's index.
     let key = study.key(load).unwrap_or_default();
-    let mine = axes(&key, turn).unwrap_or_default();
+    let mine = axes(&key, iteration).unwrap_or_default();
     let [first, last, step] = c.bounds;
     let extent = |axis: &Axis| match axis {
         Axis::Program(a) => c.grid[*a],
-        Axis::Turn => ((last - first).max(0) + step - 1) / step,
+        Axis::Iteration => ((last - first).max(0) + step - 1) / step,
     };
     let mut grid: Vec<DimExpr> = mine.iter().map(|a| DimExpr::Const(extent(a))).collect();
     if grid.is_empty() {
@@ -205,23 +206,23 @@ pub fn input(
     r.w.rw.new.attrs.set("grid", Attr::exprs(grid));
 
     // What stands for each old axis.
-    let mut stands = Stands { programs: vec![None; c.grid.len()], turn: None };
+    let mut stands = Stands { programs: vec![None; c.grid.len()], iteration: None };
     for (place, axis) in mine.iter().enumerate() {
         let spec = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(place as i64));
         let id = r.w.value(spec)?;
         match axis {
             Axis::Program(a) => stands.programs[*a] = Some(id),
-            Axis::Turn => {
+            Axis::Iteration => {
                 let (by, lo) = (r.w.b().index(step), r.w.b().index(first));
                 let far = r.w.b().ew(ScalarFn::Mul, &[id, by]);
                 let at = r.w.b().ew(ScalarFn::Add, &[far, lo]);
-                stands.turn = Some((turn, at));
+                stands.iteration = Some((iteration, at));
             }
         }
     }
     let total = wide(func.ty(func.ops[load].result()));
     let mut carried = r.w.zeros(&total);
-    // Loops over the other axes of the grid, one in the other, then over the turns.
+    // Loops over the other axes of the grid, one in the other, then over the iterations.
     let mut opened = Vec::new();
     for a in 0..c.grid.len() {
         if stands.programs[a].is_none() {
@@ -231,7 +232,7 @@ pub fn input(
             carried = inner;
         }
     }
-    let at = match stands.turn {
+    let at = match stands.iteration {
         Some((_, at)) => at,
         None => {
             let (id, var, inner) = open(&mut r.w, c.bounds, carried, &total)?;
@@ -241,7 +242,7 @@ pub fn input(
         }
     };
 
-    // Everything before the loop again, for the groups that these numbers stand for; then the body.
+    // Recompute everything before the loop, for the groups of these indices; then the body.
     let into = r.w.block;
     for &id in &func.blocks[func.body].ops {
         if id == c.id {
@@ -266,7 +267,7 @@ pub fn input(
             _ => super::weave::compute(&mut r.w.rw, id, into),
         }
     }
-    r.w.rw.set(turn, at);
+    r.w.rw.set(iteration, at);
     let zero = r.w.zeros(func.ty(op.result()));
     r.w.rw.set(func.blocks[body].args[1], zero);
     r.w.again(body);
@@ -328,19 +329,19 @@ fn open(
     Ok((id, var, carried))
 }
 
-/// What stands for the axes of the source's grid, and for the position of its loop.
+/// The new values for the axes of the source's grid, and for the position of its loop.
 struct Stands {
     programs: Vec<Option<Value>>,
-    turn: Option<(Value, Value)>,
+    iteration: Option<(Value, Value)>,
 }
 
 impl Stands {
-    /// An index of the source made again of what stands for its axes, where ops go now.
+    /// Recomputes an index of the source from the new values of its axes.
     fn again(&self, w: &mut Weave<'_>, v: Value) -> Result<Value, Diagnostic> {
         let linear = linear_of(w.old, v);
         let mut sum = w.b().index(linear.constant);
         for (atom, &by) in &linear.terms {
-            let part = match (atom, self.turn) {
+            let part = match (atom, self.iteration) {
                 (Atom::Program(a), _) => match self.programs.get(*a as usize).copied().flatten() {
                     Some(v) => v,
                     None => continue,

@@ -3,13 +3,13 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `study.rs` | what moves, where memory is read and written, what is a sum |
+//! | `study.rs` | activity analysis, where memory is read and written, what is a sum |
 //! | `class.rs` | which kernels are refused, and why |
 //! | `reverse.rs`, `rules.rs` | the adjoint of a kernel, in one kernel |
 //! | `contract.rs` | the adjoints of a contraction, one kernel for each input (K3) |
 //! | `tangent.rs` | forward mode |
-//! | `slope.rs` | the derivative of a function that a kernel calls, inside of it |
-//! | `tidy.rs` | taking out what is not needed |
+//! | `value_and_grad.rs` | the derivative of a function that a kernel calls, inside the kernel |
+//! | `tidy.rs` | dead code elimination |
 //! | `calls.rs` | the rule of `graph.kernel_call` |
 
 mod calls;
@@ -17,14 +17,14 @@ mod class;
 mod contract;
 mod reverse;
 mod rules;
-mod slope;
 mod study;
 mod tangent;
 mod tidy;
+mod value_and_grad;
 mod weave;
 
 pub use calls::primal as primal_call;
-pub use slope::slope;
+pub use value_and_grad::value_and_grad;
 
 use std::collections::BTreeMap;
 use tessera_tile::TileFunc;
@@ -38,7 +38,8 @@ pub struct KernelDef {
     pub args: Vec<usize>,
     /// Whether it was made here: it has no Python function.
     pub derived: bool,
-    /// Whether it belongs to the code of the functions that call it, and is not asked for by its name.
+    /// Whether it belongs to the code of the functions that call it, and has no name of its own for
+    /// users.
     pub placed: bool,
 }
 

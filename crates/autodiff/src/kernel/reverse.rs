@@ -1,6 +1,6 @@
-//! The adjoint of a kernel: what it computed is computed again, then answered from the last op to
-//! the first. Memory is answered as memory: what was stored is loaded from the cotangent of the
-//! written array, what was loaded is added to the cotangent of the array it came from.
+//! The adjoint of a kernel: the forward ops are recomputed, then their reverse rules are applied
+//! from the last op to the first. The adjoint of a store loads from the cotangent of the written
+//! array; the adjoint of a load adds to the cotangent of the array that was read.
 //!
 //! A cotangent that several groups may add to is a `reduce_sum` parameter; where each element is one
 //! group's alone it is read and written in place, so that groups stay independent.
@@ -43,7 +43,7 @@ pub struct Made {
 /// Where the cotangent of what a load gave goes.
 #[derive(Copy, Clone, PartialEq)]
 pub enum Target {
-    /// Into memory, at the load's place.
+    /// Into memory, at the load's index.
     Memory(Value),
     /// To the loop that adds it up.
     Register,
@@ -58,9 +58,9 @@ pub struct Reverse<'a, 's> {
     pub targets: BTreeMap<Value, Target>,
     /// What went to registers.
     pub registers: Vec<Value>,
-    /// A loop that other kernels answer: its store, and where the cotangent of its sum goes.
+    /// A loop whose adjoints are other kernels: its store, and where the cotangent of its sum goes.
     cut: Option<(OpId, OpId, Value)>,
-    /// Whether stores may leave their arrays, so that there are numbers nobody asked for.
+    /// Whether stores may be ragged, so that some computed numbers are never stored.
     pub ragged: bool,
 }
 
@@ -91,7 +91,7 @@ impl<'a, 's> Reverse<'a, 's> {
         }
     }
 
-    /// The whole cotangent of a value; all its users have been answered.
+    /// The complete cotangent of a value: the reverse rules of all its uses have run.
     pub fn take(&mut self, v: Value) -> Result<Option<Value>, Diagnostic> {
         let parts = std::mem::take(self.parts.get_mut(v));
         let mut sum = None;
@@ -108,7 +108,8 @@ impl<'a, 's> Reverse<'a, 's> {
         }
     }
 
-    /// Answers a block, whose ops have been copied, from the last to the first.
+    /// Applies the reverse rules of a block, whose ops have been copied, from the last to the
+    /// first.
     pub fn answer(&mut self, block: BlockId) -> Result<(), Diagnostic> {
         for &id in self.study.func.blocks[block].ops.iter().rev() {
             let op = &self.study.func.ops[id];
@@ -186,12 +187,12 @@ impl<'a, 's> Reverse<'a, 's> {
     fn loaded(&mut self, id: OpId, ct: Value) -> Result<(), Diagnostic> {
         let op = &self.study.func.ops[id];
         let target = self.targets.get(&op.operands[0]).copied();
-        // What stands for elements outside has the cotangent of those elements.
+        // The padding value has the cotangent of the elements outside.
         for &other in op.group("other") {
             if self.study.active[other] {
                 return Err(super::class::refusal(
                     &self.study.func.name,
-                    "differentiates what stands for elements outside of an array",
+                    "differentiates what stands for elements outside an array",
                     &op.loc,
                 ));
             }
@@ -261,8 +262,9 @@ impl<'a, 's> Reverse<'a, 's> {
         found
     }
 
-    /// Every turn adds to the same sums: their cotangent is the same in each, and turns can be
-    /// answered in any order. They are taken in theirs, so that what else is carried goes along.
+    /// Every iteration adds to the same sums: their cotangent is the same in each, and iterations
+    /// can be reversed in any order. The loop runs in the original order, so that other carried
+    /// values follow.
     fn repeat(&mut self, id: OpId) -> Result<(), Diagnostic> {
         let op = &self.study.func.ops[id];
         let captured = self.study.captured(&op.regions);
@@ -287,7 +289,7 @@ impl<'a, 's> Reverse<'a, 's> {
         if cts.iter().all(Option::is_none) && !self.touches(&op.regions) {
             return Ok(());
         }
-        // What moves and is no sum has been refused; the rest is carried as it was.
+        // Active values that are not sums have been refused; the rest is carried unchanged.
         let plain: Vec<usize> =
             (0..inits.len()).filter(|&i| !self.study.active[op.results[i]]).collect();
         let mut init: Vec<Value> = plain.iter().map(|&i| self.w.get(inits[i])).collect();
@@ -409,16 +411,16 @@ pub fn adjoint(
     Ok(made)
 }
 
-/// Parameters for the cotangents of what is read, where `asked` for.
+/// Adds parameters for the cotangents of those parameters in `wrt` that are read and `requested`.
 pub fn add_targets(
     r: &mut Reverse<'_, '_>,
     wrt: &[bool],
     args: &mut Vec<Arg>,
-    asked: &dyn Fn(usize) -> bool,
+    requested: &dyn Fn(usize) -> bool,
 ) {
     let source = r.study.func;
     for (place, &p) in source.params().iter().enumerate() {
-        if !wrt[place] || r.targets.contains_key(&p) || !asked(place) {
+        if !wrt[place] || r.targets.contains_key(&p) || !requested(place) {
             continue;
         }
         let label = format!("{}.grad", source.name_of(p).unwrap_or("x"));
@@ -448,8 +450,8 @@ pub fn add_targets(
 pub fn scalars(r: &mut Reverse<'_, '_>, wrt: &[bool], args: &[Arg]) -> Result<(), Diagnostic> {
     let source = r.study.func;
     for (place, &p) in source.params().iter().enumerate() {
-        let asked = args.contains(&Arg::Grad { of: place, scalar: true });
-        if !wrt[place] || !asked {
+        let requested = args.contains(&Arg::Grad { of: place, scalar: true });
+        if !wrt[place] || !requested {
             continue;
         }
         if let (Some(ct), Some(&Target::Memory(mem))) = (r.take(p)?, r.targets.get(&p)) {

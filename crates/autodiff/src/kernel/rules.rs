@@ -9,8 +9,8 @@ use tessera_ir::{Attr, OpId, OpSpec, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
-/// The dtype that operands of a product and a cotangent are multiplied in: that of the operands,
-/// where it holds a cotangent well enough. 8-bit floats are all numbers of bf16.
+/// The dtype of MMAs of an operand and a cotangent: that of the operand, where it holds a cotangent
+/// accurately enough. All 8-bit floats are exact in bf16.
 fn factor_dtype(operand: DType) -> DType {
     match operand {
         DType::Fp8E4M3 | DType::Fp8E5M2 => DType::BF16,
@@ -93,7 +93,7 @@ impl Reverse<'_, '_> {
             }
             let factor = self.w.factor(f, &x, r, by)?;
             let Some(mut part) = self.w.along(ct, factor)? else { continue };
-            // Outside of the arrays the cotangent is zero, and so is its part, whatever the
+            // Outside the arrays the cotangent is zero, and so is its part, whatever the
             // derivative is there.
             let number = matches!(factor, Factor::Times(_) | Factor::Over(_));
             if wild && number {
@@ -123,7 +123,8 @@ impl Reverse<'_, '_> {
         Ok(())
     }
 
-    /// How much of the largest each element has: those equal to it have the same part.
+    /// The share of each element in the cotangent of the maximum: elements equal to it share it
+    /// evenly.
     fn share(&mut self, id: OpId, axis: usize) -> Result<Value, Diagnostic> {
         let op = &self.study.func.ops[id];
         let (x, best) = (self.w.get(op.operands[0]), self.w.get(op.result()));

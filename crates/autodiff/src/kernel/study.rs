@@ -1,5 +1,5 @@
-//! What a kernel does with its parameters: which values move with which parameters, where memory is
-//! read and written, and which carried values are sums. Nothing is emitted here.
+//! Analysis of a kernel: which values depend on which parameters (activity), where memory is read
+//! and written, and which carried values are sums. Nothing is emitted here.
 
 use super::weave::moves;
 use crate::scalar;
@@ -14,21 +14,21 @@ pub type Key = Vec<(Linear, i64, i64)>;
 
 pub struct Study<'s> {
     pub func: &'s TileFunc,
-    /// Values, and buffers, that move with the parameters asked for.
+    /// Values and buffers that depend on the parameters to differentiate by.
     pub active: SideTable<Value, bool>,
     /// Of each parameter in memory.
     pub loads: BTreeMap<Value, Vec<OpId>>,
     pub stores: BTreeMap<Value, Vec<OpId>>,
     pub folds: BTreeMap<Value, Vec<OpId>>,
-    /// Values that may be no numbers where elements lie outside of the arrays: they are made of
-    /// zeros there, and a function may have a pole at zero.
+    /// Values that may be NaN or infinite where elements are outside the arrays: they are computed
+    /// from zeros there, and a function may have a pole at zero.
     pub wild: SideTable<Value, bool>,
     /// Who uses a value: the op and the operand's place.
     uses: SideTable<Value, Vec<(OpId, usize)>>,
 }
 
-/// Whether the results of an op move with its operands where both are floats; control flow and
-/// memory are asked elsewhere.
+/// Whether the results of an op are active where its operands are, if both are floats; control flow
+/// and memory are handled elsewhere.
 fn passes(code: TileOp) -> bool {
     match code {
         TileOp::Ew(f) => scalar::moves(f),
@@ -47,7 +47,7 @@ fn passes(code: TileOp) -> bool {
         | TileOp::GroupBroadcast
         | TileOp::GroupShuffle
         | TileOp::Atomic
-        | TileOp::Repair => true,
+        | TileOp::SlowPath => true,
         TileOp::ArgReduce | TileOp::Philox | TileOp::Const | TileOp::Iota => false,
         TileOp::ProgramId
         | TileOp::NumPrograms
@@ -86,7 +86,7 @@ pub fn is_singular(f: ScalarFn) -> bool {
 }
 
 impl<'s> Study<'s> {
-    /// `wrt` says which parameters move.
+    /// `wrt` says which parameters are active.
     pub fn new(func: &'s TileFunc, wrt: &[bool]) -> Self {
         let mut this = Self {
             func,
@@ -135,7 +135,7 @@ impl<'s> Study<'s> {
         values.iter().any(|&v| self.active[v])
     }
 
-    /// Moves activity over one op; whether anything changed.
+    /// Propagates activity over one op; whether anything changed.
     fn step(&mut self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let mut changed = false;
@@ -144,7 +144,7 @@ impl<'s> Study<'s> {
                 let on = self.active[op.operands[0]] || self.any(op.group("other"));
                 changed |= self.mark(op.result(), on);
             }
-            // What goes into shared memory moves what comes out of it.
+            // A load from shared memory is active where a store to it is.
             TileOp::Store | TileOp::Scatter | TileOp::Accumulate => {
                 let buf = matches!(self.func.ty(op.operands[0]), Type::Buf { .. });
                 changed |= self.mark(op.operands[0], buf && self.active[op.operands[1]]);
@@ -181,7 +181,7 @@ impl<'s> Study<'s> {
         changed
     }
 
-    /// Moves wildness over one op; whether anything changed.
+    /// Propagates `wild` over one op; whether anything changed.
     fn stray(&mut self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let pole = match op.code {
@@ -226,7 +226,7 @@ impl<'s> Study<'s> {
         out
     }
 
-    /// Whether a block is the region, or inside of it.
+    /// Whether a block is the region, or inside it.
     fn is_inside(&self, mut block: BlockId, region: BlockId) -> bool {
         loop {
             if block == region {
@@ -246,7 +246,7 @@ impl<'s> Study<'s> {
         }
     }
 
-    /// Values that move, made outside of the regions and used inside, in the order of first use.
+    /// Active values, defined outside the regions and used inside, in the order of first use.
     pub fn captured(&self, regions: &[BlockId]) -> Vec<Value> {
         let mut out = Vec::new();
         for &region in regions {
@@ -263,7 +263,7 @@ impl<'s> Study<'s> {
         out
     }
 
-    /// Whether a carried value is a sum: each turn adds something that does not depend on it.
+    /// Whether a carried value is a sum: each iteration adds something that does not depend on it.
     pub fn is_sum(&self, id: OpId, place: usize) -> bool {
         let body = self.func.ops[id].regions[0];
         let mut at = self.func.blocks[body].args[place + 1];
@@ -322,18 +322,18 @@ impl<'s> Study<'s> {
         loads.all(|&id| self.key(id).is_some_and(|k| written.contains(&k)))
     }
 
-    /// Whether blocks of one access in different turns of a loop have no element in common.
+    /// Whether blocks of one access in different iterations of a loop have no element in common.
     pub fn parts_in(&self, key: &Key, id: OpId) -> bool {
         let op = &self.func.ops[id];
         if op.code != TileOp::For {
             return false;
         }
         let var = Atom::Value(self.func.blocks[op.regions[0]].args[0]);
-        let turn = linear_of(self.func, op.operands[2]).as_constant().unwrap_or(1);
+        let iteration = linear_of(self.func, op.operands[2]).as_constant().unwrap_or(1);
         key.iter().any(|(at, extent, step)| {
             let by = at.terms.get(&var).copied().unwrap_or(0).unsigned_abs();
             let span = (extent.max(&1) - 1).saturating_mul(*step) + 1;
-            by.saturating_mul(turn.unsigned_abs()) >= span.unsigned_abs() && by > 0
+            by.saturating_mul(iteration.unsigned_abs()) >= span.unsigned_abs() && by > 0
         })
     }
 

@@ -1,5 +1,5 @@
-//! Forward mode of a kernel: what it computes is computed again, and beside each value stands how it
-//! moves; what it writes are tangents. Carried values of every loop go along.
+//! Forward mode of a kernel: the ops are recomputed, each value has its tangent beside it, and the
+//! kernel stores tangents. Loops carry tangents too.
 
 use super::class::{Direction, judge};
 use super::reverse::{Arg, Made, finish};
@@ -24,7 +24,7 @@ struct Tangents<'a, 's> {
 }
 
 impl Tangents<'_, '_> {
-    /// The tangent of a value that moves, made where it is zero.
+    /// The tangent of an active value, materialised where it is zero.
     fn made(&mut self, v: Value) -> Value {
         match self.of[v] {
             Some(t) => t,

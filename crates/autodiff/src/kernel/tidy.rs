@@ -1,4 +1,5 @@
-//! What a made function does not need: ops without a use, and parameters that nothing reads.
+//! Dead code elimination in derived functions: ops without a use, and parameters that nothing
+//! reads.
 
 use tessera_ir::{Attr, Effects, OpId, Opcode, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -29,7 +30,7 @@ fn is_quiet(func: &TileFunc, id: OpId) -> bool {
     }
 }
 
-/// Takes out ops whose results nobody uses, and results of loops and branches that nobody uses.
+/// Removes ops whose results are unused, and unused results of loops and branches.
 pub fn sweep(func: &mut TileFunc) {
     loop {
         let counts = counts(func);
@@ -48,8 +49,8 @@ pub fn sweep(func: &mut TileFunc) {
     }
 }
 
-/// Drops results of loops and branches that nobody uses; whether there were any. A carried value
-/// goes where only its own next value is made of it.
+/// Drops unused results of loops and branches; whether there were any. A carried value is dropped
+/// where only its own next value depends on it.
 fn narrow(func: &mut TileFunc) -> bool {
     let counts = counts(func);
     for id in func.walk() {
@@ -144,7 +145,7 @@ pub fn join_products(func: &mut TileFunc) {
     }
 }
 
-/// Drops parameters that nothing uses, but for those at these places; gives which are left.
+/// Drops unused parameters, except those in `kept`; returns which are left.
 pub fn drop_params(func: &mut TileFunc, kept: &dyn Fn(usize) -> bool) -> Vec<bool> {
     let counts = counts(func);
     let left: Vec<bool> =

@@ -1,5 +1,5 @@
-//! A Tile IR function that is being made out of another: what stands for each old value, and the few
-//! ops that derivatives are written with.
+//! A Tile IR function that is built from another: the map from old values to new ones, and the few
+//! ops that derivatives use.
 
 use crate::emit::Out;
 use crate::scalar::Scalars;
@@ -15,7 +15,7 @@ pub fn wide(ty: &Type) -> Type {
     ty.with_dtype(ty.dtype().carrier())
 }
 
-/// Whether values of the type can move: floats in registers.
+/// Whether values of the type can be active: floats in registers.
 pub fn moves(ty: &Type) -> bool {
     ty.is_value() && ty.dtype().is_float()
 }
@@ -119,7 +119,7 @@ impl<'s> Weave<'s> {
         self.broadcast(column, like)
     }
 
-    /// The sum of a stretched value's parts, in the shape it was stretched from.
+    /// The transpose of a broadcast: sums over the broadcast axes.
     pub fn gather_up(&mut self, v: Value, to: &Type) -> Out {
         let from = self.ty(v).clone();
         let mut out = v;

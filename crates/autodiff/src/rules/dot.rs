@@ -1,8 +1,8 @@
-//! Contractions and convolutions: bilinear, so that each operand is answered by the same kind of op
-//! on the cotangent and the other operand.
+//! Contractions and convolutions. They are bilinear: the cotangent of each operand is the same kind
+//! of op on the cotangent of the result and the other operand.
 //!
-//! Where the cotangent and the other operand are stored in different dtypes, both are brought to
-//! the wider one, which loses nothing; the sum is stored in the dtype of the operand it answers.
+//! Where the cotangent and the other operand have different dtypes, both are converted to the wider
+//! one, which loses nothing; the result is stored in the dtype of the operand it belongs to.
 
 use crate::emit::{Emit, Out, Outs, View, ints, is_empty};
 use crate::rules::one;
@@ -84,8 +84,8 @@ pub fn dot_vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool
         // The axes of the cotangent that are the other operand's own.
         let begin = nb + if other == 0 { 0 } else { rest[0].len() };
         let theirs: Vec<i64> = (begin..begin + rest[other].len()).map(|a| a as i64).collect();
-        // The operands stand so that a plain product needs no transposition: the cotangent first
-        // where it brings the leading axes.
+        // The operand order is such that a plain matmul needs no transposition: the cotangent is
+        // first where it has the leading axes.
         let in_ct = ((0..nb as i64).collect::<Vec<_>>(), theirs);
         let in_factor = (batch[other].clone(), rest[other].clone());
         let (pair, first, second) = match side {
@@ -100,8 +100,8 @@ pub fn dot_vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool
         }
         let dtype = em.dtype(factor);
         let product = em.op(sums(spec, v, dtype, ty.dtype()))?;
-        // Result: batch axes, then own axes and the contracted ones as they lie in the other
-        // operand, in the order of the pair.
+        // Result: batch axes, then own axes and the contracted ones, in the order of the pair and
+        // with the contracted axes in the other operand's order.
         let mut summed: Vec<usize> = (0..contract[other].len()).collect();
         summed.sort_by_key(|&i| contract[other][i]);
         let summed = summed.iter().map(|&i| contract[side][i]);
@@ -154,7 +154,7 @@ pub fn conv_vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[boo
             continue;
         }
         let ty = if side == 0 { &x } else { &w };
-        // Windows over nothing answer nothing.
+        // Empty windows contribute nothing.
         out[side] = Some(if is_empty(&em.ty(ct)) || is_empty(&x) || is_empty(&w) {
             em.zeros(ty)?
         } else if side == 0 {
@@ -188,12 +188,13 @@ fn convolve(
     em.op(sums(spec, v, dtype, out.dtype()))
 }
 
-/// The cotangent, its elements `strides` apart, under the turned windows.
+/// The cotangent of the input: the cotangent, dilated by `strides`, convolved with the flipped
+/// kernel.
 fn by_x(em: &mut Emit, v: &View<'_>, m: &Moves, ct: Value, x: &Type) -> Out {
     let (ct, w) = alike(em, ct, v.operands[1])?;
     let dims = em.shape(w);
     let n = dims.len() - 2;
-    // [g o, c, …] to [g c, o, …], turned around in space.
+    // [g o, c, …] to [g c, o, …], flipped along the spatial axes.
     let g = Dim::Static(m.groups);
     let out = compute(DimOp::FloorDiv, &dims[0], &g);
     let mut split = vec![g.clone(), out.clone(), dims[1].clone()];
@@ -229,7 +230,8 @@ fn by_x(em: &mut Emit, v: &View<'_>, m: &Moves, ct: Value, x: &Type) -> Out {
     em.retype(back, x)
 }
 
-/// The input under windows that are the cotangent: batch and channels change places.
+/// The cotangent of the kernel: the input convolved with the cotangent, batch and channels
+/// exchanged.
 fn by_w(em: &mut Emit, v: &View<'_>, m: &Moves, ct: Value, (x, w): (&Type, &Type)) -> Out {
     let (ct, factor) = alike(em, ct, v.operands[0])?;
     let n = x.rank() - 2;

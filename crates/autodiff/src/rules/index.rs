@@ -1,5 +1,5 @@
-//! Reading and writing at computed places: reads are answered by indexed sums and the other way
-//! round. Places are integers and do not move.
+//! Gathers and scatters at computed indices: the transpose of a gather is a scatter-add, and the
+//! other way round. Indices are integers and have no derivative.
 
 use crate::emit::{Emit, Outs, View};
 use crate::rules::one;

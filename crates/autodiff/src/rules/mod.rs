@@ -16,8 +16,8 @@ use tessera_diag::Diagnostic;
 use tessera_graph::GraphOp;
 use tessera_ir::Value;
 
-/// Whether the results of an op move with its operands where both are floats. Ops that run regions,
-/// functions or kernels are asked elsewhere.
+/// Whether the results of an op are active where its operands are, if both are floats. Ops that run
+/// regions, functions or kernels are handled elsewhere.
 pub fn differentiable(code: GraphOp) -> bool {
     match code {
         GraphOp::Ew(f) => moves(f),
@@ -116,7 +116,7 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
 }
 
 /// Cotangents of the operands from cotangents of the results; `None` is zero. `wanted` says which
-/// operands are asked for.
+/// operands need one.
 pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -> Outs {
     match v.op.code {
         GraphOp::Ew(f) => value::ew_vjp(em, v, f, ct, wanted),
@@ -157,9 +157,9 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
     }
 }
 
-/// Drivers answer for these before rules are asked.
+/// Callers handle these ops before rules are looked up.
 fn elsewhere(em: &mut Emit, v: &View<'_>) -> Outs {
-    em.refuse(format!("`{}` stands where no rule is asked", name_of(v)), "report this")
+    em.refuse(format!("`{}` stands where no rule is looked up", name_of(v)), "report this")
 }
 
 pub fn name_of(v: &View<'_>) -> &'static str {

@@ -1,9 +1,9 @@
 //! Reductions, running reductions and sorting.
 //!
-//! The products of all other elements are two running products, from both ends, so that zeros are
-//! exact to any order. A maximum is shared by the elements equal to it. Running products move by a
-//! recurrence, which is a loop; running maxima and sorting move elements, and are answered by where
-//! from.
+//! The derivative of a product uses two running products, from both ends, so that zeros are exact
+//! to any order. The cotangent of a maximum is shared by the elements equal to it. The derivative
+//! of a running product is a recurrence, which is a loop. Running maxima and sorting permute
+//! elements; their cotangents go back to where the elements came from.
 
 use crate::emit::{Emit, Out, Outs, View, expr};
 use crate::rules::{Kept, one};
@@ -64,7 +64,7 @@ pub fn reduce_vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>]) -> Outs {
     })
 }
 
-/// How much of the maximum each element has: those equal to it have the same part.
+/// The share of each element in the cotangent of the maximum: elements equal to it share it evenly.
 fn share(em: &mut Emit, v: &View<'_>, axes: &[i64]) -> Out {
     let x = v.operands[0];
     let best = spread_back(em, v.result(), x, axes)?;
@@ -174,8 +174,8 @@ fn recurrence(em: &mut Emit, [x, m]: [Value; 2], reverse: bool, before: bool) ->
     })
 }
 
-/// The same backwards: with `s` the sum so far, a step's answer is `ct + s` and hands on `x` times
-/// it; of an exclusive product it is `s`, and `ct + x s` is handed on.
+/// The same backwards: with `s` the sum so far, a step's cotangent is `ct + s`, and `x` times it is
+/// carried on; of an exclusive product it is `s`, and `ct + x s` is carried on.
 fn answers(em: &mut Emit, [x, ct]: [Value; 2], reverse: bool, exclusive: bool) -> Out {
     looped(em, [x, ct], reverse, |em, s, x, ct| {
         if exclusive {
@@ -206,8 +206,8 @@ fn looped(
     Ok(results[1])
 }
 
-/// Where each step of a running maximum comes from, along the last axis: an index outside where it
-/// comes from nowhere. Of equal elements the last one counts.
+/// The index of the element that each step of a running maximum took, along the last axis: an index
+/// outside where there is none. Of equal elements the last one counts.
 fn origins(em: &mut Emit, v: &View<'_>, axis: usize) -> Out {
     let (exclusive, reverse) = (v.flag("exclusive"), v.flag("reverse"));
     let x = v.operands[0];
@@ -219,7 +219,7 @@ fn origins(em: &mut Emit, v: &View<'_>, axis: usize) -> Out {
     let records = em.ew(ScalarFn::Eq, &[x, best])?;
     let whole = tensor(dims.clone(), NumType::plain(DType::I64));
     // Positions ascend in the direction of the scan, so that the greatest is the newest.
-    let turn = |em: &mut Emit, at: Value| -> Out {
+    let iteration = |em: &mut Emit, at: Value| -> Out {
         if !reverse {
             return Ok(at);
         }
@@ -229,11 +229,11 @@ fn origins(em: &mut Emit, v: &View<'_>, axis: usize) -> Out {
         em.sub(last, at)
     };
     let at = em.iota(&whole, axis)?;
-    let at = turn(em, at)?;
+    let at = iteration(em, at)?;
     let none = em.splat(-1.0, &whole)?;
     let at = em.select(records, at, none)?;
     let at = running(em, at, ReduceOp::Max, axis, exclusive, reverse)?;
-    turn(em, at)
+    iteration(em, at)
 }
 
 /// The sort with one operand more: where each element comes from.

@@ -1,6 +1,6 @@
-//! Scatters, by what they do where they write. Where several updates meet, `set` lets the last one
-//! move the result, `max` and `min` let all that are equal to it share, `prod` gives each the
-//! product of the others.
+//! Derivatives of scatters, by their operator. Where several updates write one element, the
+//! cotangent of `set` goes to the last one, that of `max` and `min` is shared by all updates equal
+//! to the result, and each update of `prod` gets it times the product of the others.
 
 use crate::emit::{Emit, Out, Outs, View};
 use crate::rules::index::{at_same, clamps};

@@ -1,5 +1,5 @@
-//! Ops that move elements: forward they move tangents, reverse they move cotangents back and add
-//! those of repeated elements.
+//! Ops that rearrange elements: forward mode applies them to tangents; reverse mode applies the
+//! inverse to cotangents and adds those of repeated elements.
 
 use crate::emit::{Emit, Outs, View};
 use crate::rules::one;

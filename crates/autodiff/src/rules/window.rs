@@ -1,5 +1,6 @@
-//! Reductions over moving windows. A sum is answered by the same windows over the cotangent; a
-//! maximum by where it was found; a product as the product along an axis that holds each window.
+//! Reductions over moving windows. The cotangent of a sum is a sum over windows of the cotangent;
+//! that of a maximum goes to the element that was chosen; a product is that along an axis of window
+//! elements.
 
 use crate::emit::{Emit, Out, Outs, View, ints};
 use crate::rules::one;
@@ -188,7 +189,7 @@ fn products(
     for part in &parts {
         values.push(part.read(em, v.operands[0], 1.0)?);
     }
-    // Products from both ends meet at each position.
+    // At each position: the product of prefix and suffix products.
     let ends = |em: &mut Emit, values: &[Value]| -> Result<Vec<Value>, tessera_diag::Diagnostic> {
         let mut out = vec![em.like(1.0, values[0])?];
         for &value in &values[..values.len() - 1] {

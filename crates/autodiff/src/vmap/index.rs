@@ -1,5 +1,5 @@
-//! Parts at computed places. Places that differ between examples become indices of a gather or a
-//! scatter that pairs the examples.
+//! Batching of slices, gathers and scatters at computed indices. Indices that differ between
+//! examples become indices of a gather or a scatter with a batch axis.
 
 use super::Batched;
 use super::rules::shifted;

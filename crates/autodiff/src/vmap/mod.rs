@@ -1,10 +1,10 @@
-//! One more axis through a whole function. Inside, a value either has it, as its first axis, or is
-//! the same for all; an op none of whose operands have it is copied.
+//! Batching (`vmap`): adds an axis to a whole function. Inside, a value either has it as its first
+//! axis or is the same for all examples; an op without a batched operand is copied.
 
-mod control;
 mod index;
 mod products;
 mod rules;
+mod vmap_control;
 
 use crate::Vmap;
 use crate::context::Context;
@@ -214,7 +214,7 @@ impl Context<'_> {
             args.push(em.move_axis(wide, axis, 0)?);
         }
         let on: Vec<bool> = in_axes.iter().map(Option::is_some).collect();
-        let asked = |place: usize| match out_axes.is_empty() {
+        let requested = |place: usize| match out_axes.is_empty() {
             true => Some(0),
             false => out_axes[place],
         };
@@ -223,7 +223,7 @@ impl Context<'_> {
         let mut returns = Vec::new();
         for (place, (&v, &value)) in results.iter().zip(&out).enumerate() {
             let ty = source.ty(v);
-            returns.push(match (asked(place), batched[place]) {
+            returns.push(match (requested(place), batched[place]) {
                 (None, false) => value,
                 (None, true) => {
                     return Err(Diagnostic::new(

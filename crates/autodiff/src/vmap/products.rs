@@ -1,4 +1,5 @@
-//! Products: an axis in both operands is one more batch axis, in one of them one more free axis.
+//! Batching of matmuls: an axis of both operands is one more batch axis, of one of them one more
+//! free axis.
 
 use super::Batched;
 use super::rules::each;

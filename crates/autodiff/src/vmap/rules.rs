@@ -1,4 +1,4 @@
-//! What each op does with one more axis in front.
+//! The batching rule of each op: one more axis in front.
 
 use super::Batched;
 use crate::context::Context;
@@ -51,7 +51,7 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
     let first = op.operands.first().copied();
     let rank = first.map_or(0, |x| b.source.ty(x).rank());
     let zero = DimExpr::Const(0);
-    // Most ops take all operands with the axis; the others are done by the time they are asked.
+    // Most ops take all operands with the axis; the others were handled before.
     let spec: OpSpec<Graph> = match op.code {
         GraphOp::Ew(_) => same(b, &view)?,
         GraphOp::Select => {
@@ -124,7 +124,7 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
             spec
         }
         GraphOp::KernelCall => return each(b, id),
-        // Nothing goes in that could have the axis, or the drivers have answered.
+        // Ops without operands, or ops that the caller has handled.
         GraphOp::Const
         | GraphOp::Iota
         | GraphOp::Dim

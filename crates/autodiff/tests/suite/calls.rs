@@ -1,4 +1,4 @@
-//! Called functions, rules of the user's own, checkpoints, kernels, and what is refused.
+//! Called functions, custom rules, checkpoints, kernels, and what is refused.
 
 use crate::common::{arguments, batches, check, first_order, func, module, run};
 use tessera_autodiff::{check_custom_jvp, check_custom_vjp, gradient, jvp, vjp, vmap};

@@ -1,4 +1,4 @@
-//! Running functions of a module, and comparing derivatives with differences.
+//! Runs functions of a module, and compares derivatives with finite differences.
 
 use crate::kernels::Interpreted;
 use tessera_autodiff::{KernelSet, Vjp, is_float, jvp_with, vjp_with};

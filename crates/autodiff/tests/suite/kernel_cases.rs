@@ -95,7 +95,7 @@ pub const CASES: &[Case] = &[
   tile.return
 }",
     },
-    // K2: a norm with a scale that all groups share; outside of the rows its root is not finite.
+    // K2: a norm with a scale that all groups share; outside the rows its root is not finite.
     Case {
         name: "norm",
         tile: "func @k(%x: view<[5, 6], f64, read>, %w: view<[6], f64, read>, %y: view<[5, 6], f64, write>, %r: view<[5], f64, write>) {kind = group, grid = [3]} {
@@ -139,7 +139,7 @@ pub const CASES: &[Case] = &[
   tile.return
 }",
     },
-    // K3: a product with a bias and a non-linear epilogue, everything ragged.
+    // K3: a matmul with a bias and a non-linear epilogue, everything ragged.
     Case {
         name: "gemm",
         tile: "func @k(%a: view<[5, 7], f64, read>, %b: view<[7, 6], f64, read>, %w: view<[6], f64, read>, %c: view<[5, 6], f64, write>) {kind = group, grid = [2, 2]} {
@@ -197,9 +197,9 @@ pub const CASES: &[Case] = &[
   tile.return
 }",
     },
-    // A loop that only carries a number, and writes a part each turn; a nested sum in it.
+    // A loop that only carries a number, and writes a part each iteration; a nested sum in it.
     Case {
-        name: "turns",
+        name: "iterations",
         tile: "func @k(%x: view<[3, 8], f64, read>, %y: view<[3, 8], f64, write>) {kind = group, grid = [3]} {
   %p = tile.program_id {axis = 0} : i64
   %0 = tile.const {value = 0} : i64

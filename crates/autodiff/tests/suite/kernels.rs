@@ -1,5 +1,5 @@
-//! Derivatives of kernels: against differences by the interpreter, to the second order, as text, and
-//! what is refused.
+//! Derivatives of kernels: against finite differences by the interpreter, to second order, as text,
+//! and what is refused.
 
 use crate::common::{arguments, check_in, module, run_in};
 use crate::kernel_cases::CASES;
@@ -191,7 +191,7 @@ fn every_float_dtype() {
 }
 
 /// The kernel with arrays of another dtype: loads are converted to what arithmetic is done in, what
-/// is stored back. Products take narrow operands as they are.
+/// is stored back. MMAs take narrow operands without conversion.
 fn narrowed(text: &str, dtype: &str) -> Option<String> {
     let mut out = String::new();
     let compute = text.replace("f64", "f32");
@@ -258,7 +258,7 @@ fn what_is_no_class_is_refused_with_the_reason() {
             "  %r = tile.for %0, %e, %s init(%t) : tile<8xf32> do (%i: i64, %m: tile<8xf32>) {{\n    %n = tile.maximum %m, %t : tile<8xf32>\n    tile.yield %n\n  }}\n{store}"
         ),
     );
-    assert!(refused(&online, true).contains("carries `r` from turn to turn"));
+    assert!(refused(&online, true).contains("carries `r` from iteration to iteration"));
     let prod = group(
         "%y: view<[1], f32, write>",
         "  %r = tile.reduce %t {op = prod, axis = 0} : f32\n  tile.store %y, %r at(%0) {extent = [0]}",
@@ -277,7 +277,7 @@ fn what_is_no_class_is_refused_with_the_reason() {
         y,
         "  tile.for %0, %e, %s do (%i: i64) {\n    tile.store %y, %t at(%0) {extent = [8]}\n    tile.yield\n  }",
     );
-    assert!(refused(&over, true).contains("in several turns"));
+    assert!(refused(&over, true).contains("in several iterations"));
     let gather = "func @k(%x: view<[8], f32, read>, %i: view<[8], i32, read>, %y: view<[8], f32, write>) {kind = group, grid = [1]} {\n  %0 = tile.const {value = 0} : i64\n  %i0 = tile.load %i at(%0) {extent = [8]} : tile<8xi32>\n  %t = tile.gather %x at(%i0) : tile<8xf32>\n  tile.store %y, %t at(%0) {extent = [8]}\n  tile.return\n}";
     assert!(refused(gather, true).contains("gathers elements"));
     let lanes = "func @k(%x: view<[8], f32, read>, %y: view<[8], f32, write>) {kind = lane, domain = 8} {\n  %0 = tile.const {value = 0} : i64\n  %t = tile.load %x at(%0) {extent = [0]} : f32\n  tile.store %y, %t at(%0) {extent = [0]}\n  tile.return\n}";

@@ -1,8 +1,8 @@
-//! Derivatives and batches judged by the interpreter.
+//! Derivatives and batching, checked with the interpreter.
 
 mod calls;
 mod common;
-mod control;
+mod control_flow;
 mod elementwise;
 mod kernel_cases;
 mod kernels;

@@ -1,4 +1,4 @@
-//! Programs drawn at random: rules meet each other, to second order and in batches.
+//! Random programs: rules are combined with each other, to second order and in batches.
 
 #[path = "../../../filetest/tests/budget/mod.rs"]
 mod budget;

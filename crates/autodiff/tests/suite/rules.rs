@@ -119,7 +119,7 @@ fn gathers() {
   %q = graph.mul %r, %r : tensor<[6, 2], f64>\n  graph.return %q";
     let params = "%x: tensor<[3, 2], f64>, %i: tensor<[6, 1], i64>, %o: tensor<[], f64>";
     check(&func(params, body), (-1.0, 4.9));
-    // The value for positions outside moves alone.
+    // Only the padding value is active.
     let body = "  %x = graph.const {value = 0.5} : tensor<[3, 2], f64>
   %r = graph.gather %x, %i other(%o) {axes = [0], oob = fill} : tensor<[6, 2], f64>
   %q = graph.mul %r, %r : tensor<[6, 2], f64>\n  graph.return %q";

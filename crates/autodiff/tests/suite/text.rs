@@ -148,7 +148,7 @@ fn transforms_are_the_same_every_time() {
     assert_eq!(make(), make());
 }
 
-/// A chain of about 5000 ops with products, norms and shapes, as deep models have them.
+/// A chain of about 5000 ops with matmuls, norms and reshapes, as in deep models.
 fn deep() -> GraphModule {
     let f32 = NumType::plain(DType::F32);
     let mut b = GraphBuilder::new("f");

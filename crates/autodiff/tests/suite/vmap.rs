@@ -62,7 +62,7 @@ fn a_result_that_is_the_same_for_all_is_repeated_or_not() {
 
 #[test]
 fn a_hessian_by_nesting_three_transforms() {
-    // Forward over reverse, over all directions at once.
+    // Forward over reverse, batched over all directions.
     let mut m = module(&calling());
     let grad = gradient(&mut m, "f", &[0]).unwrap();
     let moved = jvp(&mut m, &grad, &[0]).unwrap();

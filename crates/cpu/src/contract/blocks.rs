@@ -1,16 +1,17 @@
-//! The loops around one block of sums. From the outside: blocks of columns whose packed right operand
-//! the second cache holds; blocks of rows (one, unless the depth takes several passes); passes over
-//! the depth; panels of rows of the left operand; panels of columns of the packed right one.
+//! The loops around the microkernel, which computes one block of accumulators (cache blocking as in
+//! GotoBLAS). From the outside: blocks of columns whose packed right operand fits the L2 cache;
+//! blocks of rows (one, unless k takes several passes); passes over k; panels of rows of the left
+//! operand; panels of columns of the packed right one.
 //!
-//! Nearly always there is one pass. When there are more, the sums of a block of rows wait in the
-//! workspace between them, as they are, so that the order of additions stays the same.
+//! Nearly always there is one pass. When there are more, the accumulators of a block of rows are
+//! kept in the workspace between them, unrounded, so that the order of additions stays the same.
 
-use super::plan::{Budget, Shape};
+use super::contract_plan::{Budget, Shape};
 use super::{Contraction, Left, PART, pack, registers, tiles};
 use crate::isa::Isa;
 use crate::llvm::{IntCmp, Ir, Val};
 
-/// What stays the same over the whole product.
+/// What stays the same over the whole matmul.
 pub(super) struct Frame<'a> {
     pub ir: &'a Ir,
     pub c: &'a Contraction<'a>,
@@ -55,7 +56,7 @@ impl Edges {
     }
 }
 
-/// One pass over a part of the depth, for a block of rows and a block of columns.
+/// One pass over a part of k, for a block of rows and a block of columns.
 #[derive(Copy, Clone)]
 pub(super) struct Pass {
     pub m0: Val,
@@ -207,7 +208,8 @@ fn panels_of_rows(f: &Frame, pass: &Pass, single: Val) {
     let columns = i64::from(shape.columns());
     let count = f.parts(pass.cols, f.c64(columns));
     let panel_bytes = f.panel_bytes(pass);
-    // In a single pass sums have left the workspace before the next block comes: all share a place.
+    // In a single pass the accumulators are stored before the next block begins: all blocks share
+    // memory.
     let block_bytes = ir.select(single, f.c64(0), f.c64(shape.block_bytes()));
     let rows_bytes = ir.mul(count, block_bytes);
     let start = [f.sums];
@@ -237,7 +239,7 @@ fn panels_of_rows(f: &Frame, pass: &Pass, single: Val) {
     });
 }
 
-/// The rows of the left operand from `m`, packed first where they cannot be used as they lie.
+/// The rows of the left operand from `m`, packed first where they cannot be used in place.
 fn left(f: &Frame, pass: &Pass, m: Val, live: Val) -> Panel {
     let (ir, shape) = (f.ir, f.shape);
     let (base, row_bytes) = match f.c.a {

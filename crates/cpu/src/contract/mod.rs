@@ -1,16 +1,16 @@
-//! Matrix products: the whole blocked product with sizes known at run time, emitted where the builder
-//! stands, and the small product of tiles that lie in memory.
+//! Matmuls: the blocked GEMM with sizes known at run time, emitted at the builder's position, and
+//! the small MMA of tiles in memory.
 //!
-//! Operands come from closures and sums go to one, so that the compiler can put any expression into
-//! the packing and after the sums. Sums of [`Kind::F32`] and [`Kind::F64`] are one fused
-//! multiply-add for each `k` in ascending order from the start value, in every block and on every
-//! processor: the same bits as three plain loops. Those of [`Kind::I32`] wrap. Tiles of the matrix
-//! unit add in an order of their own.
+//! Operands come from closures and accumulators go to one: the compiler can fuse any expression
+//! into the packing (prologue fusion) and after the accumulation (epilogue fusion). Accumulators of
+//! [`Kind::F32`] and [`Kind::F64`] are one fused multiply-add for each `k` in ascending order from
+//! the start value, in every block and on every processor: the same bits as three plain loops.
+//! Those of [`Kind::I32`] wrap. AMX adds in an order of its own.
 
 mod blocks;
+mod contract_plan;
 mod pack;
 mod pack_tiles;
-mod plan;
 mod registers;
 mod small;
 mod sums;
@@ -21,7 +21,7 @@ mod transpose;
 
 use crate::isa::Isa;
 use crate::llvm::{Ir, Val};
-use plan::{Budget, Shape};
+use contract_plan::{Budget, Shape};
 
 pub use small::tile_product;
 pub use transpose::square;
@@ -32,9 +32,9 @@ pub enum Kind {
     F32,
     F64,
     I32,
-    /// bf16 operands in the tiles of the matrix unit, f32 sums.
+    /// bf16 operands in AMX tiles, f32 accumulators.
     Bf16Amx,
-    /// Bytes in the tiles of the matrix unit, i32 sums; both signed.
+    /// 8-bit operands in AMX tiles, i32 accumulators; both signed.
     I8Amx,
     /// Both unsigned.
     U8Amx,
@@ -44,8 +44,8 @@ pub enum Kind {
     U8I8Amx,
 }
 
-/// `lanes` elements of an operand from (first index, second index). Lanes where the mask is off lie
-/// outside of the matrix: nothing may be read there, and what is given for them does not matter.
+/// `lanes` elements of an operand from (first index, second index). Lanes where the mask is off are
+/// outside the matrix: nothing may be read there, and their values do not matter.
 pub type Elements<'a> = dyn Fn(&Ir, Val, Val, u32, Option<Val>) -> Val + 'a;
 
 /// Takes the sums of row `m`, columns from `n`; lanes where the mask is off are to be left alone.
@@ -60,27 +60,29 @@ pub enum Left<'a> {
     Computed(&'a Elements<'a>),
 }
 
-/// Parts of one product that are computed apart begin at multiples of these. Blocks of all kinds have a number of columns that
-/// divides the second, and nearly all a number of rows that divides the first.
+/// Parts of one matmul that are computed separately begin at multiples of these rows and columns.
+/// The number of columns of every kind of block divides the second, and nearly every number of rows
+/// the first.
 pub const PART: [i64; 2] = [32, 96];
 
-/// A product of `rows` x `depth` by `depth` x `cols`. Sizes are i64 and may be 0.
+/// A matmul of `rows` x `depth` by `depth` x `cols`. Sizes are i64 and may be 0.
 pub struct Contraction<'a> {
     pub kind: Kind,
     pub rows: Val,
     pub cols: Val,
     pub depth: Val,
-    /// Rows and columns of the whole product, where they are known when code is made: then this is a part of it that ends where
-    /// another one may begin ([`PART`]), or where the whole does. Code for edges that it cannot have is not made.
+    /// Rows and columns of the whole matmul, where they are known when code is emitted. This is
+    /// then a part of it that ends where another one may begin ([`PART`]), or where the whole does.
+    /// Code for impossible edges is not emitted.
     pub whole: [Option<i64>; 2],
     pub a: Left<'a>,
-    /// Element `(m + lane, k)`, indices in this order: given where the left operand is computed and lies
-    /// transposed, so that columns follow one another in memory and rows do not. Tiles do not take it.
+    /// Element `(m + lane, k)`, indices in this order: given where the left operand is computed and
+    /// transposed, so that columns are contiguous and rows are not. AMX does not take it.
     pub a_along_m: Option<&'a Elements<'a>>,
     /// Element `(k, n + lane)` of the right operand, in the operand type: i16 for the bits of bf16.
     pub b: &'a Elements<'a>,
-    /// Element `(k + lane, n)`, indices in this order: given where the right operand lies
-    /// transposed, so that rows follow one another in memory and columns do not. `b` is then unused.
+    /// Element `(k + lane, n)`, indices in this order: given where the right operand is transposed,
+    /// so that rows are contiguous and columns are not. `b` is then unused.
     pub b_along_k: Option<&'a Elements<'a>>,
     /// What the sums of row `m`, columns from `n` begin with, in the type of the sums; zero
     /// otherwise.
@@ -90,10 +92,10 @@ pub struct Contraction<'a> {
     pub workspace: Val,
 }
 
-/// Emits the product. The closures are called several times each.
+/// Emits the matmul. The closures are called several times each.
 ///
-/// Between its first and last instruction a product in tiles owns the matrix unit's state: `finish`
-/// must not call what uses it.
+/// Between its first and last instruction an AMX matmul owns the AMX tile state: `finish` must not
+/// call code that uses it.
 pub fn emit(ir: &Ir, isa: Isa, c: &Contraction) {
     let computed = matches!(c.a, Left::Computed(_));
     blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind), computed));

@@ -1,13 +1,13 @@
-//! Packing. The right operand lies in panels as wide as a block of sums; in a panel each element of
-//! the depth has the panel's columns side by side, on a multiple of a vector. The left operand lies
-//! in rows. Columns that the matrix does not have hold anything; no sum of theirs is given away.
+//! Packing. The right operand is packed into panels as wide as a block of accumulators: for each k
+//! the panel's columns are contiguous and aligned to a vector. The left operand is packed in rows.
+//! Padding columns may hold any value; their accumulators are never stored.
 
 use super::blocks::{Frame, Panel, Pass};
 use super::{Elements, pack_tiles, transpose};
 use crate::llvm::{IntCmp, Ir, Val};
 
-/// Rows of the right operand that are packed of one panel before the next: so few that the panels'
-/// pages stay known to the processor, so many that they fill lines one after the other.
+/// Rows of the right operand that are packed of one panel before the next: few enough that the
+/// panels' pages stay in the TLB, and enough to fill whole cache lines.
 const ROWS: i64 = 8;
 
 /// Packs the right operand of a pass.
@@ -19,8 +19,8 @@ pub(super) fn right(f: &Frame, pass: &Pass) {
     }
 }
 
-/// Calls `body` for every vector of columns: with the first column, how many there are from it, and
-/// where its first element of the depth is to lie; that is `apart` bytes from that of the next one.
+/// Calls `body` for every vector of columns: with the first column, the number of columns from it,
+/// and the destination of its first k element, which is `apart` bytes from that of the next one.
 pub(super) fn strips(f: &Frame, pass: &Pass, apart: i64, body: impl FnOnce(&Ir, Val, Val, Val)) {
     let (ir, shape) = (f.ir, f.shape);
     let columns = i64::from(shape.columns());
@@ -60,9 +60,9 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
     });
 }
 
-/// Reads along the depth, and turns squares of as many elements as a vector has lanes. Columns that the
-/// matrix does not have are zero at first: what happened to be in memory could be numbers that
-/// processors multiply a hundred times as slowly.
+/// Reads along k, and transposes squares of as many elements as a vector has lanes. Padding columns
+/// are set to zero: stale memory could hold denormals, which processors multiply a hundred times as
+/// slowly.
 fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     let (lanes, size) = (f.shape.lanes, f.shape.operand);
     let ty = f.ir.vec(f.shape.operand_type(f.ir), lanes);
@@ -93,8 +93,8 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
                 ir.load(ty, from, lanes * size)
             };
             let turned = transpose::square(ir, (0..lanes).map(load).collect());
-            // What is beyond the depth falls into the next panel before that is packed, or behind
-            // the last one.
+            // Elements beyond k are written to the next panel before that is packed, or after the
+            // last one.
             let mut to = at[0];
             for v in turned {
                 ir.store(v, to, lanes * size);
@@ -105,8 +105,8 @@ fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     });
 }
 
-/// Puts rows of the left operand from `m` into the workspace, `live` of them. Rows that a block has
-/// beyond them are the last one again: their sums are computed and not given away.
+/// Packs rows of the left operand from `m` into the workspace, `live` of them. The padding rows of
+/// a block repeat the last one: their accumulators are computed and not stored.
 pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
     if f.shape.is_tiles() {
         return pack_tiles::left(f, pass, m, live, a);
@@ -136,8 +136,8 @@ pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> P
     Panel { base: f.left, row_bytes, step_bytes: f.c64(size), live, m }
 }
 
-/// The same for an operand that lies transposed: in the panel the rows of a block are side by side for
-/// each element of the depth, as they are in memory.
+/// The same for an operand that is transposed in memory: for each k the rows of a block are
+/// contiguous in the panel, as they are in memory.
 pub(super) fn left_across(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
     let (ir, shape) = (f.ir, f.shape);
     let across = shape.across();

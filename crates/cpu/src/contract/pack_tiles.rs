@@ -1,7 +1,7 @@
-//! Packing for the matrix unit. A tile of the right operand holds, in each row of 64 bytes, 16
-//! columns of as many elements of the depth as fill four bytes; two tiles side by side and then the
-//! next 16 rows make a panel. A packed left panel holds for each step of the depth 32 rows of 64
-//! bytes. What is beyond the depth is zero in both, since it is multiplied.
+//! Packing for AMX. A tile of the right operand holds, in each row of 64 bytes, 16 columns of as
+//! many k elements as fill four bytes; two adjacent tiles and then the next 16 rows make a panel. A
+//! packed left panel holds 32 rows of 64 bytes for each step of k. Elements beyond k are zero in
+//! both operands, since they are multiplied.
 
 use super::Elements;
 use super::blocks::{Frame, Panel, Pass};
@@ -73,7 +73,7 @@ fn plain(f: &Frame, pass: &Pass, b: &Elements) {
     });
 }
 
-/// The two halves of some rows of 32 columns, with the rows' elements of a column side by side.
+/// The two halves of some rows of 32 columns, with the rows' elements of a column adjacent.
 fn interleave(ir: &Ir, rows: &[Val]) -> [Val; 2] {
     // Two vectors of 64 bytes hold the rows one after the other.
     let [low, high] = match *rows {
@@ -90,8 +90,8 @@ fn interleave(ir: &Ir, rows: &[Val]) -> [Val; 2] {
     })
 }
 
-/// Elements that share four bytes follow one another in memory: squares of 16 x 16 times four bytes
-/// are turned.
+/// Elements that share four bytes are contiguous in memory: squares of 16 x 16 times four bytes are
+/// transposed.
 fn transposed(f: &Frame, pass: &Pass, b: &Elements) {
     let (ir, shape) = (f.ir, f.shape);
     let lanes = shape.step;

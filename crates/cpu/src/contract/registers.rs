@@ -1,14 +1,15 @@
-//! One block of sums in vector registers: `rows` x `vectors` of them, the depth innermost.
+//! The microkernel: one block of accumulators in vector registers, `rows` x `vectors` of them, k
+//! innermost.
 
 use super::blocks::{Block, Frame, Pass};
-use super::plan::Shape;
+use super::contract_plan::Shape;
 use super::{Kind, sums};
 use crate::llvm::{IntCmp, Ir, Val};
 
-/// How often a step of the depth is repeated in the loop over it.
+/// Unroll factor of the loop over k.
 const UNROLL: u32 = 2;
 
-/// Steps by which lines of the right operand are asked for ahead.
+/// Prefetch distance of the right operand in steps of k.
 const AHEAD: i64 = 8;
 
 pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
@@ -32,12 +33,12 @@ pub(super) fn block(f: &Frame, pass: &Pass, block: &Block) {
             false => (count == shape.vectors).then(|| sums::is_whole(f, block)),
         };
         if let Some(whole) = whole.filter(|_| short) {
-            let at_once = ir.and(whole, pass.last);
-            let parked = match ir.as_int(at_once) {
+            let direct = ir.and(whole, pass.last);
+            let parked = match ir.as_int(direct) {
                 Some(1 | -1) => None,
                 _ => {
-                    let (now, parked) = (ir.block("at_once"), ir.block("parked"));
-                    ir.branch(at_once, now, parked);
+                    let (now, parked) = (ir.block("direct"), ir.block("parked"));
+                    ir.branch(direct, now, parked);
                     ir.goto(now);
                     Some(parked)
                 }
@@ -81,7 +82,7 @@ fn start_of(f: &Frame, pass: &Pass, block: &Block, count: u32) -> Vec<Val> {
     if f.c.start.is_some() { stored(ir) } else { ir.if_else(pass.first, zeros, stored) }
 }
 
-/// Adds the products over the depth of the pass.
+/// The loop over k of the pass.
 fn products(f: &Frame, pass: &Pass, block: &Block, count: u32, sums: Vec<Val>) -> Vec<Val> {
     let (ir, shape) = (f.ir, f.shape);
     let run = |from: Val, to: Val, unroll: u32, carried: Vec<Val>| {
@@ -106,7 +107,7 @@ fn products(f: &Frame, pass: &Pass, block: &Block, count: u32, sums: Vec<Val>) -
     carried.split_off(2)
 }
 
-/// One element of the depth.
+/// One step of k.
 fn one_step(ir: &Ir, shape: Shape, left: Val, row_bytes: Val, right: Val, sums: &mut [Val]) {
     let bytes = shape.lanes * shape.operand;
     let elem = shape.operand_type(ir);

@@ -1,15 +1,15 @@
-//! The product of tiles that lie in memory, with sizes known when the code is emitted: for products
-//! inside other loops, whose operands are in the first caches already.
+//! The MMA of tiles in memory, with sizes known when the code is emitted: for MMAs inside other
+//! loops, whose operands are in the L1 or L2 cache already.
 
 use super::Kind;
-use super::plan::Shape;
+use super::contract_plan::Shape;
 use super::registers::multiply_add;
 use crate::isa::Isa;
 use crate::llvm::{Ir, Ty, Val};
 
-/// Adds to `acc` (m x n), or puts there, the product of `a` (m x k) and `b` (k x n); `sizes` are m, n
-/// and k. A tile is where it begins and the bytes from one row to the next. The result may not
-/// overlap the operands. Sums are as in [`super::emit`]; the kinds are those of vectors.
+/// Adds the matmul of `a` (m x k) and `b` (k x n) to `acc` (m x n), or stores it there; `sizes` are
+/// m, n and k. A tile is its address and its row stride in bytes. The result may not overlap the
+/// operands. Accumulators are as in [`super::emit`]; the kinds are those of vectors.
 #[allow(clippy::too_many_arguments)]
 pub fn tile_product(
     ir: &Ir,

@@ -1,4 +1,4 @@
-//! Sums of a block that lie in the workspace: put there before the first pass, given away after the
+//! Accumulators of a block in the workspace: initialised before the first pass, stored after the
 //! last. In the workspace a block always has the rows and columns of a whole one.
 
 use super::blocks::{Block, Frame, Pass};
@@ -28,9 +28,9 @@ pub(super) fn is_whole(f: &Frame, block: &Block) -> Val {
     )
 }
 
-/// Emits, beside the present block of code, what gives away all sums that the matrix has and goes on
-/// to `next`. Gives where it begins, and whether giving away one vector is short: then that of whole
-/// blocks is left to the caller, who has them in registers.
+/// Emits, in a basic block of its own, the epilogue of all accumulators inside the matrix, then a
+/// jump to `next`. Returns the basic block, and whether the epilogue of one vector is short: then
+/// the caller does that of whole blocks, whose accumulators it has in registers.
 pub(super) fn finish(f: &Frame, block: &Block, next: Blk) -> (Blk, bool) {
     let (ir, shape) = (f.ir, f.shape);
     let load = |at| ir.load(shape.sums_type(ir), at, shape.lanes * shape.sum);

@@ -1,8 +1,8 @@
-//! One block of sums in the tiles of the matrix unit: two by two of them, 16 rows of 64 bytes each.
+//! One block of accumulators in AMX tiles: two by two of them, 16 rows of 64 bytes each.
 //!
-//! Tiles are named by number here; LLVM neither chooses nor saves them. Tiles 0 to 3 hold the sums
-//! (the lower bit is the half of the rows, the other one that of the columns), 4 and 5 rows of the
-//! left operand, 6 and 7 columns of the right one.
+//! Tiles are named by number here; LLVM neither allocates nor saves them. Tiles 0 to 3 hold the
+//! accumulators (the lower bit is the half of the rows, the other one that of the columns), 4 and 5
+//! rows of the left operand, 6 and 7 columns of the right one.
 
 use super::blocks::{Block, Frame, Pass};
 use super::{Kind, sums};
@@ -25,8 +25,8 @@ pub(super) fn release(ir: &Ir) {
     ir.intrinsic("llvm.x86.tilerelease", &[], &[]);
 }
 
-/// Whether tiles can be loaded from the left operand as it lies: without rows or ends of rows to be
-/// filled up, and each row of a tile in one line of the cache.
+/// Whether tiles can be loaded from the left operand in place: no row needs padding, and each row
+/// of a tile is in one cache line.
 pub(super) fn fits_in_place(f: &Frame, base: Val, row_bytes: Val) -> Val {
     let ir = f.ir;
     let depth = ir.mul_const(f.c.depth, f.shape.operand.into());
@@ -42,7 +42,7 @@ fn load(ir: &Ir, number: u32, at: Val, row_bytes: Val) {
     ir.intrinsic("llvm.x86.tileloadd64", &[], &[tile(ir, number), at, row_bytes]);
 }
 
-/// Loads a tile of the right operand. That streams through the first cache, which is to be left to
+/// Loads a tile of the right operand. That streams through the L1 cache, which is to be left to
 /// the left operand's rows: they are used again for the next block.
 fn load_streamed(ir: &Ir, number: u32, at: Val) {
     ir.intrinsic("llvm.x86.tileloaddt164", &[], &[tile(ir, number), at, ir.c64(ROW)]);

@@ -1,9 +1,9 @@
-//! Squares of lanes turned in registers.
+//! Transposes squares of lanes in registers.
 
 use crate::llvm::{Ir, Val};
 
 /// Row `i` of the result holds lane `i` of every given row; as many rows as lanes, a power of two.
-/// Each round exchanges the two quarters off the diagonal, in squares twice as large each time.
+/// Each step exchanges the two quarters off the diagonal, in squares twice as large each time.
 pub fn square(ir: &Ir, mut rows: Vec<Val>) -> Vec<Val> {
     let n = rows.len() as u32;
     let mut s = 1;

@@ -1,8 +1,8 @@
-//! Fetching what the next group reads.
+//! Prefetches what the next group reads.
 //!
-//! A group that goes over a block several times, as rows that are normalised do, waits for memory in
-//! its first pass and computes in the others. While it reads a block for the second time, or in the pass
-//! with most work, the block at the same place of the next group is on its way to the caches.
+//! A group that reads a block several times, such as a row normalisation, waits for memory in its
+//! first pass and computes in the others. While it reads a block for the second time, or in the
+//! pass with most work, it prefetches the block at the same place of the next group.
 
 use super::Group;
 use super::nest::Node;
@@ -15,7 +15,7 @@ use tessera_tile::{Atom, TileOp, linear_of};
 const BUSY: u32 = 12;
 /// How many bytes ahead a block that is read once is fetched.
 const FAR: i64 = 2048;
-/// A block of so many bytes stays in the first cache.
+/// A block of this many bytes stays in the L1 cache.
 const NEAR: i64 = 16 << 10;
 
 #[derive(Default)]
@@ -24,8 +24,8 @@ pub struct Ahead {
     read: BTreeSet<OpId>,
     /// Loads that are fetched ahead, once in a group.
     done: BTreeSet<OpId>,
-    /// Those of the present nest, with the way to the next group's block in bytes, and how near it is
-    /// to come.
+    /// Those of the present nest, with the distance to the next group's block in bytes, and the
+    /// cache level to prefetch to.
     pub now: BTreeMap<OpId, (Val, i32)>,
     /// The present nest is busy with elements of its own that it loads and stores.
     pub stores: bool,
@@ -44,7 +44,7 @@ impl<'a> Group<'a> {
             .collect();
         let weight: u32 = roots.iter().map(|(v, _)| self.plan.weight(*v)).sum();
         for &id in &loads {
-            // Read once, beside much work: the processor's own looking ahead ends at each page.
+            // Read once, beside much work: the hardware prefetcher stops at each page.
             // What every group reads is in the caches from the first one on.
             let anew = self.next_group(id).is_some() || self.bytes(id) > NEAR;
             let busy = weight > BUSY || self.ahead.stores;
@@ -52,7 +52,7 @@ impl<'a> Group<'a> {
                 self.ahead.now.insert(id, (self.ir.c64(FAR), 3));
                 continue;
             }
-            // A nest with much work will read it too: there nobody waits for what is fetched.
+            // A nest with much work will read it too: the prefetch is hidden there.
             let store = self.plan.heaviest_store(func, func.ops[id].result());
             let later = store > BUSY && store > 2 * weight;
             if self.ahead.read.contains(&id)
@@ -66,7 +66,7 @@ impl<'a> Group<'a> {
         self.ahead.read.extend(loads);
     }
 
-    /// To the first cache, or only to the second where a block would fill the first.
+    /// Prefetches to the L1 cache, or only to L2 where a block would fill L1.
     fn nearness(&self, id: OpId) -> i32 {
         if self.bytes(id) <= NEAR { 3 } else { 2 }
     }
@@ -77,11 +77,11 @@ impl<'a> Group<'a> {
         super::shape_of(ty).iter().product::<i64>() * ty.dtype().bytes() as i64
     }
 
-    /// How far it is from a load's block to the next group's.
+    /// The distance in bytes from a load's block to the next group's.
     fn next_group(&self, id: OpId) -> Option<Val> {
         let func = self.func;
         let ids = func.walk().into_iter().filter(|&o| func.ops[o].code == TileOp::ProgramId);
-        // Groups are walked along the last axis first, and axes that no one asks for are short.
+        // Groups run along the last axis first, and axes without a `program_id` are short.
         let axis = ids.filter_map(|o| func.ops[o].attr("axis").and_then(Attr::as_int)).max()?;
         let op = &func.ops[id];
         let mem = self.memory(op.operands[0]);

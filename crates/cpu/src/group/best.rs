@@ -1,7 +1,7 @@
-//! The place of the largest or least element along an axis: of equal ones the first, a NaN before any.
+//! Argmax and argmin along an axis: of equal elements the first, a NaN before any.
 //!
-//! Along the vector axis each lane keeps the best of its own elements and where it was; in the end the lanes are joined
-//! by halves. Along another axis each lane is a column.
+//! Along the vector axis each lane keeps the best of its own elements and its index; at the end the
+//! lanes are combined by halves. Along another axis each lane is a column.
 
 use super::loops::chunks;
 use super::nest::{Map, Nest, shape_of};

@@ -1,4 +1,4 @@
-//! A kernel that is one product over the whole grid ([`super::whole`]), as a blocked product.
+//! A kernel that is one matmul over the whole grid ([`super::whole`]), as a blocked GEMM.
 
 use super::nest::{Map, Nest};
 use super::whole::{COL, DEPTH, ROW, Whole, zero_outside};
@@ -15,7 +15,7 @@ use tessera_numerics::{DType, Profile};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// An axis long enough that no loop over it is taken for one of a single round.
+/// An axis long enough that no loop over it is taken for one of a single iteration.
 const LONG: i64 = 1 << 40;
 
 /// The part of the result that one call computes.
@@ -28,8 +28,8 @@ struct Region {
     depth: Val,
     /// Rows and columns of all parts together, where they are known.
     whole: [Option<i64>; 2],
-    /// Positive zero where the user's loop multiplies padding after the depth, else negative zero,
-    /// which changes nothing: what a product of zeros adds to a sum.
+    /// What the product of padding adds to an accumulator: positive zero where the user's loop
+    /// multiplies padding after the end of k, else negative zero, which changes nothing.
     padding: Val,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Group<'a> {
         let in_order = op.attr("class").and_then(Attr::as_word) == Some("seq");
         let units = self.isa == Isa::Amx;
         match (dtype(0), dtype(1)) {
-            // The matrix unit adds in its own order and flushes denormals.
+            // AMX adds in its own order and flushes denormals.
             (DType::BF16, DType::BF16)
                 if units && self.profile == Profile::Default && !in_order =>
             {
@@ -74,7 +74,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Scalars at the first group's corner and the loop's first round: accesses go on from there.
+    /// Scalars at the first group's corner and the loop's first iteration: accesses continue from
+    /// there.
     fn scalars_of(&mut self, whole: &Whole) {
         let func = self.func;
         let zero = self.ir.c64(0);
@@ -118,7 +119,7 @@ impl<'a> Group<'a> {
         let (rows, cols) = (side(self, ROW), side(self, COL));
         let sizes = [ir.as_int(rows), ir.as_int(cols)];
         let (depth, padding) = self.depth(whole);
-        // The longer side is divided among the parts, at multiples of what the blocks like.
+        // The longer side is divided among the parts, at multiples of the block sizes.
         let parts = self.word(frame::PARTS);
         let cut = |total: Val, part: Val, unit: i64| {
             let units = ir.sdiv(ir.add_const(total, unit - 1), ir.c64(unit));
@@ -136,7 +137,7 @@ impl<'a> Group<'a> {
         Region { row, col, rows, cols, depth, whole: sizes, padding }
     }
 
-    /// How deep the product is, and what the padding of the user's loop adds.
+    /// The extent of k, and what the padding of the user's loop adds.
     fn depth(&mut self, whole: &Whole) -> (Val, Val) {
         let ir = self.ir;
         let op = &self.func.ops[whole.loop_op];
@@ -269,7 +270,7 @@ impl<'a> Group<'a> {
         self.ir.trunc(x, self.s.stored(mem.dtype, n.lanes))
     }
 
-    /// Where the left operand's rows lie, if they are in memory as the product reads them.
+    /// The address of the left operand's rows, if they are in memory as the matmul reads them.
     fn left_in_place(
         &mut self,
         whole: &Whole,
@@ -291,7 +292,7 @@ impl<'a> Group<'a> {
         let (row, depth) = (axis(ROW)?, axis(DEPTH)?);
         let mem = self.memory(op.operands[0]);
         let sure = whole.trusted.contains(&(id, row)) && whole.trusted.contains(&(id, depth));
-        // Along the other axes it stands at one position, which must be known to be inside.
+        // Along the other axes it is at one position, which must be known to be inside.
         let others = checked_axes(op, follows.len());
         let inside = (0..follows.len()).all(|i| i == row || i == depth || !others[i]);
         if !fits || !sure || !inside || !mem.unit[depth] || row > depth {
@@ -307,8 +308,8 @@ impl<'a> Group<'a> {
         Some((base, mem.strides[row]))
     }
 
-    /// Whether an operand's elements along the one axis of the product, and not along the other, follow
-    /// one another in memory.
+    /// Whether an operand's elements are contiguous along the one axis of the matmul, and not along
+    /// the other.
     fn is_transposed(&self, whole: &Whole, v: Value, along: u8, other: u8) -> bool {
         let (mut list, mut found) = (vec![v], false);
         while let Some(v) = list.pop() {

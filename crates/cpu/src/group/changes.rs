@@ -1,14 +1,14 @@
-//! Changes of elements at computed places, in blocks.
+//! Scatters and folds at computed indices, in blocks.
 //!
-//! Each change reads, folds and writes one element, in order, which is what the processor's loads and
-//! stores have room for and nothing else. So the places of a block are computed first, in vectors, and
-//! wait in memory; then a loop takes one place after another. There is no test in it: places outside
-//! lead to a spare element. By the time a place is read it was written long ago, and what the index
-//! tile is computed from has come from memory while the block before was changed.
+//! Each update loads, folds and stores one element, in order; that alone saturates the processor's
+//! load and store units. So the addresses of a block are computed first, in vectors, and kept in
+//! memory; then a loop takes one address after another. The loop has no test: indices outside the
+//! array lead to a spare element. An address is written long before it is read, and the loads of
+//! the index tile overlap with the updates of the previous block.
 
+use super::group_plan::same_but_ones;
 use super::loops::chunks;
 use super::nest::{Nest, Node};
-use super::plan::same_but_ones;
 use super::sink::Sink;
 use super::{Group, Repr};
 use crate::atomic::Change;
@@ -17,22 +17,22 @@ use crate::memory::Access;
 use tessera_ir::OpId;
 use tessera_tile::TileOp;
 
-/// Elements of a block. Places of more would fill the first cache; of fewer, they would be read while
-/// they are on their way there.
+/// Elements of a block. The addresses of more would fill the L1 cache; those of fewer would be
+/// loaded while their stores are still in flight.
 const BLOCK: i64 = 128;
-/// A place, and at most a value.
+/// Bytes of an address, and at most of a value.
 const WIDEST: i64 = 8;
-/// How many changes follow each other in one round of the loop.
+/// Unroll factor of the loop over updates.
 const ROUND: i64 = 16;
 const LINE: i64 = 64;
 
-/// Where places and values of a block wait.
+/// Addresses and values of a block, computed and not yet applied.
 pub struct Waiting {
     id: OpId,
     change: Change,
     places: Val,
     values: Val,
-    /// What places outside lead to.
+    /// The element that indices outside the array lead to.
     spare: Val,
 }
 
@@ -164,7 +164,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Makes the changes that wait, in order: `round` divides how many, or is that many.
+    /// Applies the updates of a block, in order; `round` divides their number, or is their number.
     fn change_block(&mut self, waiting: &Waiting, count: Val, round: i64, one: Option<Val>) {
         let (ir, s) = (self.ir, self.s);
         let op = &self.func.ops[waiting.id];

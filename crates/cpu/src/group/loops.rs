@@ -1,4 +1,4 @@
-//! The loops of a nest: in order, vectors last, with what does not depend on an inner loop computed outside of it.
+//! The loops of a nest: in order, the vector loop last. Loop-invariant values are hoisted.
 
 use super::nest::{Nest, Node};
 use super::squares::Squares;

@@ -5,10 +5,10 @@ mod ahead;
 mod best;
 mod blocked;
 mod changes;
-mod control;
+mod group_control;
+mod group_plan;
 mod loops;
 mod nest;
-mod plan;
 mod product;
 mod reduce;
 mod rows;
@@ -18,7 +18,7 @@ mod several;
 mod sink;
 mod squares;
 mod stores;
-mod turn;
+mod transposed_store;
 mod whole;
 
 use crate::atomic::only_folds;
@@ -29,8 +29,8 @@ use crate::isa::Isa;
 use crate::llvm::{Ir, Val};
 use crate::memory::Mem;
 use crate::scalar::Scalars;
+use group_plan::{GroupPlan, is_expression};
 use nest::{Nest, shape_of};
-use plan::{Plan, is_expression};
 use sink::Sink;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, DimExpr, Op, OpId, Type, Value};
@@ -66,9 +66,9 @@ pub struct Group<'a> {
     pub profile: Profile,
     /// Lanes of a full vector.
     pub lanes: u32,
-    plan: Plan,
+    plan: GroupPlan,
     env: Vec<Repr>,
-    /// Kept tiles whose op is behind us and that are not in memory yet.
+    /// Kept tiles whose op was passed and that are not in memory yet.
     pending: BTreeSet<Value>,
     /// Scans that are computed by the store that uses them, under it.
     put_off: BTreeMap<OpId, OpId>,
@@ -82,7 +82,7 @@ pub struct Group<'a> {
     /// Whether the launch is alone with its atomics, where it has any.
     alone: Val,
     ahead: ahead::Ahead,
-    /// Where the kernel is one product: axes of accesses that need no test.
+    /// Where the kernel is one matmul: axes of accesses that need no bounds check.
     trusted: Option<BTreeSet<(OpId, usize)>>,
 }
 
@@ -105,7 +105,7 @@ pub fn emit(
         isa,
         profile,
         lanes: isa.lanes(),
-        plan: Plan::new(func),
+        plan: GroupPlan::new(func),
         env: vec![Repr::Expression; func.values.len()],
         pending: BTreeSet::new(),
         put_off: BTreeMap::new(),
@@ -218,7 +218,7 @@ impl<'a> Group<'a> {
                 if func.ty(op.result()).rank() == 0 {
                     self.evaluate_scalar(id);
                 } else {
-                    // A tile of a loop's earlier round, or of another branch, is none of this one.
+                    // A tile of an earlier iteration, or of another branch, is not this one.
                     self.set(op.result(), Repr::Expression);
                     if self.plan.kept.contains(&op.result()) {
                         self.pending.insert(op.result());
@@ -265,7 +265,7 @@ impl<'a> Group<'a> {
                 self.flush();
                 self.copy(id);
             }
-            // A copy is done at once, and the ops of a group happen one after another.
+            // A copy is synchronous, and the ops of a group run one after another.
             TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {}
             TileOp::Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
                 let dims = shape_of(func.ty(op.result()));
@@ -299,7 +299,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether nobody else changes a memory: the group's own, or where the launch is alone.
+    /// Whether no other group or launch changes a memory: the group's own, or where the launch is
+    /// alone.
     fn alone_at(&self, mem: Value) -> Val {
         match self.func.ty(mem) {
             Type::Buf { .. } => self.ir.bool(true),
@@ -325,7 +326,7 @@ impl<'a> Group<'a> {
 
     /// Ends the kernel where the condition holds.
     fn fail(&mut self, cond: Val, site: i64) {
-        // Who tells the user where it was reads the group from the context.
+        // The error message reads the group from the context.
         let ids = self.ids;
         let words = self.words;
         self.ir.when(cond, |ir| {
@@ -371,12 +372,13 @@ impl<'a> Group<'a> {
                 self.compute_into(v, to.clone());
                 to
             }
-            Repr::Scalar(_) | Repr::Memory(_) => unreachable!("a tile is asked for"),
+            Repr::Scalar(_) | Repr::Memory(_) => unreachable!("only tiles get here"),
         }
     }
 
-    /// Computes a tile into memory. One that the plan keeps is there from now on; of another this is
-    /// a copy for the moment, since this place may be inside of a branch and the next use outside.
+    /// Computes a tile into memory. One that the plan keeps is there from now on; of another this
+    /// is a copy for the moment, since this place may be inside a branch and the next use outside
+    /// it.
     fn compute_into(&mut self, v: Value, to: Buffer) {
         self.sink(&to.shape.clone(), vec![Sink::Keep(v, to)]);
     }

@@ -2,10 +2,10 @@
 //!
 //! A nest runs over a shape. One of its axes is the vector axis: its loop takes a whole vector of
 //! positions at a time. An element of a tile is named by the tile and a [`Map`] that says for each
-//! of the tile's axes which axis of the nest it follows, or that it stays at 0. What does not depend
-//! on an inner loop is computed outside of it, once.
+//! of the tile's axes which axis of the nest it follows, or that it stays at 0. What does not
+//! depend on an inner loop is hoisted out of it.
 
-use super::plan::same_but_ones;
+use super::group_plan::same_but_ones;
 use super::{Buffer, Group, Repr};
 use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos, to_index};
@@ -122,7 +122,7 @@ impl<'a> Group<'a> {
     pub fn read_buffer(&mut self, n: &Nest, b: &Buffer, map: &Map) -> Val {
         let mem = self.buffer_mem(b);
         let at: Vec<_> = map.iter().map(|&axis| n.pos(self, axis, 1)).collect();
-        // Reading past the end of a row meets the next one, or the room behind the scratch memory.
+        // A read past the end of a row reads the next one, or the padding after the scratch memory.
         let checked = vec![false; at.len()];
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask: None };
         access.load(&self.s, None, self.safe)
@@ -159,7 +159,7 @@ impl<'a> Group<'a> {
                 perm.iter().zip(map).for_each(|(&p, &m)| inner[p as usize] = m);
                 vec![(op.operands[0], inner)]
             }
-            // Its elements are elsewhere altogether: the operand is in memory, at no place of the nest.
+            // Its elements have other positions: the operand is in memory, outside the nest.
             TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())) => {
                 let x = op.operands[0];
                 vec![(x, vec![None; func.ty(x).rank()])]
@@ -396,9 +396,9 @@ impl<'a> Group<'a> {
         out
     }
 
-    /// The index of the first lane and the distance between lanes, where an index moves in equal
-    /// steps along the vector axis: an iota that is stretched, and moved and scaled by what all lanes
-    /// share. What overflows 32 bits on its way is no such index.
+    /// The index of the first lane and the stride between lanes, where an index is affine along the
+    /// vector axis: an iota that is broadcast, and offset and scaled by values that all lanes
+    /// share. An index whose computation overflows 32 bits does not count.
     fn steps(&mut self, n: &mut Nest, node: &Node) -> Option<(Val, i64)> {
         let (func, ir) = (self.func, self.ir);
         let lane = n.lane.filter(|_| n.lanes > 1)?;
@@ -455,7 +455,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether a value is an iota, perhaps stretched.
+    /// Whether a value is an iota, perhaps broadcast.
     fn counts(&self, v: Value) -> bool {
         let Some(op) = self.func.def_id(v).map(|id| &self.func.ops[id]) else { return false };
         match op.code {

@@ -1,6 +1,6 @@
-//! Products of tiles.
+//! MMAs: `tile.mma` of tiles that are values or in memory.
 
-use super::plan::is_expression;
+use super::group_plan::is_expression;
 use super::{Buffer, Group, Repr};
 use crate::contract::{Kind, tile_product};
 use tessera_ir::{BlockId, OpId, Value, ValueDef};
@@ -15,8 +15,8 @@ impl<'a> Group<'a> {
         let acc = op.operands[2];
         let from_zero = self.is_zero(acc);
         let to = match self.repr(acc) {
-            // The last use of it: the sums stay where they are. A tile of an outer block is used again
-            // in the next round.
+            // Its last use: the accumulator is updated in place. A tile of an outer block is used
+            // again in the next iteration.
             Repr::Buffer(place) if self.plan.users(acc).len() == 1 && self.is_of(acc, op.block) => {
                 place
             }
@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A kept tile has its place for later users; the sums need one of their own.
+    /// A kept tile keeps its buffer for later users; the accumulator needs one of its own.
     fn own_copy(&mut self, acc: Value, place: Buffer) -> Buffer {
         if self.plan.users(acc).len() == 1 {
             return place;

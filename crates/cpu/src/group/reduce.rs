@@ -58,7 +58,7 @@ impl<'a> Group<'a> {
                 n.order.push(fold.axis);
                 let outer = n.order.len() - 1;
                 let last = outer.checked_sub(1).map(|depth| n.order[depth]);
-                let many = last.map_or(1, |axis| group.rows_at_once(n, fold, axis));
+                let many = last.map_or(1, |axis| group.rows_together(n, fold, axis));
                 if let (Some(axis), 2..) = (last, many) {
                     group.rows(n, &roots, 0, outer - 1, &mut |group, n| {
                         group.in_rows(n, fold, &keeps, to, (axis, many));
@@ -135,7 +135,7 @@ impl<'a> Group<'a> {
         self.hoist(n, roots, depth);
         let (ir, axis) = (self.ir, n.order[depth]);
         if n.lane == Some(axis) {
-            for chunk in self.columns_at_once(n, roots, chunks(n.dims[axis], self.lanes)) {
+            for chunk in self.columns_together(n, roots, chunks(n.dims[axis], self.lanes)) {
                 let (lo, hi) = (ir.c64(chunk.first), ir.c64(chunk.first + chunk.count));
                 ir.for_range(lo, hi, chunk.step(), &[], |ir, at, _| {
                     n.index[axis] = Some(at);
@@ -315,7 +315,7 @@ impl<'a> Group<'a> {
         v
     }
 
-    /// The first steps of that, as long as whole vectors are joined.
+    /// The first steps of that, as long as whole vectors are combined.
     pub fn one_vector(&self, fold: &Fold, mut parts: Vec<Option<Val>>, lanes: u32) -> Val {
         while parts.len() > 1 {
             let high = parts.split_off(parts.len() / 2);
@@ -386,8 +386,9 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Folds vectors 0 to `len` into 64 places and joins these by halves; in profiles that leave the order open, into
-    /// one register, and what blocks of rows come to into another.
+    /// Folds vectors 0 to `len` into 64 partial results and combines these by halves; in profiles
+    /// that leave the order open, into one register, and the results of blocks of rows into
+    /// another.
     fn fold_places(
         &mut self,
         fold: &Fold,
@@ -396,7 +397,7 @@ impl<'a> Group<'a> {
         folded: &mut dyn FnMut(&mut Self, Val, Val) -> Val,
     ) -> Val {
         let (ir, places) = (self.ir, LANES as i64);
-        /// As many rows are joined in registers; of more, code would grow.
+        /// At most this many rows are combined in registers; for more, code would grow.
         const FEW: i64 = 8;
         if len <= FEW {
             let mut parts: Vec<Option<Val>> = vec![None; LANES];

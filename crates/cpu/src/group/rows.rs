@@ -1,9 +1,9 @@
-//! Several rows of a reduction at once.
+//! Several rows of a reduction together (unroll and jam).
 //!
-//! A row alone reads again what all rows share, waits for the sums of the vector before, and ends in a chain of
-//! shuffles for one number. Rows beside each other share vectors, and their last steps: two rows of a vector each are
-//! joined by halves into one vector that has half the lanes of both, and so on. Each row's elements are joined in
-//! the order in which they are joined alone.
+//! A row alone reads again what all rows share, waits for the sums of the previous vector, and ends
+//! in a chain of shuffles for one number. Adjacent rows share vectors and their last steps: the
+//! vectors of two rows are combined by halves into one vector that has half the lanes of both, and
+//! so on. The elements of each row are combined in the order in which they are combined alone.
 
 use super::Group;
 use super::nest::{Nest, Node};
@@ -13,15 +13,16 @@ use crate::llvm::Val;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_numerics::LANES;
 
-/// Rows beside each other, where each is a vector or less; of longer ones each holds four vectors of sums.
+/// Rows that are reduced together, where each is a vector or less; longer ones each hold four
+/// vectors of sums.
 const SHORT: i64 = 16;
 const LONG: i64 = 4;
 /// Instructions of all rows' elements: code grows with them.
 const MOST: u32 = 192;
 
 impl Group<'_> {
-    /// How many rows along `axis` are taken at once.
-    pub fn rows_at_once(&self, n: &Nest, fold: &Fold, axis: usize) -> i64 {
+    /// How many rows along `axis` are reduced together.
+    pub fn rows_together(&self, n: &Nest, fold: &Fold, axis: usize) -> i64 {
         let width = i64::from(self.lanes);
         let (len, extent) = (n.dims[fold.axis], n.dims[axis]);
         let mut rows = if len <= width { SHORT.min(width) } else { LONG };

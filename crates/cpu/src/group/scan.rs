@@ -62,7 +62,7 @@ impl<'a> Group<'a> {
         self.set(scan.result, Repr::Buffer(to));
     }
 
-    /// A store whose scan was put off until here: both are one nest. False where there is none.
+    /// A store whose scan was deferred to it: both are one nest. False where there is none.
     pub fn scan_into(&mut self, store: OpId) -> bool {
         let Some(id) = self.put_off.remove(&store) else { return false };
         let scan = self.scan_of(id);
@@ -91,8 +91,8 @@ impl<'a> Group<'a> {
         along && free && scan.dtype.carrier() != DType::Bool
     }
 
-    /// The store that is all that uses a scan, if nothing happens between the two and the store writes
-    /// nothing that the scan reads at another place.
+    /// The store that is the only use of a scan, if there is no effect between the two and the
+    /// store writes nothing that the scan reads at another position.
     fn only_store(&self, id: OpId) -> Option<OpId> {
         let func = self.func;
         let (op, scan) = (&func.ops[id], self.scan_of(id));
@@ -192,7 +192,7 @@ impl<'a> Group<'a> {
         y
     }
 
-    /// Each lane's value so many lanes further up; the first lanes get what changes nothing.
+    /// Each lane's value moved up by `by` lanes; the first lanes get the identity.
     fn moved_up(&self, scan: &Scan, x: Val, by: u32) -> Val {
         let lanes = self.ir.lanes(self.ir.ty(x));
         let nothing = self.s.identity(scan.fold, scan.dtype, lanes);

@@ -1,14 +1,13 @@
-//! Several vectors of a nest side by side.
+//! Interleaves several vectors of a nest (instruction-level parallelism).
 //!
-//! A function of real numbers is a chain of some thirty operations, each of which waits for the one
-//! before. A processor has room for the operations of three or four vectors, so that half of the time
-//! none of them is ready. Vectors of several registers are computed step by step: each step is as many
-//! operations that do not wait for each other. Results are the same, since lanes know nothing of each
-//! other.
+//! A math function is a chain of about thirty operations, each of which waits for the one before.
+//! The processor's window holds the operations of three or four vectors, so half of the time none
+//! of them is ready. Vectors of several registers are computed step by step: the operations of one
+//! step are independent. Results are the same, since lanes are independent.
 
+use super::group_plan::same_but_ones;
 use super::loops::Chunk;
 use super::nest::{Nest, Node};
-use super::plan::same_but_ones;
 use super::{Group, Repr};
 use tessera_ir::OpId;
 use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};
@@ -16,7 +15,7 @@ use tessera_tile::TileOp;
 
 /// Registers of a vector; more would not leave room for constants.
 const BESIDE: i64 = 4;
-/// As many where functions hold several numbers at once on their way, as the strict ones do.
+/// The same for functions with several live intermediates, as the strict ones have.
 const BESIDE_LARGE: i64 = 2;
 /// Chains shorter than this are hidden by the processor.
 const LONG: u32 = 20;
@@ -29,7 +28,7 @@ impl Group<'_> {
 
     /// The vectors of columns that are combined, several registers wide: more of a row is read while its page and its
     /// lines are at hand, and sums do not wait for each other.
-    pub fn columns_at_once(&self, n: &Nest, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
+    pub fn columns_together(&self, n: &Nest, roots: &[Node], chunks: Vec<Chunk>) -> Vec<Chunk> {
         let light = self.weight_of(roots) < LONG;
         if light && !roots.is_empty() && self.has_room(n, roots) {
             self.wider(roots, chunks)

@@ -1,7 +1,7 @@
 //! Nests that write: to arrays, to buffers, or a tile into scratch memory.
 
+use super::group_plan::same_elements;
 use super::nest::{Map, Nest, Node};
-use super::plan::same_elements;
 use super::{Buffer, Group, Repr};
 use crate::atomic::{Change, each_lane};
 use crate::fold::Fold;
@@ -22,7 +22,7 @@ pub enum Sink {
     Fold(OpId),
     /// The op `scatter`.
     Scatter(OpId),
-    /// The op `atomic`, where it folds and nobody asks what was there.
+    /// The op `atomic`, where it folds and its result is unused.
     Change(OpId),
     /// A tile into scratch memory.
     Keep(Value, Buffer),
@@ -51,7 +51,7 @@ impl<'a> Group<'a> {
         self.sink(dims, sinks);
     }
 
-    /// Whether a tile is computed from elements that the op writes at another place than theirs.
+    /// Whether a tile is computed from elements that the op writes at other positions.
     pub fn reads_what_is_written(&self, dims: &[i64], v: Value, write: OpId) -> bool {
         let func = self.func;
         let (mem, identity) = (func.ops[write].operands[0], Nest::new(dims).identity());
@@ -80,14 +80,14 @@ impl<'a> Group<'a> {
         sinks.extend(self.join_pending(dims, &roots, skip));
         let all: Vec<Node> = sinks.iter().flat_map(|s| self.roots(s, &identity)).collect();
         let turned = match sinks.as_slice() {
-            [Sink::Keep(v, b)] if self.is_turned(*v, b) => Some((*v, b.clone())),
+            [Sink::Keep(v, b)] if self.stores_transposed(*v, b) => Some((*v, b.clone())),
             _ => None,
         };
         let waiting = sinks.first().and_then(|first| self.waiting(dims, first));
         self.ahead.stores = waiting.is_some();
         self.versions(dims, &all, &written_ops(&sinks), |group, n| {
             if let Some((v, b)) = &turned {
-                return group.turn(n, *v, b);
+                return group.store_transposed(n, *v, b);
             }
             if let Some(waiting) = &waiting {
                 return group.in_blocks(n, &all, 0, &sinks[1..], waiting);
@@ -109,8 +109,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The pending tiles that the roots are computed from. Those whose elements are wanted at the
-    /// nest's own places are kept by the nest itself; the others are computed before.
+    /// The pending tiles that the roots are computed from. Those whose elements are needed at the
+    /// nest's own positions are stored by the nest itself; the others are computed before.
     pub fn join_pending(&mut self, dims: &[i64], roots: &[Node], skip: Option<Value>) -> Vec<Sink> {
         loop {
             let own = self.in_step(dims, roots);
@@ -127,7 +127,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The pending tiles that a nest over `dims` wants only at its own places.
+    /// The pending tiles that a nest over `dims` reads only at its own positions.
     fn in_step(&self, dims: &[i64], roots: &[Node]) -> BTreeSet<Value> {
         let identity = Nest::new(dims).identity();
         let (mut own, mut other) = (BTreeSet::new(), BTreeSet::new());
@@ -206,8 +206,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What a stored value is a cast of, with the dtype's own rounding: encoding it for memory
-    /// rounds by itself. Else the value, and whether it was so.
+    /// The operand of a stored cast with the dtype's default rounding: the store rounds anyway.
+    /// Else the value itself, and false.
     fn uncast(&self, v: Value) -> (Value, bool) {
         let func = self.func;
         let Some(op) = func.def(v).filter(|op| op.code == TileOp::Cast) else { return (v, false) };
@@ -276,7 +276,7 @@ impl<'a> Group<'a> {
         let (at, checked) = self.block_positions(n, op, &identity);
         let mask = self.mask(n, op.group("mask").first().copied(), &identity);
         let access = Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask };
-        // A product writes its rows in short pieces.
+        // A matmul writes its rows in short pieces.
         let along_last = matches!(at.last(), Some(Pos::Steps { .. }));
         let on_lines = along_last && self.on_lines(id);
         if self.trusted.is_none() && access.stream(&self.s, code, on_lines) {
@@ -324,8 +324,8 @@ impl<'a> Group<'a> {
         Access { mem: &mem, at: &at, checked: &checked, lanes: n.lanes, mask }.store(&self.s, code);
     }
 
-    /// Folds each element's value into its place, one after another: two of one place both count. Where
-    /// that is a few instructions it is done in blocks instead (`changes.rs`).
+    /// Folds each element's value into memory, one after another: two at one index both count.
+    /// Where a fold is a few instructions it is done in blocks instead (`changes.rs`).
     fn change(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
         let (ir, s, identity) = (self.ir, self.s, n.identity());

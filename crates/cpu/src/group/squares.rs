@@ -1,7 +1,8 @@
-//! Nests that read arrays whose neighbours lie along another axis than their vectors: a transpose, or a sum with one.
+//! Nests that read arrays which are contiguous along another axis than the vectors: a transpose, or
+//! a sum with one.
 //!
-//! Element by element every such read is a gather. Here squares are read along the axis that the neighbours lie on, turned
-//! in registers, and found by the rest of the nest as the vectors that it wants.
+//! Element by element every such read is a gather. Here squares are loaded along the contiguous
+//! axis and transposed in registers; the rest of the nest uses the transposed vectors.
 
 use super::loops::Chunk;
 use super::nest::{Map, Nest, Node};
@@ -14,14 +15,15 @@ use tessera_tile::TileOp;
 /// Nests that compute more have other things to wait for, and are emitted three times here.
 const LIGHT: u32 = 40;
 
-/// What is turned: the axis that neighbours lie on, and the elements.
+/// What is transposed: the contiguous axis, and the elements.
 pub struct Squares {
     axis: usize,
     nodes: Vec<Node>,
 }
 
 impl Group<'_> {
-    /// What a nest reads across its vectors, where there are whole squares of it. The axis is put next to the vectors'.
+    /// What a nest reads across its vectors, where there are whole squares of it. The axis becomes
+    /// the second innermost.
     pub fn squares(&self, n: &mut Nest, roots: &[Node]) -> Option<Squares> {
         let lane = n.lane.filter(|l| n.order.last() == Some(l))?;
         let whole = |axis: usize| n.dims[axis] >= i64::from(self.lanes);

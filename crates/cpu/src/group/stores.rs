@@ -1,11 +1,12 @@
 //! Stores that share one nest.
 //!
-//! Before: a valid group function. After: runs of stores, each of which is emitted as one nest where its last store
-//! stands. So what several results are computed from is read and computed once. The stores of a run have one shape,
-//! write to different memories, and none of them reads what another writes but for the same elements; between them stand only tiles that are
-//! expressions and numbers that come from no memory.
+//! Before: a valid group function. After: runs of stores, each of which is emitted as one nest at
+//! its last store. Common inputs of several results are loaded and computed once. The stores of a
+//! run have one shape, write to different memories, and none of them reads what another writes
+//! except at the same elements. Between them are only tiles that are expressions, and scalars that
+//! are not loaded.
 
-use super::plan::{is_expression, is_pointwise, same_elements};
+use super::group_plan::{is_expression, is_pointwise, same_elements};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};
@@ -52,7 +53,7 @@ pub fn runs(func: &TileFunc, alias: &Alias) -> BTreeMap<OpId, Vec<OpId>> {
                     run.extend(store);
                 }
                 TileOp::Load | TileOp::Gather => {
-                    // A number is read where it stands, a tile after what was written before it.
+                    // A scalar is loaded at its op, a tile after the stores before it.
                     let memory = alias.memory(op.operands[0]);
                     let written = |s: &Store| func.ops[s.id].operands[0] == memory;
                     if func.ty(op.result()).rank() == 0 || run.iter().any(written) {

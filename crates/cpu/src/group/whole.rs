@@ -1,16 +1,16 @@
-//! Kernels that are one product of matrices over the whole grid.
+//! Kernels that are one matmul over the whole grid.
 //!
-//! A group computes a tile of the result: a loop over blocks of depth with one `mma`, then
-//! elementwise work and stores. Where every tile's axis follows the rows, the columns or the depth
-//! of the product from the group's own corner on, the tiles of all groups together are the plain
-//! product of whole operands, and how the user cut it does not matter: the grid is emitted as one
-//! blocked product, with the loads as its operands and the rest of the body after the sums.
+//! A group computes a tile of the result: a loop over blocks of k with one `mma`, then an
+//! elementwise epilogue and stores. Where every axis of every tile follows m, n or k from the
+//! group's own corner on, the tiles of all groups together are one matmul of whole operands, and
+//! the user's tile sizes do not matter: the grid is emitted as one blocked GEMM, with the loads as
+//! its operands and the rest of the body as its epilogue.
 //!
-//! Before: a valid group function. After: either what [`find`] says holds, or nothing is said.
+//! Before: a valid group function. After: [`find`] describes the matmul, or finds none.
 
 use super::Group;
+use super::group_plan::{is_expression, same_but_ones};
 use super::nest::{Map, Node};
-use super::plan::{is_expression, same_but_ones};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, Dim, OpId, Value};
 use tessera_tile::{Atom, Linear, TileFunc, TileOp, linear_of};
@@ -35,9 +35,9 @@ pub struct Whole {
     pub stores: Vec<OpId>,
     /// Loads and stores, with what each axis of their memory follows.
     pub accesses: BTreeMap<OpId, Vec<Option<u8>>>,
-    /// Axes of accesses that are inside as long as the product's own sizes are kept to.
+    /// Axes of accesses that are in bounds wherever the matmul's own indices are.
     pub trusted: BTreeSet<(OpId, usize)>,
-    /// An access and its axis whose extent bounds the depth.
+    /// An access and its axis whose extent bounds k.
     pub depth_bound: Option<(OpId, usize)>,
 }
 
@@ -133,12 +133,12 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
     whole.stores.iter().all(bounded).then_some(whole)
 }
 
-/// Whether an operand is what was loaded, so that positions outside of the array are zero.
+/// Whether an operand is what was loaded, so that positions outside the array are zero.
 fn is_zero_outside(func: &TileFunc, v: Value) -> bool {
     zero_outside(func, v).is_some()
 }
 
-/// What an operand that was loaded has outside of the array, where that is a zero: whether it is negative.
+/// The padding of a loaded operand, where it is zero: whether it is negative zero.
 pub fn zero_outside(func: &TileFunc, mut v: Value) -> Option<bool> {
     while let Some(op) = func.def(v) {
         match op.code {
@@ -223,7 +223,7 @@ impl Whole {
             }
             let id = func.def_id(*v)?;
             match func.ops[id].code {
-                // A position inside of the tile.
+                // A position inside the tile.
                 TileOp::Iota => return None,
                 TileOp::Reshape
                     if !same_but_ones(func.ty(func.ops[id].operands[0]), func.ty(*v)) =>
@@ -245,7 +245,7 @@ impl Whole {
         Some(())
     }
 
-    /// Whether a block access follows the product along every axis.
+    /// Whether a block access follows the matmul along every axis.
     fn accept(&mut self, group: &Group<'_>, id: OpId, map: &Map) -> Option<()> {
         let func = group.func;
         let op = &func.ops[id];
@@ -296,7 +296,7 @@ impl Whole {
         }
     }
 
-    /// Whether a scalar differs between the groups or rounds that become one product.
+    /// Whether a scalar differs between the groups or iterations that become one matmul.
     fn moves(&self, func: &TileFunc, v: Value) -> bool {
         let (mut list, mut seen) = (vec![v], BTreeSet::new());
         while let Some(v) = list.pop() {
@@ -355,15 +355,15 @@ impl Whole {
         (!stale).then_some(())
     }
 
-    /// Finds the axes whose extent is that of the product itself.
-    /// `zeros`: past the end of the depth both operands are zero, so that it may end there.
+    /// Finds the axes whose extent is that of the matmul itself.
+    /// `zeros`: past the end of k both operands are zero, so that the loop may end there.
     fn trust(&mut self, group: &Group<'_>, zeros: bool) {
         let func = group.func;
         let first = self.stores[0];
         let dim = |id: OpId, axis: usize| func.ty(func.ops[id].operands[0]).shape()[axis].clone();
         let along = |label: u8| self.accesses[&first].iter().position(|&l| l == Some(label));
         let bounds = [along(ROW), along(COL)].map(|axis| axis.map(|a| dim(first, a)));
-        // The depth is bounded where the right operand and every other load along it agree.
+        // k is bounded where the right operand and every other load along it agree.
         let mut depth: Option<(OpId, usize, Dim, Linear)> = None;
         let from = linear_of(func, func.ops[self.loop_op].operands[0]).as_constant();
         let mut agree = zeros && from.is_some_and(|lo| lo >= 0);

@@ -73,7 +73,7 @@ impl<'a> Lanes<'a> {
                 }
                 let (lanes, mask) = (self.width, self.mask);
                 let access = Access { mem: &mem, at: &at, checked: &checked, lanes, mask };
-                // Beside much work the processor's own looking ahead ends at each page.
+                // Beside much work the hardware prefetcher stops at each page.
                 if self.busy
                     && mask.is_none()
                     && let Some(p) = access.row(self.ir)

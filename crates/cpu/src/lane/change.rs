@@ -1,5 +1,5 @@
-//! Changes that lanes make one after another, in ascending order: atomics, and folding into elements
-//! that several lanes may share.
+//! Updates by lanes one after another, in ascending order: atomics, and folds into elements that
+//! several lanes may share.
 
 use super::access::Positions;
 use super::{Lanes, Repr, slot_align};

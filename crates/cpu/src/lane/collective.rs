@@ -1,5 +1,5 @@
-//! What the lanes of a group do together, and what they tell the host. Operands that vary are in
-//! slots; lanes that exist are the first ones.
+//! Collective operations of a group's lanes, and their prints. Operands that vary between lanes are
+//! in slots; in a partial group the first lanes exist.
 
 use super::{Lanes, Repr, slot_align};
 use crate::code::{note_group, note_lane};
@@ -106,7 +106,7 @@ impl<'a> Lanes<'a> {
         self.set(op.result(), Repr::Uniform(ir.select(there, value, zero)));
     }
 
-    /// The value of the lane that each lane asks for.
+    /// The value of the lane that each lane chooses.
     pub fn shuffle(&mut self, id: OpId) {
         let op = &self.func.ops[id];
         let (ir, x) = (self.ir, op.operands[0]);

@@ -1,8 +1,7 @@
-//! Quotients and remainders of 64-bit integers, which vectors of no processor divide.
+//! Quotients and remainders of 64-bit integers: no processor has a vector instruction for them.
 //!
-//! Of ids, which are one more from lane to lane, the first lane is divided and the others follow
-//! from it. All others are divided one after another, in a loop: sixteen divisions in a row are a
-//! lot of code.
+//! Ids grow by one from lane to lane: the first lane is divided and the others follow from it. All
+//! other values are divided lane by lane in a loop: sixteen unrolled divisions are a lot of code.
 
 use super::{Lanes, Repr};
 use crate::llvm::{IntCmp, Val};

@@ -1,9 +1,9 @@
-//! The group as a whole: it goes from cut to cut, and the loops and branches that hold cuts are its
-//! own. Where lanes part in one of these, their masks are kept in slots.
+//! Control flow of the group as a whole: it runs from cut to cut, and loops and branches that
+//! contain cuts belong to it. Where lanes diverge in one of these, their masks are kept in slots.
 
 use super::span::Finish;
 use super::uniform::yields;
-use super::{Lanes, Repr, State};
+use super::{LaneState, Lanes, Repr};
 use crate::code::Site;
 use crate::llvm::{IntCmp, Val};
 use crate::memory::Mem;
@@ -12,7 +12,7 @@ use tessera_numerics::DType;
 use tessera_support::Entity;
 use tessera_tile::TileOp;
 
-/// Values that a region or loop hands on by slots, and those that all lanes share.
+/// Values that a region or loop yields through slots, and those that all lanes share.
 #[derive(Default)]
 struct Handed {
     slots: Vec<(Value, u64)>,
@@ -56,12 +56,12 @@ impl<'a> Lanes<'a> {
             TileOp::If => self.group_branch(id),
             TileOp::For => self.group_counted(id),
             TileOp::While => self.group_conditional(id),
-            TileOp::Barrier => self.meet(id, "a barrier"),
+            TileOp::Barrier => self.synchronise(id, "a barrier"),
             TileOp::BufAlloc => self.allocate(id),
             TileOp::Print => self.print(id),
             TileOp::Atomic | TileOp::Accumulate => self.vectors(&[id], &[], None),
             _ => {
-                self.meet(id, "a group operation");
+                self.synchronise(id, "a group operation");
                 match op.code {
                     TileOp::GroupReduce => self.group_reduce(id),
                     TileOp::GroupScan => self.group_scan(id),
@@ -73,7 +73,7 @@ impl<'a> Lanes<'a> {
     }
 
     /// All lanes that exist must be here.
-    fn meet(&mut self, id: OpId, what: &'static str) {
+    fn synchronise(&mut self, id: OpId, what: &'static str) {
         if let Some(full) = self.state.full {
             let site = self.code.site(Site::divergent(self.func, id, what));
             self.fail(self.ir.not(full), site);
@@ -121,7 +121,7 @@ impl<'a> Lanes<'a> {
         out
     }
 
-    /// Runs a block and puts what it hands on into slots; gives the scalars.
+    /// Runs a block and stores what it yields into slots; gives the scalars.
     fn hand_over(&mut self, block: BlockId, to: &[Value]) -> Vec<Val> {
         let handed = self.handed(to, &yields(self.func, block));
         let wants: Vec<Value> = handed.slots.iter().map(|s| s.0).collect();
@@ -176,7 +176,7 @@ impl<'a> Lanes<'a> {
             ir.store(sum, cell, 8);
         }
         let p = self.slot_element(slot, DType::Bool, self.at);
-        // Also where it is off: the slot may hold the mask of an earlier round.
+        // Also where it is off: the slot may hold the mask of an earlier iteration.
         ir.store(self.to_slot(on, DType::Bool), p, 1);
     }
 
@@ -186,10 +186,10 @@ impl<'a> Lanes<'a> {
     }
 
     /// The state of those that a mask was just counted for.
-    fn within(&self, outer: State, slot: u64, off: Val) -> State {
+    fn within(&self, outer: LaneState, slot: u64, off: Val) -> LaneState {
         let ir = self.ir;
         let none = ir.not(self.some(off));
-        State { mask: Some(slot), full: Some(outer.full.map_or(none, |f| ir.and(f, none))) }
+        LaneState { mask: Some(slot), full: Some(outer.full.map_or(none, |f| ir.and(f, none))) }
     }
 
     fn group_branch(&mut self, id: OpId) {
@@ -214,7 +214,7 @@ impl<'a> Lanes<'a> {
         self.bind_scalars(&op.results, &xs);
     }
 
-    /// Lanes go both ways, one after the other.
+    /// A divergent branch: both paths run, one after the other.
     fn group_apart(&mut self, id: OpId) {
         let op = &self.func.ops[id];
         let ir = self.ir;
@@ -313,7 +313,7 @@ impl<'a> Lanes<'a> {
             self.set(place, Repr::Uniform(at));
         }
         self.state = self.within(outer, slot, count.off);
-        // Those that left before do not come back: the rounds go on within the mask.
+        // Lanes that left before do not come back: further iterations run within the mask.
         let running = self.state;
         self.hand_over(body, &op.results);
         self.poll();
@@ -338,7 +338,7 @@ impl<'a> Lanes<'a> {
         self.state = outer;
     }
 
-    /// Those that are off stay counted as such from round to round.
+    /// Lanes that are off stay counted as such from iteration to iteration.
     fn clear_on(&self, count: Count) {
         self.ir.store(self.ir.c64(0), count.on, 8);
     }

@@ -1,6 +1,6 @@
-//! What is asked of one vector: quotients and remainders of positions. Most vectors have one quotient
-//! for all their lanes, so that a row and a column made of a lane's number are one row and columns
-//! side by side.
+//! Conditions that are tested for each vector: quotients and remainders of positions. In most
+//! vectors all lanes have the same quotient: row and column of a lane's number are then one row and
+//! contiguous columns.
 
 use super::Lanes;
 use super::ops::plus;
@@ -21,9 +21,9 @@ pub struct Local {
 }
 
 impl<'a> Lanes<'a> {
-    /// Emits what is asked of one vector, whose first lane is known; gives the condition, if there
-    /// is one.
-    pub fn ask_vector(&self, r: &mut Range, items: &[OpId]) -> Option<Val> {
+    /// Emits the tests of one vector, whose first lane is known; gives the condition, if there is
+    /// one.
+    pub fn vector_condition(&self, r: &mut Range, items: &[OpId]) -> Option<Val> {
         if items.iter().any(|&id| self.divides(id)) {
             self.survey_vector(r, items);
         }

@@ -1,20 +1,20 @@
-//! Lane kernels: every value is a scalar for each lane, and lanes run side by side as vectors.
+//! Lane kernels (SPMD on SIMD): every value is a scalar for each lane, and lanes run as vectors.
 //!
-//! A kernel whose lanes never meet is one loop over vectors of lanes, whatever the groups. One with
-//! barriers, group operations or shared memory is cut at these ([`plan`]): group after group, each
-//! piece between two cuts is a loop over the group's vectors ([`span`]), and what lives longer is
-//! kept in memory. Control flow around a cut belongs to the group ([`group`]), all other control
-//! flow to the vector ([`control`]): lanes that do not take part are masked off.
+//! A kernel whose lanes never synchronise is one loop over vectors of lanes, whatever the groups.
+//! One with barriers, group operations or shared memory is cut at these ([`plan`]): group after
+//! group, each piece between two cuts is a loop over the group's vectors ([`span`]), and what lives
+//! longer is kept in memory. Control flow around a cut belongs to the group ([`group`]), all other
+//! control flow to the vector ([`control`]): lanes that do not take part are masked off.
 
 mod access;
 mod change;
 mod collective;
-mod control;
 mod divide;
 mod group;
+mod lane_control;
+mod lane_plan;
 mod local;
 mod ops;
-mod plan;
 mod range;
 mod span;
 mod uniform;
@@ -26,7 +26,7 @@ use crate::isa::Isa;
 use crate::llvm::{Ir, Ty, Val};
 use crate::memory::Mem;
 use crate::scalar::Scalars;
-use plan::Plan;
+use lane_plan::LanePlan;
 use std::collections::BTreeSet;
 use tessera_ir::{OpId, Type, Value};
 use tessera_numerics::{DType, Profile, expansion};
@@ -55,9 +55,9 @@ struct Span {
     base: Val,
 }
 
-/// Which lanes of the group are at the present place of the group's own control flow.
+/// Which lanes of the group are active at the present point of the group's own control flow.
 #[derive(Copy, Clone, Default)]
-struct State {
+struct LaneState {
     /// The slot of their mask; all that exist where there is none.
     mask: Option<u64>,
     /// Whether these are all that exist; known where there is none.
@@ -71,7 +71,7 @@ pub struct Lanes<'a> {
     isa: Isa,
     /// Lanes of a vector.
     width: u32,
-    plan: Plan,
+    plan: LanePlan,
     env: Vec<Repr>,
     mems: Vec<Option<Mem>>,
     code: &'a mut Code,
@@ -88,7 +88,7 @@ pub struct Lanes<'a> {
     /// The group's number.
     number: Val,
     span: Span,
-    state: State,
+    state: LaneState,
     /// The number of the vector's first lane.
     at: Val,
     /// Lanes of the vector that run; all where there is none.
@@ -99,7 +99,7 @@ pub struct Lanes<'a> {
     inside: BTreeSet<(OpId, usize)>,
     /// Whether the launch is alone with its atomics, where it has any.
     alone: Val,
-    /// The site of a stop that the host asks for.
+    /// The site of a stop that the host requests.
     interrupted: Option<i64>,
     /// There is more work than a few operations for each element.
     busy: bool,
@@ -130,7 +130,7 @@ pub fn emit(
         s: Scalars { ir, isa, quick: profile == Profile::Default },
         isa,
         width: isa.lanes(),
-        plan: Plan::new(func, profile),
+        plan: LanePlan::new(func, profile),
         env: vec![Repr::Absent; func.values.len()],
         mems: vec![None; func.values.len()],
         code,
@@ -143,7 +143,7 @@ pub fn emit(
         size: zero,
         number: zero,
         span: Span { lo: zero, hi: zero, base: zero },
-        state: State::default(),
+        state: LaneState::default(),
         at: zero,
         mask: None,
         sure: true,
@@ -289,7 +289,7 @@ impl<'a> Lanes<'a> {
         self.ir.offset(self.slot_address(slot), self.ir.mul_const(number, bytes))
     }
 
-    /// Carriers lie in slots as they are, bools as bytes.
+    /// Slots hold carriers unchanged, and bools as bytes.
     fn slot_type(&self, dtype: DType, lanes: u32) -> Ty {
         match dtype.carrier() {
             DType::Bool => self.ir.vec(self.ir.i8(), lanes),

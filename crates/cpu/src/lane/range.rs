@@ -1,8 +1,8 @@
-//! For which lanes everything is plain sailing: guards such as `if i < n` hold, and positions that
-//! follow the lane's number are inside their memory. Vectors of such lanes need no masks.
+//! The range of lanes that need no masks: guards such as `if i < n` hold, and positions that follow
+//! the lane's number are inside their memory.
 //!
-//! What is asked of the lanes once, before their loop, is a range of their numbers. What must be
-//! asked of each vector by itself is in [`super::local`].
+//! The range is computed once, before the loop over vectors. Conditions that must be tested for
+//! each vector are in [`super::local`].
 
 use super::local::Local;
 use super::ops::plus;
@@ -50,7 +50,7 @@ pub struct Range {
     /// Accesses that are inside for these, along an axis.
     pub inside: BTreeSet<(OpId, usize)>,
     pub forms: BTreeMap<Value, Option<Form>>,
-    asked: Vec<(Val, Form)>,
+    requested: Vec<(Val, Form)>,
     pub locals: BTreeMap<Value, Option<Local>>,
     pub quotients: Vec<(Val, Val, Val, Val)>,
     /// What must hold for a vector beside.
@@ -70,7 +70,7 @@ impl<'a> Lanes<'a> {
             known: Vec::new(),
             inside: BTreeSet::new(),
             forms: BTreeMap::new(),
-            asked: Vec::new(),
+            requested: Vec::new(),
             locals: BTreeMap::new(),
             quotients: Vec::new(),
             tests: Vec::new(),
@@ -122,10 +122,10 @@ impl<'a> Lanes<'a> {
                 continue;
             }
             let Some(form) = self.form(r, op.group("at")[axis]) else { continue };
-            let asked = r.asked.contains(&(mem.dims[axis], form));
-            if asked || self.ask(r, form, mem.dims[axis]) {
+            let requested = r.requested.contains(&(mem.dims[axis], form));
+            if requested || self.ask(r, form, mem.dims[axis]) {
                 r.inside.insert((id, axis));
-                r.asked.push((mem.dims[axis], form));
+                r.requested.push((mem.dims[axis], form));
             }
         }
     }
@@ -231,7 +231,7 @@ impl<'a> Lanes<'a> {
             return false;
         }
         let ir = self.ir;
-        // A guard that few lanes pass is none: most would then be outside of the range.
+        // A guard that few lanes pass is not used: most lanes would be outside the range.
         let known = ir.as_int(bound);
         let few = if up { known.is_none() } else { known.is_some_and(|k| k < FEW) };
         if few && form.first == self.span.base {

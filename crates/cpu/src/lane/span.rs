@@ -1,7 +1,7 @@
-//! The loop over the vectors of lanes that one segment is.
+//! The loop over vectors of lanes of one segment.
 //!
 //! Its body is emitted twice: for whole vectors of lanes that need no masks ([`super::range`]), and
-//! under masks for all others, at the ends and wherever something special is.
+//! under masks for all others.
 
 use super::uniform::is_pure;
 use super::{Lanes, Repr};
@@ -126,7 +126,7 @@ impl<'a> Lanes<'a> {
                 Some(slot) => {
                     mask = ir.and(mask, self.read_slot(slot, DType::Bool));
                     if items.is_empty() {
-                        // What is only written down is written for all: a mask may be old.
+                        // A value that is only stored is stored for all lanes: the mask may be old.
                         self.masked_body(items, foreign, mask, finish);
                     } else {
                         ir.when(ir.any(mask), |_| self.masked_body(items, foreign, mask, finish));
@@ -196,14 +196,14 @@ impl<'a> Lanes<'a> {
         if range.lo != lo {
             plain = ir.and(plain, ir.icmp(IntCmp::LLVMIntSGE, at, range.lo));
         }
-        let asked = self.ask_vector(&mut range, items);
-        plain = asked.map_or(plain, |test| ir.and(plain, test));
+        let condition = self.vector_condition(&mut range, items);
+        plain = condition.map_or(plain, |test| ir.and(plain, test));
         let some = ir.here();
         ir.branch(plain, main, edge);
 
         ir.goto(main);
-        // Where nothing is asked of a vector by itself, whole ones follow one another.
-        let run = asked.is_none().then(|| ir.phi(ir.i64(), &[(at, some)]));
+        // Without a test of each vector, unmasked vectors follow one another.
+        let run = condition.is_none().then(|| ir.phi(ir.i64(), &[(at, some)]));
         self.at = run.unwrap_or(at);
         (self.mask, self.sure) = (None, true);
         let fresh = self.env.clone();

@@ -1,11 +1,12 @@
-//! Which values may differ between the lanes of a group, and which ops the lanes do together.
+//! Uniformity analysis: which values may differ between the lanes of a group, and which ops are
+//! collective.
 
 use tessera_ir::{BlockId, Op, OpId, Type, Value};
 use tessera_numerics::Profile;
 use tessera_support::Entity;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
-/// For each value, whether lanes that are at one place in the program may see different ones.
+/// For each value, whether lanes at one point of the program may have different ones.
 pub fn varying(func: &TileFunc) -> Vec<bool> {
     let mut marks = Marks { func, varying: vec![false; func.values.len()], changed: true };
     // Loops hand values to themselves, so marks are made until there are no new ones.
@@ -80,7 +81,7 @@ impl Marks<'_> {
     fn counted(&mut self, op: &Op<Tile>) {
         let body = op.regions[0];
         let args = &self.func.blocks[body].args;
-        // Lanes that still run are all in one round, whichever leave earlier.
+        // Lanes that still run are all in one iteration, whichever left earlier.
         let place = self.is(op.operands[0]) || self.is(op.operands[2]);
         self.mark(args[0], place);
         let apart = place || self.is(op.operands[1]);

@@ -56,7 +56,7 @@ impl Ir {
         carried: &[Val],
         body: impl FnOnce(&Ir, Val, &[Val]) -> Vec<Val>,
     ) -> Vec<Val> {
-        // Loops of no or one round are no loops.
+        // Loops of zero or one iteration are not emitted as loops.
         if let (Some(a), Some(b)) = (self.as_int(lo), self.as_int(hi)) {
             if a >= b {
                 return carried.to_vec();

@@ -1,7 +1,7 @@
 //! One job: what its workers share.
 
-use super::crew::Member;
 use super::ranges::{Ranges, Units};
+use super::team::Member;
 use super::{Work, Worker};
 use std::any::Any;
 use std::mem;

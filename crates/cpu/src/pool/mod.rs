@@ -1,19 +1,18 @@
 //! The pool of threads that run the groups of a launch. There is one in a process.
 //!
 //! A job is the indices 0..total; each is run exactly once, in chunks, by whichever worker comes to
-//! it. The calling thread is worker 0 and begins at once: waking a thread takes longer than many a
-//! kernel, so the others come when they come, and a job too small to share never wakes them. Where
-//! the pool has a job already, from another thread or from a work function that calls [`run`]
+//! it. The calling thread is worker 0 and begins immediately: waking a thread takes longer than
+//! many a kernel, so the others come when they come, and a job too small to share never wakes them.
+//! Where the pool has a job already, from another thread or from a work function that calls [`run`]
 //! itself, the caller does its job alone.
 
-mod crew;
 mod float_env;
 mod job;
 mod ranges;
+mod team;
 #[cfg(test)]
 mod tests;
 
-use crew::{Crew, Posted};
 pub use float_env::FloatEnv;
 use job::Job;
 use ranges::Units;
@@ -21,6 +20,7 @@ use std::ops::{ControlFlow, Range};
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+use team::{Posted, Team};
 
 /// Does the indices of one chunk; `Break` ends the whole job early.
 pub type Work<'a> = dyn Fn(Worker<'_>, Range<u64>) -> ControlFlow<()> + Sync + 'a;
@@ -57,7 +57,7 @@ pub enum Finish {
 
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs a job and returns when no worker is in it any more. `poll` is asked about every 20 ms, on
+/// Runs a job and returns when no worker is in it any more. `poll` is called about every 20 ms, on
 /// this thread only, between its chunks and while it waits; `true` ends the job early. A panic in
 /// `work` ends the job and goes on in the caller.
 ///
@@ -67,11 +67,11 @@ pub fn run(split: Split, work: &Work<'_>, poll: &mut dyn FnMut() -> bool) -> Fin
     let units = Units::new(split.total, split.grain);
     let helpers = split.threads.min(units.count as usize).saturating_sub(1);
     if helpers > 0
-        && let Some(crew) = Crew::get()
-        && let Some(members) = crew.engage(helpers)
+        && let Some(team) = Team::get()
+        && let Some(members) = team.engage(helpers)
     {
         let members = &members[..helpers.min(members.len())];
-        together(crew, &Job::new(work, units, members), Clock::start(poll))
+        together(team, &Job::new(work, units, members), Clock::start(poll))
     } else {
         alone(work, units, poll)
     }
@@ -95,14 +95,14 @@ fn alone(work: &Work<'_>, units: Units, poll: &mut dyn FnMut() -> bool) -> Finis
     Finish::Done
 }
 
-fn together(crew: &'static Crew, job: &Job<'_>, mut clock: Clock<'_>) -> Finish {
+fn together(team: &'static Team, job: &Job<'_>, mut clock: Clock<'_>) -> Finish {
     let mut poll = || {
         if clock.says_stop() {
             job.stop();
         }
-        assert!(crew.is_current(), "the process was forked in the middle of a launch");
+        assert!(team.is_current(), "the process was forked in the middle of a launch");
     };
-    let posted = Posted::new(crew, job);
+    let posted = Posted::new(team, job);
     job.take_part(0, &mut poll);
     posted.wait(&mut poll);
     drop(posted);
@@ -118,7 +118,7 @@ fn together(crew: &'static Crew, job: &Job<'_>, mut clock: Clock<'_>) -> Finish 
     }
 }
 
-/// Asks `poll` by the clock: it may be dear.
+/// Calls `poll` at most every 20 ms: it may be expensive.
 struct Clock<'a> {
     poll: &'a mut dyn FnMut() -> bool,
     next: Instant,
@@ -130,7 +130,7 @@ impl<'a> Clock<'a> {
         Self { poll, next: Instant::now() + POLL_EVERY, stopped: false }
     }
 
-    /// Whether the job is to end; once that was said it is not asked again.
+    /// Whether the job is to end; after that the host is not polled again.
     fn says_stop(&mut self) -> bool {
         if !self.stopped && Instant::now() >= self.next {
             self.stopped = (self.poll)();

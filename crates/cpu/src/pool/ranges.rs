@@ -79,8 +79,8 @@ impl Ranges {
             let middle = begin + len(word) / 2;
             let rest = pack(begin, middle);
             if victim.0.compare_exchange(word, rest, Relaxed, Relaxed).is_ok() {
-                // The first is run at once and not shown: two thieves cannot pass one unit to
-                // and fro without running it.
+                // The first is run immediately and not published: two thieves cannot pass one
+                // unit back and forth without running it.
                 self.0[thief].0.store(pack(middle + 1, end), Relaxed);
                 return Some(middle);
             }

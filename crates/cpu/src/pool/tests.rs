@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Tests that need helpers take turns: while one has the pool, others would run alone.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn serial() -> MutexGuard<'static, ()> {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn split(total: u64, grain: u64, threads: usize) -> Split {
@@ -61,7 +61,7 @@ fn each_index_once(cut: Split) {
 
 #[test]
 fn every_index_is_run_once() {
-    let _turn = turn();
+    let _serial = serial();
     for total in [0, 1, 2, 3, 7, 64, 1000] {
         for grain in [0, 1, 3, 64, 5000] {
             (0..=6).for_each(|threads| each_index_once(split(total, grain, threads)));
@@ -88,7 +88,7 @@ fn any_total_fits_the_unit_numbers() {
 
 #[test]
 fn a_break_stops_all_workers_before_run_returns() {
-    let _turn = turn();
+    let _serial = serial();
     for at in [0, 17, 500_000, 999_999] {
         let over = AtomicBool::new(false);
         let finish = go(split(1_000_000, 7, 4), &|_, range| {
@@ -102,7 +102,7 @@ fn a_break_stops_all_workers_before_run_returns() {
 
 #[test]
 fn a_panic_of_any_worker_reaches_the_caller() {
-    let _turn = turn();
+    let _serial = serial();
     for culprit in [0, 1, 2] {
         let inside = AtomicU32::new(0);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -121,7 +121,7 @@ fn a_panic_of_any_worker_reaches_the_caller() {
 
 #[test]
 fn jobs_inside_jobs_and_of_many_callers_all_finish() {
-    let _turn = turn();
+    let _serial = serial();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..100).for_each(|_| each_index_once(split(300, 2, 3))));
@@ -136,7 +136,7 @@ fn jobs_inside_jobs_and_of_many_callers_all_finish() {
 
 #[test]
 fn an_interrupt_ends_the_job_between_chunks_and_while_waiting() {
-    let _turn = turn();
+    let _serial = serial();
     for (threads, wait_for_helper) in [(1, false), (3, false), (3, true)] {
         let helped = AtomicBool::new(false);
         let caller = thread::current().id();
@@ -156,8 +156,8 @@ fn an_interrupt_ends_the_job_between_chunks_and_while_waiting() {
 }
 
 #[test]
-fn no_two_chunks_run_at_once_under_one_number() {
-    let _turn = turn();
+fn no_two_chunks_run_concurrently_under_one_number() {
+    let _serial = serial();
     let taken = [const { AtomicBool::new(false) }; 4];
     let caller = thread::current().id();
     let finish = go(split(20_000, 1, 4), &|worker, _| {
@@ -174,7 +174,7 @@ fn no_two_chunks_run_at_once_under_one_number() {
 #[test]
 fn work_sees_the_default_float_environment_and_the_caller_keeps_its_own() {
     const CONTROL: u64 = 0xFFC0;
-    let _turn = turn();
+    let _serial = serial();
     let read = || {
         let control = replace(STANDARD);
         replace(control);
@@ -231,11 +231,11 @@ mod fork {
 
     #[test]
     fn a_child_gets_threads_of_its_own() {
-        let _turn = turn();
+        let _serial = serial();
         assert_eq!(needs_two(), Finish::Done);
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            // So that the fork meets the pool in every state.
+            // So that forks happen in every state of the pool.
             scope.spawn(|| {
                 while !over.load(SeqCst) {
                     each_index_once(split(20, 1, 3));
@@ -256,7 +256,7 @@ mod fork {
 
     #[test]
     fn a_fork_inside_a_job_ends_it_in_the_child_only() {
-        let _turn = turn();
+        let _serial = serial();
         let child = Cell::new(-1);
         let mut poll = || {
             // SAFETY: as above.
@@ -276,7 +276,7 @@ mod fork {
 #[test]
 #[ignore = "prints times"]
 fn time_of_an_empty_job() {
-    let _turn = turn();
+    let _serial = serial();
     let cases = [("inline", 1, 0), ("2 threads, just used", 2, 0), ("2 threads, asleep", 2, 2000)];
     for (what, threads, pause) in cases {
         let helped = AtomicU32::new(0);

@@ -198,7 +198,7 @@ impl Scalars<'_> {
         let (max, nan) = (fmt.max_code() as i64, fmt.nan_code() as i64);
         let bits = ir.bitcast(x, ty);
         let mut magnitude = ir.and(bits, c(0x7FFF_FFFF));
-        // A format without infinity and NaN saturates whatever is asked.
+        // A format without infinity and NaN always saturates.
         let saturate = saturate || !fmt.has_nan;
         if saturate {
             magnitude = ir.umin(magnitude, c((max << shift) + rebias));

@@ -1,4 +1,4 @@
-//! The functions of real numbers in f32, as their published expansions.
+//! Math functions in f32, as their published expansions.
 
 use super::Scalars;
 use super::shorten::{Scale, Shortened, shorten};
@@ -102,7 +102,7 @@ impl Scalars<'_> {
         slots[slots.len() - 1]
     }
 
-    /// Whether [`Scalars::scale`] and the estimate of an inverse can be had on so many lanes.
+    /// Whether [`Scalars::scale`] and the estimate of an inverse exist for this number of lanes.
     pub(super) fn has_scale(&self, lanes: u32) -> bool {
         self.isa >= Isa::Avx512 && (lanes >= 4 && lanes.is_power_of_two())
     }

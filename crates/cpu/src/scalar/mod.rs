@@ -57,7 +57,7 @@ impl Scalars<'_> {
         self.ir.const_bits(self.carrier(value.dtype(), lanes), value.bits())
     }
 
-    /// What changes nothing it is joined with by the reduction.
+    /// The identity of the reduction.
     pub fn identity(&self, op: ReduceOp, dtype: DType, lanes: u32) -> Val {
         let carrier = dtype.carrier();
         let value = op.identity(carrier).unwrap_or(Scalar::zero(carrier));

@@ -1,4 +1,4 @@
-//! Expansions with the steps taken out that make no difference.
+//! Simplifies expansions without changing a bit of their results.
 //!
 //! An expansion is written for any machine and for proofs that are easy to follow. Here some of its
 //! steps become shorter ones that give the same bits, for every argument that reaches them:

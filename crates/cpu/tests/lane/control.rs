@@ -1,4 +1,4 @@
-//! Loops and branches that lanes take apart.
+//! Divergent loops and branches.
 
 use super::harness::{Arg, Kernel, Layout, SIZES, array, ints};
 use tessera_numerics::{DType, Scalar};

@@ -1,4 +1,4 @@
-//! Barriers, shared memory, and what the lanes of a group do together.
+//! Barriers, shared memory, and collective operations of a group's lanes.
 
 use super::harness::{Arg, Kernel, Layout, array, ints};
 use tessera_numerics::{DType, Scalar};

@@ -1,4 +1,4 @@
-//! What lanes tell the host, line by line in the interpreter's order.
+//! What lanes print, line by line in the interpreter's order.
 
 use super::harness::{Arg, Kernel, Layout, array};
 use std::cell::RefCell;
@@ -13,8 +13,8 @@ fn keep(line: &str) {
 }
 
 /// Lines before and behind branches, in loops that lanes leave one by one, and of one value for all.
-const TOLD: &str = "
-func @told(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %k: i64) {kind = lane} {
+const REPORTED: &str = "
+func @reported(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %k: i64) {kind = lane} {
   %i = tile.linear_id : i64
   %0 = tile.const {value = 0} : i64
   %1 = tile.const {value = 1} : i64
@@ -61,7 +61,7 @@ func @told(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %k: i64) {kind =
 #[test]
 fn lines_come_in_the_order_of_the_ops_and_then_of_the_lanes() {
     tessera_target::set_print(keep);
-    let kernel = Kernel::new(TOLD);
+    let kernel = Kernel::new(REPORTED);
     for (n, lanes, k) in [(1, 4, 3), (40, 17, 2), (16, 16, 0), (35, 64, 4)] {
         let x = array(&[n], DType::F32, Layout::Rows, 1);
         let y = array(&[n], DType::F32, Layout::Rows, 2);

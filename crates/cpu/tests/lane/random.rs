@@ -1,5 +1,5 @@
-//! Random lane kernels: loops and branches that lanes take apart, accesses inside and outside,
-//! barriers, shared memory and group operations where all lanes are.
+//! Random lane kernels: divergent loops and branches, accesses in and out of bounds, barriers,
+//! shared memory and group operations where all lanes are active.
 //!
 //! `TESSERA_FUZZ_SEED` and `TESSERA_FUZZ_SECONDS` say where to begin and how long to go on: see
 //! `filetest/tests/budget`.
@@ -21,7 +21,7 @@ struct Generator {
     values: Vec<(String, &'static str)>,
     /// All lanes of the group are here together.
     together: bool,
-    /// Lanes of a group where lanes meet, and of the shared buffer.
+    /// Lanes of a group where lanes synchronise, and elements of the shared buffer.
     shared: Option<i64>,
     /// The order in which lanes come to an element is fixed.
     strict: bool,
@@ -208,8 +208,8 @@ impl Generator {
         }
     }
 
-    /// What lanes do together, where they are.
-    fn meet(&mut self) {
+    /// A collective operation of the group's lanes, where all of them are active.
+    fn collective(&mut self) {
         let Some(lanes) = self.shared else { return self.compute() };
         if !self.together && !self.chance(6) {
             return self.access();
@@ -399,7 +399,7 @@ impl Generator {
         match self.below(16) {
             0..=5 => self.compute(),
             6..=9 => self.access(),
-            10..=11 => self.meet(),
+            10..=11 => self.collective(),
             12..=13 if self.indent < 5 => self.branch(),
             14 if self.indent < 5 => self.counted(),
             15 if self.indent < 5 => self.conditional(),

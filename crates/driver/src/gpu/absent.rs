@@ -1,4 +1,4 @@
-//! A build without them: there are none, and whoever asks is told so.
+//! A build without CUDA: there are no devices, and every other call is an error that says so.
 
 use super::{DeviceRow, MemoryStats};
 use crate::backends::{NOT_IN_BUILD, PTX};

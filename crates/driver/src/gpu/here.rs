@@ -54,7 +54,7 @@ fn row(ordinal: u32) -> Result<DeviceRow, Diagnostics> {
     })
 }
 
-/// The device that an address belongs to; the first where that cannot be told.
+/// The device that an address belongs to; device 0 where the driver does not know.
 pub fn device_of(address: u64) -> u32 {
     cuda::pointer_device(address).unwrap_or(0)
 }
@@ -97,7 +97,7 @@ pub fn ptxas(packages: &[PathBuf]) -> Result<String, Diagnostics> {
     Ok(format!("{}, {}", found.path.display(), found.build))
 }
 
-/// Memory of a device's pool, or a part of it that somebody else keeps.
+/// Memory of a device's pool, or memory lent by another owner.
 pub struct Memory {
     held: Held,
     /// The stream of the last work on it.
@@ -156,7 +156,7 @@ impl Memory {
             Held::Own(buffer) => Ok(buffer.set(0, buffer.len(), value, stream(on))?),
             Held::Lent { address, device: ordinal, bytes } => {
                 let all = vec![value; *bytes as usize];
-                // SAFETY: the owner lends so many bytes.
+                // SAFETY: the owner lends these bytes.
                 Ok(unsafe { device(*ordinal)?.copy_in(*address, &all, stream(on)) }?)
             }
         }
@@ -182,7 +182,7 @@ pub(crate) fn with_context(
     if captured {
         RECORDING.with_borrow_mut(|now| match now {
             Some(recording) => recording.buffers.push(buffer),
-            // Another library's recording, of whose graph nobody tells when it is gone.
+            // Another library's capture: there is no notice when its graph is destroyed.
             None => std::mem::forget(buffer),
         });
     }
@@ -190,13 +190,13 @@ pub(crate) fn with_context(
 }
 
 /// The same for launches that leave the memory zero (`Code::leaves_zero`): those of a stream share it.
-pub(crate) fn with_standing(
+pub(crate) fn with_workspace(
     queue: Queue,
     bytes: u64,
     launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
 ) -> Result<(), Diagnostics> {
-    let own = match bytes <= cuda::STANDING_BYTES {
-        true => device(queue.device)?.standing(stream(queue.stream))?,
+    let own = match bytes <= cuda::WORKSPACE_BYTES {
+        true => device(queue.device)?.workspace(stream(queue.stream))?,
         false => None,
     };
     match own {
@@ -205,7 +205,7 @@ pub(crate) fn with_standing(
     }
 }
 
-/// The elements of an array on a device, side by side, after the stream's work so far.
+/// Reads the elements of an array on a device, packed, after the stream's work so far.
 pub fn read(view: &BufferArg, queue: Queue, to: &mut [u8]) -> Result<(), Diagnostics> {
     let device = device(queue.device)?;
     let on = stream(queue.stream);
@@ -225,8 +225,8 @@ pub fn read(view: &BufferArg, queue: Queue, to: &mut [u8]) -> Result<(), Diagnos
     Ok(())
 }
 
-/// Writes the elements of an array on a device; `from` has them side by side. What lies between
-/// the elements stays as it is, if nobody else writes there meanwhile.
+/// Writes the elements of an array on a device; `from` has them packed. Bytes between the elements
+/// keep their values, unless another stream writes them meanwhile.
 pub fn write(view: &BufferArg, queue: Queue, from: &[u8]) -> Result<(), Diagnostics> {
     let device = device(queue.device)?;
     let on = stream(queue.stream);
@@ -247,7 +247,7 @@ pub fn write(view: &BufferArg, queue: Queue, from: &[u8]) -> Result<(), Diagnost
     Ok(())
 }
 
-/// All bytes that a view reaches over, and how far below its first element they begin.
+/// The span of bytes of a view, and the distance from its begin to the first element.
 fn fetch_span(
     device: &cuda::Device,
     view: &BufferArg,
@@ -288,7 +288,7 @@ impl Stream {
 pub struct Mark(cuda::Event);
 
 impl Mark {
-    /// Behind what the stream has been given; `timed` ones remember when they were passed.
+    /// Records an event after the stream's work so far; `timed` ones record the time.
     pub fn new(queue: Queue, timed: bool) -> Result<Self, Diagnostics> {
         let device = device(queue.device)?;
         let event = if timed { cuda::Event::timed(&device) } else { cuda::Event::new(&device) }?;
@@ -357,8 +357,8 @@ impl Graph {
     }
 }
 
-/// A recording under way on this thread. The fields go in this order: the recording ends before
-/// its stream does.
+/// The open recording of this thread. The order of the fields matters: the recording is dropped
+/// before its stream.
 struct Recording {
     capture: cuda::Capture<'static>,
     stream: Box<cuda::Stream>,
@@ -377,7 +377,7 @@ thread_local! {
 pub fn begin_recording(ordinal: u32) -> Result<u64, Diagnostics> {
     RECORDING.with_borrow_mut(|now| {
         if now.is_some() {
-            let message = "expected no recording inside of another, got one";
+            let message = "expected no recording inside another, got one";
             return Err(Diagnostic::new(Code::E_CAPTURE, message).into());
         }
         let device = device(ordinal)?;

@@ -1,4 +1,4 @@
-//! Memory for the buffers of a plan: those that are never needed together share it.
+//! Memory of the buffers of a plan: buffers that are never live together share it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use tessera_lower::graph::{Array, Origin, Plan, Step};
 pub struct Places {
     pub offsets: Vec<Option<usize>>,
     pub bytes: usize,
-    /// What all scratch buffers would take side by side.
+    /// Bytes of all scratch buffers if none shared memory.
     pub unshared: usize,
 }
 
@@ -67,8 +67,8 @@ fn touch(array: &Array, clock: usize, live: &mut [Option<Live>]) {
     }
 }
 
-/// Counts steps and notes when each buffer is used. What is used inside of a loop and before or
-/// after it too lives through all of the loop.
+/// Liveness: counts steps and notes when each buffer is used. A buffer that is used inside a loop
+/// and also before or after it is live during the whole loop.
 fn walk(steps: &[Step], clock: &mut usize, live: &mut Vec<Option<Live>>) {
     for step in steps {
         *clock += 1;
@@ -106,11 +106,11 @@ fn walk(steps: &[Step], clock: &mut usize, live: &mut Vec<Option<Live>>) {
     }
 }
 
-/// A value of an earlier turn may be read: what a loop uses lives as long as the loop.
+/// A value of an earlier iteration may be read: what a loop uses lives as long as the loop.
 fn stretch(begin: usize, end: usize, live: &mut [Option<Live>]) {
     for l in live.iter_mut().flatten() {
         if l.last >= begin {
-            // Memory of a turn alone could be shared inside; that it is not costs memory only.
+            // Memory of an iteration alone could be shared inside; that it is not costs memory only.
             l.last = l.last.max(end);
             if l.first > begin {
                 l.first = begin;

@@ -1,9 +1,9 @@
-//! Calls of kernels whose Tile IR is at hand become launches of the plan: they are compiled with its
-//! kernels, for its machine, and run without asking anybody. What derivatives made of kernels has no
-//! other way to run; calls of a user's kernels stay calls, for those are tuned.
+//! Calls of kernels whose Tile IR is available become launches of the plan: they are compiled with
+//! its kernels, for its machine, and run without calling Python. Derivatives of kernels can only
+//! run this way; calls of a user's kernels stay calls, since those are tuned.
 //!
-//! A launch has arrays alone. A number that is known becomes a part of the code, another is read from its
-//! place in memory: nothing waits for it.
+//! A launch has array arguments only. A number that is known becomes a constant of the code; any
+//! other is loaded from memory, so that the host does not wait for it.
 
 use crate::made::{Geometry, geometry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,7 @@ impl Placing<'_> {
 /// The value of a number that is a constant of the plan, and that text can hold.
 fn known(plan: &Plan, array: &Array) -> Option<Scalar> {
     let Origin::Constant(bytes) = &plan.buffers[array.buffer].origin else { return None };
-    if !array.turns.is_empty() || array.dims.iter().product::<i64>() != 1 {
+    if !array.iterations.is_empty() || array.dims.iter().product::<i64>() != 1 {
         return None;
     }
     let from = usize::try_from(array.offset).ok()?;

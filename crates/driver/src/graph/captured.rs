@@ -1,9 +1,9 @@
-//! Launches of a plan recorded once and done again as one graph of the device.
+//! Launches of a plan, captured once and replayed as a CUDA graph.
 //!
-//! A graph has the addresses of its arrays in it. Arrays that come again at the addresses of an earlier
-//! call, as those of a training loop do, replay its graph; others are recorded too while there are few
-//! graphs. After that those that have been at several addresses, such as a batch or a loss, are copied to
-//! arrays of the program's own and back, and the others stay where they are.
+//! A graph contains the addresses of its arrays. A call with the addresses of an earlier call, as
+//! in a training loop, replays its graph; a call with other addresses is captured too while there
+//! are few graphs. After that, arrays that have been at several addresses, such as a batch or a
+//! loss, are copied to arrays of the program and back; the others stay where they are.
 
 use super::device::{DeviceRun, alignment};
 use super::program::GraphProgram;
@@ -28,20 +28,20 @@ pub struct Captured {
 }
 
 /// So often the arrays that stay where they are may turn out to be fewer, before none is left to.
-const TURNS: usize = 4;
+const MOVES: usize = 4;
 
-/// A graph on arrays of the program's own, for those of the caller's that move.
+/// A graph on arrays of the program's own, for caller's arrays whose addresses change.
 struct Own {
     graph: Option<Graph>,
     /// Where the caller's arrays were when it was recorded.
     at: Vec<u64>,
-    /// For each array that moves, one of ours.
+    /// For each array whose address changes, one of ours.
     memory: Vec<Option<Memory>>,
-    turns: usize,
+    moves: usize,
 }
 
 impl Own {
-    /// Whether arrays at these addresses are as the graph has them, but for those that move.
+    /// Whether these are the addresses of the graph, except for arrays whose addresses change.
     fn holds(&self, at: &[u64]) -> bool {
         let same = |((m, a), b): ((&Option<Memory>, &u64), &u64)| m.is_some() || a == b;
         self.memory.iter().zip(&self.at).zip(at).all(same)
@@ -64,8 +64,8 @@ impl GraphProgram {
         captured.graphs.len() + usize::from(own)
     }
 
-    /// [`Self::run_on`], recorded and replayed. The first call with arrays that lie as these do runs as
-    /// usual: code is loaded then.
+    /// [`Self::run_on`], captured and replayed. The first call with these layouts runs as usual:
+    /// code is loaded then.
     pub fn replay_on(
         &self,
         inputs: &[BufferArg],
@@ -118,9 +118,9 @@ impl GraphProgram {
         }
         if !own.as_ref().is_some_and(|own| own.holds(&at)) {
             let before = own.take();
-            let turns = before.as_ref().map_or(0, |own| own.turns + 1);
+            let moves = before.as_ref().map_or(0, |own| own.moves + 1);
             let moved = |i: usize| {
-                turns > TURNS
+                moves > MOVES
                     || graphs.iter().any(|(known, _)| known[i] != at[i])
                     || before.as_ref().is_some_and(|b| b.memory[i].is_some() || b.at[i] != at[i])
             };
@@ -128,7 +128,7 @@ impl GraphProgram {
             let memory = all
                 .map(|(i, b)| moved(i).then(|| Memory::new(queue, size(b).max(1))).transpose())
                 .collect::<Result<Vec<_>, Diagnostics>>()?;
-            *own = Some(Own { graph: None, at, memory, turns });
+            *own = Some(Own { graph: None, at, memory, moves });
         }
         let Some(own) = own else { return Ok(()) };
         let (ours_in, ours_out) = own.memory.split_at(inputs.len());

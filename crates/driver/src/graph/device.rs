@@ -1,5 +1,5 @@
-//! Running a plan on arrays of a device: everything is put on the caller's stream, and the host waits
-//! for nothing but the values that say what runs next.
+//! Runs a plan on arrays of a device: everything is enqueued on the caller's stream. The host waits
+//! only for values that decide control flow.
 
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
@@ -16,11 +16,11 @@ use tessera_lower::graph::{Array, BufferId, Origin, Step};
 use tessera_numerics::DType;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
-/// What a program keeps on its device whoever runs it: constants, and for each loop the numbers of
-/// its turns, one after another.
+/// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
+/// iterations, one after another.
 pub struct Kept {
     constants: Vec<Option<Memory>>,
-    turns: Vec<Option<Memory>>,
+    iterations: Vec<Option<Memory>>,
 }
 
 /// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
@@ -38,7 +38,7 @@ enum Task {
         args: Box<LaunchArgs>,
         arrays: Vec<Array>,
         settled: Option<Arc<dyn Settled>>,
-        /// Turns of loops do not change how its addresses are aligned.
+        /// Iterations of loops do not change how its addresses are aligned.
         steady: bool,
         label: String,
         loc: Loc,
@@ -94,7 +94,7 @@ fn task(step: &Step) -> Option<Task> {
                 domain: *domain,
                 lanes: *lanes,
             }),
-            steady: args.iter().flat_map(|a| &a.turns).all(|(_, by)| by % WIDEST as i64 == 0),
+            steady: args.iter().flat_map(|a| &a.iterations).all(|(_, by)| by % WIDEST as i64 == 0),
             arrays: args.clone(),
             settled: None,
         },
@@ -170,12 +170,12 @@ pub fn alignment(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u8> {
     inputs.iter().chain(outputs).map(|b| (b.data as u64 % WIDEST) as u8).collect()
 }
 
-/// Where buffers are in this run, which turn each loop is in, and where launches are put.
+/// Where buffers are in this run, which iteration each loop is in, and where launches are put.
 struct World<'a> {
     program: &'a GraphProgram,
     kept: &'a Kept,
     bases: Vec<u64>,
-    turns: Vec<i64>,
+    iterations: Vec<i64>,
     queue: Queue,
     /// Launches may be repeated as they were settled.
     alike: bool,
@@ -200,13 +200,13 @@ impl GraphProgram {
         }
         let mut all = Vec::new();
         trips(&self.plan.steps, &mut all);
-        let mut turns: Vec<Option<Memory>> = Vec::new();
+        let mut iterations: Vec<Option<Memory>> = Vec::new();
         for (id, trip) in all {
             let numbers: Vec<u8> = (0..trip).flat_map(i64::to_le_bytes).collect();
-            turns.resize_with(turns.len().max(id + 1), || None);
-            turns[id] = Some(upload(&numbers, queue)?);
+            iterations.resize_with(iterations.len().max(id + 1), || None);
+            iterations[id] = Some(upload(&numbers, queue)?);
         }
-        let made = Arc::new(Kept { constants, turns });
+        let made = Arc::new(Kept { constants, iterations });
         *kept = Some(made.clone());
         Ok(made)
     }
@@ -252,7 +252,7 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         let kept = self.kept(queue)?;
-        let used: Vec<&Memory> = kept.constants.iter().chain(&kept.turns).flatten().collect();
+        let used: Vec<&Memory> = kept.constants.iter().chain(&kept.iterations).flatten().collect();
         let mut before: Vec<u64> = used.iter().map(|m| m.last()).collect();
         before.push(run.arena.last());
         before.sort_unstable();
@@ -283,8 +283,15 @@ impl GraphProgram {
             self.load(&run.tasks, &bases, queue);
             run.loaded = true;
         }
-        let mut world =
-            World { program: self, kept: &kept, bases, turns: Vec::new(), queue, alike, kernels };
+        let mut world = World {
+            program: self,
+            kept: &kept,
+            bases,
+            iterations: Vec::new(),
+            queue,
+            alike,
+            kernels,
+        };
         world.all(&mut run.tasks)
     }
 }
@@ -314,8 +321,8 @@ fn launches<'a>(tasks: &'a [Task], out: &mut BTreeMap<usize, (&'a LaunchArgs, &'
 const LOADERS: usize = 16;
 
 impl GraphProgram {
-    /// Assembles and loads the code of all launches side by side, ahead of the first. What cannot be
-    /// loaded is told when it is launched.
+    /// Assembles and loads the code of all launches in parallel, before the first launch. Code that
+    /// cannot be loaded is reported when it is launched.
     fn load(&self, tasks: &[Task], bases: &[u64], queue: Queue) {
         let mut all = BTreeMap::new();
         launches(tasks, &mut all);
@@ -356,14 +363,17 @@ fn undecided(what: &str, loc: &Loc) -> Diagnostics {
     let message = format!(
         "expected launches that are known when a graph is recorded, got `{what}`, which reads a value of the device to say what runs"
     );
-    let help = "leave `capture_graph` out, or choose by `ts.where`, or make it a loop of a known number of turns";
+    let help = "leave `capture_graph` out, or choose by `ts.where`, or make it a loop of a known number of iterations";
     Diagnostic::new(Code::E_CAPTURE, message).at(loc.clone()).help(help).into()
 }
 
 impl World<'_> {
     fn at(&self, array: &Array) -> u64 {
-        let turned: i64 =
-            array.turns.iter().map(|&(id, by)| self.turns.get(id).copied().unwrap_or(0) * by).sum();
+        let turned: i64 = array
+            .iterations
+            .iter()
+            .map(|&(id, by)| self.iterations.get(id).copied().unwrap_or(0) * by)
+            .sum();
         self.bases[array.buffer].wrapping_add_signed(array.offset + turned)
     }
 
@@ -436,14 +446,14 @@ impl World<'_> {
                 self.all(body)?;
             },
             Task::Loop { id, trip, reverse, position, body } => {
-                if self.turns.len() <= *id {
-                    self.turns.resize(*id + 1, 0);
+                if self.iterations.len() <= *id {
+                    self.iterations.resize(*id + 1, 0);
                 }
-                let numbers = self.kept.turns.get(*id).and_then(Option::as_ref);
+                let numbers = self.kept.iterations.get(*id).and_then(Option::as_ref);
                 let numbers = numbers.map_or(0, Memory::address);
-                for turn in 0..*trip {
-                    let i = if *reverse { *trip - 1 - turn } else { turn };
-                    self.turns[*id] = i;
+                for iteration in 0..*trip {
+                    let i = if *reverse { *trip - 1 - iteration } else { iteration };
+                    self.iterations[*id] = i;
                     self.bases[*position] = numbers + 8 * i as u64;
                     self.all(body)?;
                 }

@@ -1,12 +1,13 @@
-//! Which arguments may give their memory to results.
+//! Buffer donation: which arguments may give their memory to results.
 
 use std::collections::BTreeSet;
 use tessera_ir::{OpId, Type, Value};
 use tessera_lower::graph::{Array, Origin, Plan, Step};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Pairs of a result and an argument that may be one array: whoever calls may pass the argument's
-/// memory for the result, and the argument is gone then. Each is in one pair at most.
+/// Buffer donation: pairs of a result and an argument that may be one array. The caller may pass
+/// the argument's memory for the result; the argument is then overwritten. Each is in one pair at
+/// most.
 pub fn donations(plan: &Plan) -> Vec<(usize, usize)> {
     let mut out: Vec<(usize, usize)> = Vec::new();
     for (result, (buffer, ty)) in plan.results.iter().enumerate() {
@@ -82,8 +83,8 @@ fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
     true
 }
 
-/// Whether a kernel reads each element of one array once, and writes what it makes of that element to the same
-/// place of the other, whatever else it does.
+/// Whether a kernel reads each element of one array once, and writes the result of that element to
+/// the same index of the other array.
 fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
     let uses = |p: Value| -> Vec<OpId> {
         func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&p)).collect()
@@ -104,8 +105,8 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
         && is_read_first(func, load.result(), store)
 }
 
-/// Whether everything that is computed from a load is written together with `store`, or is in memory before: another
-/// write may read the elements anew when they are gone.
+/// Whether everything that is computed from a load is written together with `store`, or is in
+/// memory before: a later write may load the elements again after they were overwritten.
 fn is_read_first(func: &TileFunc, load: Value, store: &tessera_ir::Op<tessera_tile::Tile>) -> bool {
     let shape = |op: &tessera_ir::Op<tessera_tile::Tile>| {
         op.positional().get(1).map(|&v| func.ty(v).shape().to_vec())

@@ -1,4 +1,4 @@
-//! The kernels of plans: each is compiled once in the process, whoever asks for it.
+//! The kernels of plans: each is compiled once in the process, for all plans that have it.
 
 use crate::artifacts::Artifacts;
 use crate::backends::Choice;
@@ -33,8 +33,8 @@ pub fn census() -> (usize, usize) {
 /// More are not worth a thread here: kernels are small, and the caller's machine has other work.
 const THREADS: usize = 8;
 
-/// The code of these functions, in order; those that are not there are compiled in parallel, each for arrays that lie
-/// as `said`. `made` are those that have been through the passes already.
+/// The code of these functions, in order; missing ones are compiled in parallel, each for arrays of
+/// the layouts `said`. `made` are those that have been through the passes already.
 pub fn compile(
     funcs: &[TileFunc],
     said: &[Said],
@@ -44,7 +44,8 @@ pub fn compile(
 ) -> Result<Vec<Arc<dyn Artifact>>, Diagnostics> {
     choice.caps()?;
     let keys: Vec<Key> = funcs.iter().map(|f| key(f, choice, mode)).collect();
-    // What is here or is made is held from now on, so that nobody lets it go before it is handed over.
+    // Found and compiled kernels are referenced from now on, so that none is dropped before it is
+    // returned.
     let held: Vec<Mutex<Option<Arc<dyn Artifact>>>> =
         KERNELS.get_all(&keys).into_iter().map(Mutex::new).collect();
     let hold = |i: usize| held[i].lock().unwrap_or_else(|e| e.into_inner());

@@ -1,7 +1,9 @@
-//! How the arrays of a plan's kernels lie, so that code is made for them once, before anything runs.
+//! Layouts of the arrays of a plan's kernels, so that code is compiled for them once, before
+//! anything runs.
 //!
-//! Memory that the plan has, and arrays that it gets, begin at good addresses and lie row by row; what kernels see of it
-//! has offsets and strides that the plan knows. A kernel that is launched in several ways is compiled for the first.
+//! The plan's own memory and its arguments are aligned and row-major; the views that kernels get
+//! have offsets and strides that the plan knows. A kernel that is launched with several layouts is
+//! compiled for the first.
 
 use tessera_lower::graph::{Array, Plan, Step};
 use tessera_target::BufferArg;
@@ -38,8 +40,8 @@ fn visit(plan: &Plan, steps: &[Step], out: &mut [Option<Said>]) {
 fn said(plan: &Plan, kernel: usize, args: &[Array]) -> Said {
     let Ok(frame) = Frame::new(&plan.kernels[kernel]) else { return Said::new() };
     let one = |(param, array): (&Param, &Array)| {
-        // In a loop an array moves from row to row of a stack.
-        let moves = array.turns.iter().fold(array.offset, |all, (_, by)| all | by);
+        // In a loop the address of an array goes from row to row of a stacked array.
+        let moves = array.iterations.iter().fold(array.offset, |all, (_, by)| all | by);
         let buffer = BufferArg {
             data: std::ptr::null_mut::<u8>().wrapping_add(BASE | moves as usize),
             dims: array.dims.clone(),

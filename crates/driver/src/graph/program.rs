@@ -17,7 +17,7 @@ use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
 use tessera_ir::{PassContext, PassOptions, Type};
-use tessera_lower::graph::{Fit, Plan, PlanOptions, Step, plan_graph};
+use tessera_lower::graph::{Machine, Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
@@ -61,7 +61,7 @@ pub struct GraphProgram {
     pub(super) stats: GraphStats,
     /// Launches with all but addresses filled in, for a run at a time.
     pub(super) idle: ForkLock<Vec<Recorded>>,
-    /// As far as a profile asked for it.
+    /// Operation counts, as far as a profile requested them.
     counted: ForkLock<Counted>,
     pub(super) idle_on_device: ForkLock<Vec<DeviceRun>>,
     pub(super) kept: ForkLock<Option<Arc<Kept>>>,
@@ -92,7 +92,7 @@ pub fn compile_graph(
     compile_graph_for(module, func, args, choice, options)
 }
 
-/// The same for a backend that is at hand.
+/// The same for a given backend.
 pub fn compile_graph_for(
     module: &GraphModule,
     func: &str,
@@ -103,19 +103,19 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
-    let fit = if choice.is_cuda() { Fit::Threads } else { Fit::Caches };
+    let machine = if choice.is_cuda() { Machine::Gpu } else { Machine::Cpu };
     // Devices have short code for the functions themselves.
-    let short = fit == Fit::Caches && options.profile == Profile::Default;
+    let short = machine == Machine::Cpu && options.profile == Profile::Default;
     let ordered = options.profile == Profile::Strict;
     let off = crate::knobs::off()?;
-    let asked = PlanOptions { fit, short, ordered, off, ..options.plan.clone() };
-    let planned = |asked: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
-        let mut plan = plan_graph(module, func, args, asked)?;
+    let requested = PlanOptions { machine, short, ordered, off, ..options.plan.clone() };
+    let planned = |requested: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
+        let mut plan = plan_graph(module, func, args, requested)?;
         let made = place(&mut plan, &options.kernels)?;
         Ok((plan, made))
     };
-    let (plan, made) = planned(&asked)?;
-    asked.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
+    let (plan, made) = planned(&requested)?;
+    requested.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
     if choice.is_cuda() {
         on_host(&plan.steps)?;
     }
@@ -143,7 +143,7 @@ fn is_small(module: &GraphModule) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// A traced function may have so many times the ops of a kernel: it becomes many.
+/// A traced function may have this many times the ops of a kernel: it becomes many kernels.
 const FUNCTION: usize = 10;
 
 impl GraphProgram {
@@ -209,8 +209,9 @@ impl GraphProgram {
         &self.plan
     }
 
-    /// The plan as text, in Schedule IR: what has memory, which kernels run on what. What is changed in its `store`
-    /// and `fused` lines is asked for with [`PlanOptions::from_text`].
+    /// The plan as text, in Schedule IR: which values have memory, which kernels run on which. To
+    /// change it, edit its `store` and `fused` lines and pass the text to
+    /// [`PlanOptions::from_text`].
     pub fn plan_text(&self) -> String {
         self.plan.module(self.backend()).to_string()
     }
@@ -220,7 +221,7 @@ impl GraphProgram {
         self.plan.kernels.iter().map(|k| k.to_string()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Results that may be written over arguments: pairs of a result's and an argument's place.
+    /// Results that may be written over arguments: pairs of a result's and an argument's position.
     pub fn donations(&self) -> Vec<(usize, usize)> {
         super::donate::donations(&self.plan)
     }
@@ -253,7 +254,7 @@ impl GraphProgram {
     }
 }
 
-/// A device has no host beside it that knows every op.
+/// Refuses steps that only the host can run.
 fn on_host(steps: &[Step]) -> Result<(), Diagnostics> {
     for step in steps {
         match step {

@@ -143,7 +143,7 @@ fn ready(steps: &[Step]) -> Vec<Ready> {
     steps.iter().map(one).collect()
 }
 
-/// Told the place of a step and its time.
+/// Called with the index of a step and its time in seconds.
 type Clock<'a> = &'a mut dyn FnMut(usize, f64);
 
 fn label(step: &Step, kernels: &[TileFunc]) -> String {
@@ -161,11 +161,11 @@ fn label(step: &Step, kernels: &[TileFunc]) -> String {
     }
 }
 
-/// Where buffers are in this run, and which turn each loop is in.
+/// Where buffers are in this run, and which iteration each loop is in.
 struct World<'a> {
     program: &'a GraphProgram,
     bases: Vec<*mut u8>,
-    turns: Vec<i64>,
+    iterations: Vec<i64>,
     kernels: &'a mut dyn GraphKernels,
 }
 
@@ -248,7 +248,7 @@ impl GraphProgram {
         Ok(outputs)
     }
 
-    /// Runs the function on the caller's memory: each array lies row by row, and no result overlaps
+    /// Runs the function on the caller's memory: each array is row-major, and no result overlaps
     /// another array.
     pub fn run_into(
         &self,
@@ -284,7 +284,7 @@ impl GraphProgram {
         for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
             bases[*buffer] = output.data;
         }
-        let mut world = World { program: self, bases, turns: Vec::new(), kernels };
+        let mut world = World { program: self, bases, iterations: Vec::new(), kernels };
         let done = match clock {
             None => world.steps(&mut recorded.steps),
             Some(clock) => world.timed(&mut recorded.steps, clock),
@@ -293,16 +293,16 @@ impl GraphProgram {
         done
     }
 
-    /// How long each top-level step takes, in order: its label and the least of `turns` times in
+    /// How long each top-level step takes, in order: its label and the least of `iteration_bytes` times in
     /// seconds.
     pub fn times(
         &self,
         inputs: &[HostArray],
-        turns: usize,
+        iterations: usize,
     ) -> Result<Vec<(String, f64)>, Diagnostics> {
         let mut out: Vec<(String, f64)> =
             self.plan.steps.iter().map(|s| (label(s, &self.plan.kernels), f64::MAX)).collect();
-        for _ in 0..turns {
+        for _ in 0..iterations {
             let mut clock = |place: usize, seconds: f64| {
                 if let Some(one) = out.get_mut(place) {
                     one.1 = one.1.min(seconds);
@@ -350,7 +350,7 @@ impl GraphProgram {
     }
 }
 
-/// Whether axes of more than one position lie row by row.
+/// Whether an array is row-major contiguous, apart from axes of extent 1.
 fn dense(array: &BufferArg) -> bool {
     let mut stride = array.dtype.bytes() as i64;
     for (&d, &s) in array.dims.iter().zip(&array.strides).rev() {
@@ -364,8 +364,11 @@ fn dense(array: &BufferArg) -> bool {
 
 impl World<'_> {
     fn at(&self, array: &Array) -> *mut u8 {
-        let turned: i64 =
-            array.turns.iter().map(|&(id, by)| self.turns.get(id).copied().unwrap_or(0) * by).sum();
+        let turned: i64 = array
+            .iterations
+            .iter()
+            .map(|&(id, by)| self.iterations.get(id).copied().unwrap_or(0) * by)
+            .sum();
         self.bases[array.buffer].wrapping_offset((array.offset + turned) as isize)
     }
 
@@ -390,7 +393,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Runs a step and tells the profile of it; what holds other steps tells of those.
+    /// Runs a step and reports it to the profile; a step that contains others reports those.
     fn watched(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
         let span = Span::open(None);
         self.step(step)?;
@@ -411,7 +414,7 @@ impl World<'_> {
                 let bytes = bytes_of(&to.dims, to.dtype) as u64;
                 span.step(("copy", "copy"), "host", &unknown, Some(Work::moved(bytes)), memory);
             }
-            // The kernels that are called, and the steps inside, tell of themselves.
+            // The kernels that are called, and the steps inside, report themselves.
             Ready::Call { .. } | Ready::Cond { .. } | Ready::While { .. } | Ready::Loop { .. } => {}
         }
         Ok(())
@@ -476,12 +479,12 @@ impl World<'_> {
                 self.steps(body)?;
             },
             Ready::Loop { id, trip, reverse, position, body } => {
-                if self.turns.len() <= *id {
-                    self.turns.resize(*id + 1, 0);
+                if self.iterations.len() <= *id {
+                    self.iterations.resize(*id + 1, 0);
                 }
-                for turn in 0..*trip {
-                    let i = if *reverse { *trip - 1 - turn } else { turn };
-                    self.turns[*id] = i;
+                for iteration in 0..*trip {
+                    let i = if *reverse { *trip - 1 - iteration } else { iteration };
+                    self.iterations[*id] = i;
                     // SAFETY: the position is an i64 without axes.
                     unsafe { self.at(position).cast::<i64>().write_unaligned(i) }
                     self.steps(body)?;

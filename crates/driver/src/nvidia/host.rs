@@ -37,7 +37,7 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
         copy.memory.used_on(queue.stream);
     }
     copied.iter().filter(|copy| copy.written).try_for_each(|copy| copy.bring_back(queue))?;
-    // What failed after the launch was put on the stream is told here, not at a later call.
+    // What failed after the launch was put on the stream is reported here, not at a later call.
     gpu::synchronize(queue.device, Some(queue.stream))
 }
 
@@ -54,7 +54,7 @@ impl Copied {
         let mut packed = host.clone();
         let _kept = (!is_packed(host)).then(|| copies::copy(&mut packed)).transpose()?;
         if bytes > 0 {
-            // SAFETY: the array has so many bytes side by side, or its copy has.
+            // SAFETY: the array, or its copy, is packed and has this number of bytes.
             let all = unsafe { std::slice::from_raw_parts(packed.data, bytes) };
             gpu::write(&on_device, queue, all)?;
         }

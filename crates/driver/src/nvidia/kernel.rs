@@ -1,4 +1,4 @@
-//! A kernel as PTX: code for the layouts of arrays that were met, loaded on the devices that ran
+//! A kernel as PTX: code for each layout of arrays that occurred, loaded on the devices that ran
 //! it.
 
 use super::host;
@@ -48,9 +48,9 @@ pub struct Variant {
 #[derive(Clone)]
 struct Loaded {
     function: Arc<Function>,
-    /// How many blocks, or clusters of them, the device holds at once; asked where launches depend
-    /// on it.
-    at_once: u64,
+    /// How many blocks, or clusters of them, are resident on the device; computed where launches
+    /// depend on it.
+    max_resident_blocks: u64,
 }
 
 thread_local! {
@@ -133,8 +133,8 @@ impl Kernel {
             let module =
                 Module::load_cached(&device, ptx.as_bytes(), &options, &*self.store, &about)?;
             let function = Arc::new(module.function(&variant.code.kernel().name)?);
-            let at_once = at_once(&variant.code, &function)?;
-            Ok(Loaded { function, at_once })
+            let max_resident_blocks = resident_blocks(&variant.code, &function)?;
+            Ok(Loaded { function, max_resident_blocks })
         };
         let loaded = load().map_err(|e: CudaError| {
             Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone())
@@ -158,7 +158,7 @@ impl Kernel {
         shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
         shape.shared = kernel.dynamic_shared;
         let multiprocessors = on.function.device().info().multiprocessors;
-        let blocks = code.blocks_where(args, multiprocessors, on.at_once);
+        let blocks = code.blocks_where(args, multiprocessors, on.max_resident_blocks);
         let Ok(blocks) = u32::try_from(blocks) else {
             let message = format!("expected at most 2^31 - 1 blocks, got {blocks}");
             let error = Diagnostic::new(ErrorCode::E_LAUNCH_GEOMETRY, message);
@@ -176,15 +176,15 @@ impl Kernel {
     ) -> Result<(&'a mut Vec<u64>, Arc<Variant>), Diagnostics> {
         classes.clear();
         classes.resize(self.frame.params.len(), ArrayClass::default());
-        let mut crooked = None;
+        let mut error = None;
         self.frame.fill(&self.func, args, words, |place, _, b| {
             classes[place] = ArrayClass::of_param(&self.frame.params[place].kind, b);
-            if u64::from(classes[place].align) < b.dtype.bytes() as u64 && crooked.is_none() {
+            if u64::from(classes[place].align) < b.dtype.bytes() as u64 && error.is_none() {
                 let name = &self.frame.params[place].name;
-                crooked = misaligned(name, b, self.func.loc.clone());
+                error = misaligned(name, b, self.func.loc.clone());
             }
         })?;
-        if let Some(error) = crooked {
+        if let Some(error) = error {
             return Err(error.into());
         }
         let variant = self.variant(classes)?;
@@ -245,7 +245,7 @@ impl Kernel {
     /// An error of the driver with what was being launched.
     fn failed(&self, error: CudaError, args: &LaunchArgs, device: u32) -> Diagnostics {
         let rows = self.frame.params.iter().zip(&args.params);
-        let told: Vec<String> = rows
+        let reported: Vec<String> = rows
             .map(|(param, arg)| match arg {
                 ArgValue::Buffer(b) => format!(
                     "{}: {} {} on cuda:{device}",
@@ -258,12 +258,12 @@ impl Kernel {
                 }
             })
             .collect();
-        error.at_launch(&self.func.name, &self.func.loc, &told.join(", ")).into()
+        error.at_launch(&self.func.name, &self.func.loc, &reported.join(", ")).into()
     }
 }
 
-/// Blocks or clusters that the device holds at once, of code whose launches have no more of them.
-fn at_once(code: &Code, function: &Function) -> Result<u64, CudaError> {
+/// Resident blocks or clusters of the device, for code whose launches have no more of them.
+fn resident_blocks(code: &Code, function: &Function) -> Result<u64, CudaError> {
     let kernel = code.kernel();
     match code.shape {
         Shape::Groups | Shape::Once { .. } | Shape::Lanes { .. } => Ok(u64::MAX),
@@ -337,7 +337,7 @@ impl Artifact for Kernel {
             match (variant.code.context, variant.code.speaks()) {
                 (0, _) => launch(0)?,
                 (bytes, _) if variant.code.leaves_zero() => {
-                    gpu::with_standing(queue, bytes.into(), launch)?
+                    gpu::with_workspace(queue, bytes.into(), launch)?
                 }
                 (bytes, false) => gpu::with_context(queue, bytes.into(), launch)?,
                 (_, true) => self.launch_watched(&variant, launch, args.grid, queue)?,

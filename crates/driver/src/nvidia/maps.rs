@@ -1,5 +1,6 @@
-//! The tensor maps of a launch, behind its argument words. Arrays come back at the same addresses:
-//! then the maps of the latest launch are taken, and those of others are found in the device's table.
+//! The tensor maps of a launch, after its argument words. Arrays often come back at the same
+//! addresses: then the maps of the latest launch are reused. The device's table holds the maps of
+//! earlier launches.
 
 use tessera_diag::{Code as ErrorCode, Diagnostic, Loc};
 use tessera_numerics::DType;
@@ -8,7 +9,7 @@ use tessera_runtime::cuda::{CudaError, Device, MapDType, Swizzle, TensorMap, Ten
 use tessera_support::ForkLock;
 use tessera_target::frame::Frame;
 
-/// All maps of code for arrays of these sizes and strides, wherever they lie.
+/// All maps of code for arrays of these sizes and strides, at any address.
 #[derive(Default)]
 pub struct Maps {
     rows: Vec<Row>,
@@ -115,8 +116,9 @@ fn spec(recipe: &MapRecipe, placed: &Placed) -> Result<TensorMapSpec, CudaError>
     Ok(spec)
 }
 
-/// Elements by their type: the engine moves their bits as they are, and adds and compares them by it. tf32 it rounds to nearest
-/// even on the way, since products would drop what is too much. Of types that it does not know it moves the bits.
+/// The element type of a tensor map. TMA copies bits, and reduces by the type. It rounds tf32 to
+/// nearest even, since MMAs would truncate. Types that TMA does not know are copied as integers of
+/// their width.
 fn elements(dtype: DType) -> MapDType {
     match dtype {
         DType::Tf32 => MapDType::TF32,
@@ -135,13 +137,13 @@ fn elements(dtype: DType) -> MapDType {
     }
 }
 
-/// What the engine cannot be told of an array, with the array's name.
+/// The error for an array that no tensor map can describe, with the array's name.
 fn refused(error: CudaError, name: &str, placed: &Placed) -> Diagnostic {
     let error = Diagnostic::from(error);
     let (dims, strides) = (placed.dims(), placed.strides());
     let mut out = Diagnostic { message: format!("`{name}`: {}", error.message), ..error };
     out.notes.push(format!(
-        "`{name}` begins at {:#x} and has extents {dims:?} and strides {strides:?} bytes, the axis whose elements lie side by side first",
+        "`{name}` begins at {:#x} and has extents {dims:?} and strides {strides:?} bytes, the contiguous axis first",
         placed.address
     ));
     if out.code == ErrorCode::E_LAUNCH_BAD_LAYOUT && out.help.is_none() {
@@ -190,7 +192,7 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
         }
     }
 
-    /// The words of a launch with a `b` whose columns lie side by side.
+    /// The words of a launch with a `b` whose columns are contiguous.
     fn words(frame: &Frame, func: &tessera_tile::TileFunc, a: usize, row: i64) -> Vec<u64> {
         let array = |address: usize, strides: [i64; 2]| {
             ArgValue::Buffer(BufferArg {
@@ -231,8 +233,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
         let launch = |a: u64, device: u32| {
             let mut words = first.clone();
             words[frame.params[0].word] = a;
-            let told = maps.push_by(&mut words, device, &Loc::unknown(), encode);
-            told.unwrap_or_else(|e| panic!("{e}"));
+            let reported = maps.push_by(&mut words, device, &Loc::unknown(), encode);
+            reported.unwrap_or_else(|e| panic!("{e}"));
             let at = |map: usize| {
                 let at = map_word(first.len(), map);
                 words[at..at + 16].to_vec()
@@ -248,18 +250,18 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
 
     /// As words, floats would be added by their bits.
     #[test]
-    fn the_engine_is_told_what_it_adds() {
-        let told = [DType::F32, DType::BF16, DType::I32, DType::U32].map(elements);
-        assert_eq!(told, [MapDType::F32, MapDType::BF16, MapDType::I32, MapDType::U32]);
+    fn tensor_maps_have_the_dtype_that_tma_adds() {
+        let reported = [DType::F32, DType::BF16, DType::I32, DType::U32].map(elements);
+        assert_eq!(reported, [MapDType::F32, MapDType::BF16, MapDType::I32, MapDType::U32]);
         assert_eq!([DType::Tf32, DType::Fp8E4M3].map(elements), [MapDType::TF32, MapDType::U8]);
     }
 
     #[test]
-    fn an_array_that_the_engine_refuses_is_named() {
+    fn an_array_that_tma_cannot_copy_is_named() {
         let func = tessera_tile::parse(TEXT).unwrap_or_else(|e| panic!("{e}"));
         let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
-        let crooked = words(&frame, &func, 0x4000, 194);
-        let error = Maps::new(&code(), &frame, &crooked, &Loc::unknown()).err();
+        let misaligned = words(&frame, &func, 0x4000, 194);
+        let error = Maps::new(&code(), &frame, &misaligned, &Loc::unknown()).err();
         let error = error.unwrap_or_else(|| panic!("a stride of 194 bytes was taken"));
         assert_eq!(error.code, ErrorCode::E_LAUNCH_BAD_LAYOUT);
         assert!(error.message.starts_with("`a`: tensor map: expected the stride of axis 1"));

@@ -58,7 +58,7 @@ static OPEN: ForkLock<BTreeMap<Key, Arc<Nvidia>>> = ForkLock::new(BTreeMap::new(
 /// The backend for a device, to run on it; `arch` is what code is to be made for, where that is
 /// said.
 pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
-    // Also told in a forked child, where what was opened before is of no use.
+    // A forked child gets this error too: handles that its parent opened are invalid there.
     if let Err(absent) = cuda::present() {
         let mut error = Diagnostic::from(cuda::CudaError::from(absent));
         error.message = format!("the backend `{PTX}` is not available: {}", error.message);
@@ -184,7 +184,7 @@ impl Backend for Nvidia {
         Caps {
             backend: PTX,
             arch: self.caps.target.to_string(),
-            matrix_units: matrix_units(self.caps),
+            mma_dtypes: mma_dtypes(self.caps),
             warp_size: 32,
             async_copy: self.caps.has(Feature::CpAsync),
             shared_bytes_per_block: self.caps.shared_per_block.into(),
@@ -211,8 +211,8 @@ impl Backend for Nvidia {
     }
 }
 
-/// Dtypes that a product of the warp, or of several, takes as they are.
-fn matrix_units(caps: &PtxCaps) -> Vec<DType> {
+/// Dtypes that MMA instructions of a warp or warpgroup take without conversion.
+fn mma_dtypes(caps: &PtxCaps) -> Vec<DType> {
     const ROWS: &[(Ty, DType)] = &[
         (Ty::S4, DType::I4),
         (Ty::S8, DType::I8),
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_architecture_has_is_told_without_a_device() {
+    fn what_an_architecture_has_is_reported_without_a_device() {
         let hopper = features("sm_90a");
         assert!(hopper.contains(&("wgmma", true)) && hopper.contains(&("tma", true)));
         assert!(features("sm_80").contains(&("tma", false)));
         let Ok(caps) = named("sm90") else { panic!() };
-        let units = matrix_units(caps);
-        assert!(units.contains(&DType::BF16) && units.contains(&DType::Fp8E4M3));
-        assert!(!units.contains(&DType::F32));
+        let dtypes = mma_dtypes(caps);
+        assert!(dtypes.contains(&DType::BF16) && dtypes.contains(&DType::Fp8E4M3));
+        assert!(!dtypes.contains(&DType::F32));
     }
 }

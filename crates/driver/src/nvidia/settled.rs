@@ -1,4 +1,4 @@
-//! Launches that are repeated with other addresses and numbers.
+//! Launches that are replayed with other addresses and numbers.
 
 use super::kernel::as_bytes;
 use super::maps::Maps;
@@ -40,7 +40,8 @@ thread_local! {
     static WORDS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `None` for code whose launches must be waited for, or need memory that somebody sets.
+/// `None` for code whose launches must be waited for, or need memory that is set before each
+/// launch.
 pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<dyn Settled>> {
     if all.code.context > 0 && !all.code.leaves_zero() {
         return None;
@@ -94,7 +95,7 @@ impl Settled for Launch {
             };
             match self.context {
                 0 => launch(0)?,
-                bytes => gpu::with_standing(queue, bytes, launch)?,
+                bytes => gpu::with_workspace(queue, bytes, launch)?,
             }
             gpu::launched(&self.function, &self.about, queue);
             Ok(())

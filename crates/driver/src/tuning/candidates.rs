@@ -1,5 +1,5 @@
-//! The candidates of a search on their way: lowered, pruned, ranked, compiled. One that falls out
-//! has a row with the reason.
+//! The candidates of a search: they are lowered, pruned, ranked and compiled. The record has a row
+//! with the reason for each rejected one.
 
 use super::hook::{self, Moment, Phase};
 use super::{machine, parallel};
@@ -23,8 +23,8 @@ use tessera_target::arrays::{ArrayClass, Said};
 use tessera_target::speed::{LINE, Speed};
 use tessera_target::{Footprint, interruption};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
-use tessera_tune::resource::{Asked, Limits, need, refuse};
-use tessera_tune::{Record, Row, State, rank};
+use tessera_tune::resource::{Limits, Requested, need, refuse};
+use tessera_tune::{Record, RecordState, Row, rank};
 
 /// How many of the best by the cost model are compiled and measured.
 const FEW: usize = 8;
@@ -51,7 +51,7 @@ pub struct Ready {
 }
 
 impl Candidate {
-    fn fall(&mut self, state: State, reason: impl Into<String>) {
+    fn fall(&mut self, state: RecordState, reason: impl Into<String>) {
         self.row.state = state;
         self.row.reason = reason.into();
         self.lowered = None;
@@ -63,7 +63,7 @@ pub fn list(kernel: &KernelHandle, config: &Config) -> Vec<Candidate> {
     let one = |tunables: BTreeMap<String, Capture>| {
         let text = show_all(&tunables);
         let config = Config { tunables: tunables.clone(), ..config.clone() };
-        let row = Row::new(&text, State::Skipped, "not reached");
+        let row = Row::new(&text, RecordState::Skipped, "not reached");
         Candidate {
             tunables,
             text,
@@ -85,7 +85,7 @@ pub fn is_open(row: Option<&Row>) -> bool {
     let Some(row) = row else { return true };
     let code = row.reason.split(':').next().and_then(Code::parse);
     let transient = code.is_some_and(|c| c.kind() == Kind::Check || c == Code::E_OOM);
-    row.state == State::Skipped || row.state == State::Failed && transient
+    row.state == RecordState::Skipped || row.state == RecordState::Failed && transient
 }
 
 /// Takes rows of an earlier search. What was measured then is measured again if it is the best, so
@@ -97,12 +97,12 @@ pub fn set_known(all: &mut [Candidate], record: &Record) {
         let Some(row) = record.rows.get(&candidate.text) else { continue };
         match row.state {
             _ if is_open(Some(row)) => {}
-            State::Skipped => {}
-            State::Started => {
-                candidate.fall(State::Failed, "a process ended while it ran this");
+            RecordState::Skipped => {}
+            RecordState::Started => {
+                candidate.fall(RecordState::Failed, "a process ended while it ran this");
                 continue;
             }
-            State::Pruned | State::Failed | State::Measured => {
+            RecordState::Pruned | RecordState::Failed | RecordState::Measured => {
                 candidate.row = row.clone();
                 candidate.known = best.as_ref().is_none_or(|b| b.config != candidate.text);
             }
@@ -112,23 +112,24 @@ pub fn set_known(all: &mut [Candidate], record: &Record) {
 
 impl Candidate {
     /// What it says of how a group runs.
-    fn asked(&self) -> Asked {
+    fn requested(&self) -> Requested {
         let int = |name: &str| match self.tunables.get(name) {
             Some(Capture::Int(n)) => i64::try_from(*n).ok(),
             _ => None,
         };
-        Asked { warps: int("num_warps"), stages: int("num_stages") }
+        Requested { warps: int("num_warps"), stages: int("num_stages") }
     }
 
     fn is_open(&self) -> bool {
-        !self.known && self.row.state != State::Failed
+        !self.known && self.row.state != RecordState::Failed
     }
 }
 
 /// A candidate that has been lowered, and what it will take.
 type Looked = (Lowered, Option<Footprint>);
 
-/// Elaborates and lowers all that are to be looked at, for arrays that lie so, and asks what each will take.
+/// Elaborates and lowers all candidates to consider, for arrays of these layouts, and predicts
+/// their times.
 pub fn lower(
     kernel: &KernelHandle,
     all: &mut [Candidate],
@@ -158,7 +159,7 @@ pub fn lower(
             Ok((lowered, footprint)) => {
                 (all[place].lowered, all[place].footprint) = (Some(lowered), footprint);
             }
-            Err(errors) => all[place].fall(State::Failed, first_message(&errors)),
+            Err(errors) => all[place].fall(RecordState::Failed, first_message(&errors)),
         }
     }
     ended
@@ -174,28 +175,28 @@ pub fn prune_and_predict(
     let judge = Judge::new(kernel, bound, choice)?;
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
-        let asked = candidate.asked();
+        let requested = candidate.requested();
         let footprint = candidate.footprint.as_ref();
-        let predicted = judge.predict(kernel, &lowered.func, asked, footprint);
+        let predicted = judge.predict(kernel, &lowered.func, requested, footprint);
         candidate.row.predicted = predicted.map(|e| e.seconds);
-        if let Some(why) = judge.refuse(&lowered.func, asked) {
-            candidate.fall(State::Pruned, why);
+        if let Some(why) = judge.refuse(&lowered.func, requested) {
+            candidate.fall(RecordState::Pruned, why);
         }
     }
     Ok(())
 }
 
-/// What candidates for a call are looked at by.
+/// What candidates for a call are judged by.
 struct Judge<'a> {
     bound: &'a Bound,
     limits: Limits,
     speed: Speed,
     whole_lines: bool,
-    /// What the rows of each array lie on multiples of, in bytes.
+    /// The alignment of the rows of each array, in bytes.
     lies_on: BTreeMap<String, u64>,
 }
 
-/// How the arrays of a call lie; those that are not there yet will lie as most do.
+/// The layouts of the arrays of a call; arrays that do not exist yet get the usual one.
 pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
     let said = kernel.params.items.iter().zip(&bound.slots).filter_map(|(param, slot)| {
         let Slot::Array(array) = slot else { return None };
@@ -215,27 +216,27 @@ impl<'a> Judge<'a> {
     }
 
     /// Why a candidate cannot be, if it cannot.
-    fn refuse(&self, func: &TileFunc, asked: Asked) -> Option<String> {
-        refuse(&need(func, asked, &self.limits), &self.limits)
+    fn refuse(&self, func: &TileFunc, requested: Requested) -> Option<String> {
+        refuse(&need(func, requested, &self.limits), &self.limits)
     }
 
     fn predict(
         &self,
         kernel: &KernelHandle,
         func: &TileFunc,
-        asked: Asked,
+        requested: Requested,
         footprint: Option<&Footprint>,
     ) -> Option<Estimate> {
-        let stages = asked.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        let asked = tessera_cost::Asked {
+        let stages = requested.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+        let requested = tessera_cost::Requested {
             stages,
             whole_lines: self.whole_lines,
             spilled: footprint.map_or(0, Footprint::spilled),
-            by_warps: footprint.is_some_and(|f| f.engine == Some(false)),
+            by_warps: footprint.is_some_and(|f| f.async_mma == Some(false)),
         };
         let on = |&p: &Value| func.name_of(p).and_then(|name| self.lies_on.get(name)).copied();
         let lies_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
-        predict(kernel, func, (&self.bound.sizes, &lies_on), asked, &self.speed)
+        predict(kernel, func, (&self.bound.sizes, &lies_on), requested, &self.speed)
     }
 }
 
@@ -263,7 +264,9 @@ pub fn share(all: &mut [Candidate]) {
     for place in 0..all.len() {
         let Some(twin) = all[place].twin else { continue };
         let (original, text) = (&all[twin], all[place].text.clone());
-        if all[place].row.state == State::Measured && original.row.state != State::Measured {
+        if all[place].row.state == RecordState::Measured
+            && original.row.state != RecordState::Measured
+        {
             // An earlier search knows more.
             continue;
         }
@@ -274,7 +277,8 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
-/// What the rows of an array lie on multiples of, in bytes and up to a line of the cache; what is not there yet will lie on lines.
+/// The alignment of the rows of an array, in bytes and up to a cache line; arrays that do not exist
+/// yet will be aligned.
 fn lies_on(slot: &Slot) -> u64 {
     let Slot::Array(array) = slot else { return LINE };
     let b = &array.buffer;
@@ -289,7 +293,7 @@ fn predict(
     kernel: &KernelHandle,
     func: &TileFunc,
     (sizes, lies_on): (&Sizes, &[u64]),
-    asked: tessera_cost::Asked,
+    requested: tessera_cost::Requested,
     speed: &Speed,
 ) -> Option<Estimate> {
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
@@ -305,16 +309,17 @@ fn predict(
         }
     }
     let counts = Counts::lying(func, &launch, lies_on).ok()?;
-    let whole_lines = asked.whole_lines || !counts.products.is_empty();
-    let asked = tessera_cost::Asked { whole_lines, ..asked };
-    Some(tessera_cost::estimate(&counts, asked, speed))
+    let whole_lines = requested.whole_lines || !counts.products.is_empty();
+    let requested = tessera_cost::Requested { whole_lines, ..requested };
+    Some(tessera_cost::estimate(&counts, requested, speed))
 }
 
-/// How many candidates the cost model looks at before a first call: each is elaborated and lowered.
+/// How many candidates the cost model considers before a first call: each is elaborated and
+/// lowered.
 const LOOKED_AT: usize = 64;
 
-/// The candidates as the cost model has them, the quickest first; none where it cannot tell. What cannot be here is
-/// left out, and those that it does not look at come last, in their own order.
+/// The candidates as the cost model ranks them, the fastest first; none where it cannot predict.
+/// Impossible ones are left out, and those that it does not consider come last, in their own order.
 pub fn ranked(
     kernel: &KernelHandle,
     bound: &Bound,
@@ -336,23 +341,24 @@ pub fn ranked(
         }
     };
     let judge = Judge::new(kernel, bound, choice)?;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (place, candidate) in all.into_iter().enumerate() {
-        let asked = candidate.asked();
+        let requested = candidate.requested();
         let estimate = match funcs.get(place) {
-            Some(Some((func, footprint))) if judge.refuse(func, asked).is_none() => {
-                judge.predict(kernel, func, asked, footprint.as_ref())
+            Some(Some((func, footprint))) if judge.refuse(func, requested).is_none() => {
+                judge.predict(kernel, func, requested, footprint.as_ref())
             }
             Some(_) => continue,
             None => None,
         };
-        told.push(Ranked { tunables: candidate.tunables, estimate });
+        reported.push(Ranked { tunables: candidate.tunables, estimate });
     }
-    let predicted: Vec<Option<f64>> = told.iter().map(|r| r.estimate.map(|e| e.seconds)).collect();
+    let predicted: Vec<Option<f64>> =
+        reported.iter().map(|r| r.estimate.map(|e| e.seconds)).collect();
     if predicted.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
-    Ok(rank::order(&predicted).into_iter().map(|place| told[place].clone()).collect())
+    Ok(rank::order(&predicted).into_iter().map(|place| reported[place].clone()).collect())
 }
 
 /// A candidate, and what the cost model says of it.
@@ -386,14 +392,14 @@ pub fn compile(
     ranked.retain(|&i| all[i].lowered.is_some());
     let count = ranked.len();
     // The default, then the best by prediction; an earlier winner is one of them.
-    let first = |i: usize| all[i].text == default || all[i].row.state == State::Measured;
+    let first = |i: usize| all[i].text == default || all[i].row.state == RecordState::Measured;
     let (mut chosen, rest): (Vec<usize>, Vec<usize>) =
         ranked.iter().copied().partition(|&i| first(i));
     chosen.extend(&rest[..FEW.saturating_sub(chosen.len()).min(rest.len())]);
     for (rank, &place) in ranked.iter().enumerate() {
         if !chosen.contains(&place) {
             let why = format!("number {} of {count} by the cost model", rank + 1);
-            all[place].fall(State::Skipped, why);
+            all[place].fall(RecordState::Skipped, why);
         }
     }
     let (choice, mode) = (&call.spec.choice, call.spec.mode);
@@ -418,7 +424,7 @@ pub fn compile(
         };
         if let Some((spec, queue)) = made.as_ref().zip(queue) {
             // A device's assembler runs when code is loaded: that too is done several at a time.
-            // What is wrong with it the first launch tells.
+            // The first launch reports its errors.
             let ready = kernel.ready(call.clone().with(spec.clone(), true))?;
             let _ = spec.artifact.settle(&ready.args, queue);
         }
@@ -442,14 +448,14 @@ pub fn compile(
                     candidate.compiled = Some(Ready { spec, is_new: true });
                 }
                 Ok((None, _)) => {}
-                Err(errors) => candidate.fall(State::Failed, first_message(&errors)),
+                Err(errors) => candidate.fall(RecordState::Failed, first_message(&errors)),
             }
         },
     );
     let mut left = false;
     for &place in &chosen {
         let candidate = &mut all[place];
-        if candidate.compiled.is_none() && candidate.row.state == State::Skipped {
+        if candidate.compiled.is_none() && candidate.row.state == RecordState::Skipped {
             candidate.row.reason = "the budget was spent before it was compiled".into();
             left = true;
         }

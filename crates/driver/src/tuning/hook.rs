@@ -1,5 +1,5 @@
-//! Telling the host how far a search is. It may be dear to ask (it takes Python's lock), so it is
-//! told by the clock.
+//! Progress of a search, reported to the host. A report is expensive (it takes Python's lock), so
+//! the rate is limited.
 
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ static HOOK: RwLock<Option<Hook>> = RwLock::new(None);
 static LAST: Mutex<Option<Instant>> = Mutex::new(None);
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Names the function that is told about every 50 ms. Where it says no, the search ends as by an
-/// interrupt.
+/// Sets the function that is called about every 50 ms. Where it returns false, the search ends as
+/// by an interrupt.
 pub fn set_progress(hook: Hook) {
     *HOOK.write().unwrap_or_else(PoisonError::into_inner) = Some(hook);
 }
@@ -55,7 +55,7 @@ pub fn tell(moment: &Moment<'_>) -> bool {
     if moment.phase != Phase::Done && !is_time {
         return true;
     }
-    // The next search begins to tell at once.
+    // The next search reports its first moment immediately.
     *last = (moment.phase != Phase::Done).then_some(now);
     drop(last);
     hook(moment)

@@ -11,7 +11,7 @@ use tessera_frontend::Capture;
 use tessera_support::{ForkLock, Hash128};
 use tessera_target::Footprint;
 use tessera_tile::TileFunc;
-use tessera_tune::{Chosen, Metric, Record, State, Store, choose, plot, report};
+use tessera_tune::{Chosen, Metric, Record, RecordState, Store, choose, plot, report};
 
 /// A kernel's tuning: how, and what it brought.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct Known {
 
 type Lowered = Arc<Vec<Option<(TileFunc, Option<Footprint>)>>>;
 
-/// Configurations whose candidates are held; all are let go where there are more.
+/// Configurations whose candidates are kept; all are dropped where there are more.
 const HELD: usize = 16;
 
 /// Where a record is from.
@@ -144,11 +144,10 @@ pub fn store() -> Option<Store> {
     Some(Store::new(&dir.join("tuning"), trust))
 }
 
-/// A row of a report: the candidate, how far it came, its time in seconds, and why it came no
-/// further.
+/// A row of a report: the candidate, its state, its time in seconds, and the reason for the state.
 pub struct ReportRow {
     pub config: String,
-    pub state: State,
+    pub state: RecordState,
     pub seconds: Option<f64>,
     pub samples: Vec<f64>,
     pub predicted: Option<f64>,

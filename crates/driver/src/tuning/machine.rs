@@ -7,7 +7,7 @@ use crate::processor;
 use tessera_diag::Diagnostics;
 use tessera_target::speed::{LINE, Speed};
 
-/// Clocks of a second: what differs between machines cancels out, since only ratios are used.
+/// Clock rate in Hz: differences between machines cancel out, since only ratios are used.
 const CLOCK: f64 = 2e9;
 
 /// The device that a call on this backend, with arrays there, runs on.
@@ -66,17 +66,17 @@ pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
         processors: threads,
         clock: CLOCK,
         matrix: 0.0,
-        // Two fused vectors of eight a clock.
+        // Two fused multiply-adds of eight lanes a cycle.
         scalar: 16.0,
         // The cache of a core that is nearest, or little more.
         local_bytes: 1 << 16,
         shared_bytes: 1 << 16,
-        lines: threads as f64 * CLOCK * 16.0 / LINE as f64,
+        l2_lines_per_s: threads as f64 * CLOCK * 16.0 / LINE as f64,
         memory: 4e10,
-        way: 200.0,
+        memory_latency: 200.0,
         group: 1e-8,
-        at_once: 1,
-        around: 0.0,
+        max_resident_blocks: 1,
+        epilogue_overhead: 0.0,
         launch: 5e-6,
     })
 }

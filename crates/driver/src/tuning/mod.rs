@@ -1,10 +1,10 @@
 //! Autotuning of kernels: which candidate a call runs, by records of earlier measurements, and
-//! measuring where that is asked for. What is searched and kept is the business of `tessera-tune`;
-//! here candidates are compiled and run.
+//! measuring where that is requested. `tessera-tune` has the search and the records; this module
+//! compiles and runs candidates.
 //!
-//! A call looks its kind up in what this process knows, then among the records on disk. Where there
-//! is nothing, the candidate runs that the cost model puts first, or where it may not choose the first
-//! legal one, unless the call is to measure by itself.
+//! A call looks its kind up in the records of this process, then in those on disk. Without a
+//! record, the candidate that the cost model ranks first runs, or the first legal one where the
+//! model may not choose, unless the call is to measure by itself.
 
 mod candidates;
 mod hook;
@@ -37,7 +37,7 @@ use tessera_numerics::Profile;
 use tessera_target::arrays::Said;
 pub use tessera_tune::Metric;
 use tessera_tune::search::search;
-use tessera_tune::{Record, Row, State};
+use tessera_tune::{Record, RecordState, Row};
 
 pub use hook::{Moment as TuneMoment, Phase as TunePhase, set_progress};
 pub use known::{Report as TuningReport, ReportRow as TuningRow, Source as TuningSource};
@@ -49,14 +49,14 @@ pub use records::{clear, export, import, list, merge};
 pub struct TuneOptions {
     /// The dims and integers that a choice depends on; all dims where it is not said.
     pub key: Option<Vec<String>>,
-    /// Given, a call whose kind has no record measures by itself, for about so long.
+    /// If given, a call whose kind has no record measures by itself, for about this long.
     pub budget: Option<Duration>,
     pub metric: Metric,
     /// Where its records are kept, if not with all others.
     pub dir: Option<PathBuf>,
 }
 
-/// What `k.tune(...)` asks for.
+/// What `k.tune(...)` requests.
 #[derive(Clone, Debug, Default)]
 pub struct TuneAsk {
     pub budget: Option<Duration>,
@@ -64,7 +64,7 @@ pub struct TuneAsk {
     pub force: bool,
 }
 
-/// All of a search, compiling included, where nobody says how long it may take.
+/// The default budget of a search, compilation included.
 const BUDGET: Duration = Duration::from_secs(10);
 /// The least part of the budget that is for measuring.
 const MEASURING: f64 = 0.4;
@@ -85,7 +85,7 @@ impl KernelHandle {
         if let Some(pinned) = pinned {
             match self.specialise(&bound.config, pinned, choice, mode, &Said::new()) {
                 Ok((spec, hit)) => return Ok((spec, hit, false)),
-                // Somebody's record may name what cannot be here.
+                // A record from another machine may name a candidate that is impossible here.
                 Err(errors) if is_passed_over(&errors) => {}
                 Err(errors) => return Err(errors),
             }
@@ -124,8 +124,8 @@ impl KernelHandle {
     }
 
     fn measures_by_itself(&self, profile: Profile) -> bool {
-        let asked = self.tuning.options.budget.is_some() && !knobs::TUNE.is_off();
-        profile == Profile::Default && (asked || knobs::TUNE.is_on())
+        let requested = self.tuning.options.budget.is_some() && !knobs::TUNE.is_off();
+        profile == Profile::Default && (requested || knobs::TUNE.is_on())
     }
 
     /// Whether candidates may be chosen from: under `strict` the first is taken (LANGUAGE 14), and
@@ -157,7 +157,7 @@ impl KernelHandle {
             Some(store) => store.get(&subject),
             None => Ok(None),
         };
-        // A record that is damaged or not trusted is none; it is written anew when somebody measures.
+        // A record that is damaged or not trusted is ignored; the next measurement overwrites it.
         let found = found.unwrap_or_else(|why| {
             let help = "nothing need be done: measuring writes another";
             self.warn(Diagnostic::new(Code::W_CACHE_IO, why).help(help));
@@ -251,7 +251,7 @@ impl KernelHandle {
             ("expected launches that are not checked: TESSERA_CHECK is set".into(), "unset it")
         } else if gpu::is_recording() {
             (
-                "expected no recording, got one under way: measuring waits".into(),
+                "expected no recording, got one in progress: measuring waits".into(),
                 "tune before it begins",
             )
         } else {
@@ -306,15 +306,15 @@ impl KernelHandle {
         for (&place, outcome) in ready.iter().zip(found.outcomes) {
             let candidate = &mut all[place];
             let row = &mut candidate.row;
-            if !outcome.failed && outcome.samples.is_empty() && row.state == State::Measured {
+            if !outcome.failed && outcome.samples.is_empty() && row.state == RecordState::Measured {
                 // It was not reached again, and what it was measured at before still holds.
                 candidate.known = true;
                 continue;
             }
             row.state = match (outcome.failed, outcome.samples.is_empty()) {
-                (true, _) => State::Failed,
-                (false, true) => State::Skipped,
-                (false, false) => State::Measured,
+                (true, _) => RecordState::Failed,
+                (false, true) => RecordState::Skipped,
+                (false, false) => RecordState::Measured,
             };
             row.samples = outcome.samples;
             row.reason = outcome.reason;
@@ -413,7 +413,7 @@ pub(crate) fn check_key(params: &Params, tuning: &Tuning) -> Result<(), Diagnost
     errors.into_result().map(|_| ())
 }
 
-/// How many of the others are told of.
+/// How many of the other candidates the text names.
 const RUNNERS_UP: usize = 3;
 
 /// `BM=128 predicted at 12.0 us (arithmetic), by the cost model; then BM=64 at 13.1 us, …`.

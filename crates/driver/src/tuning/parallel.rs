@@ -8,7 +8,7 @@ use tessera_diag::Code;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_target::{Poll, interruption};
 
-/// More compile at once than this only on machines that have nothing else to do.
+/// The most threads that compile concurrently: the machine may have other work.
 const MOST: usize = 8;
 const LISTEN: Duration = Duration::from_millis(20);
 

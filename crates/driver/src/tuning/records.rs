@@ -1,4 +1,4 @@
-//! The records on disk, for people: listed, taken along, brought in, put together.
+//! The records on disk, for the command line: list, export, import, merge.
 
 use super::known::store;
 use std::path::{Path, PathBuf};

@@ -16,16 +16,16 @@ use std::time::Instant;
 use tessera_diag::{Code, Diagnostics};
 use tessera_target::{ArgValue, LaunchArgs, Poll, Queue, is_interrupt};
 use tessera_tune::search::{self, Failure, Progress};
-use tessera_tune::{Record, Row, State, Store};
+use tessera_tune::{Record, RecordState, Row, Store};
 
 pub struct Runner<'a> {
     kernel: &'a KernelHandle,
     entries: Vec<Entry>,
     clock: Clock,
     poll: Poll,
-    /// Whether the host wants no more of it.
+    /// Whether the host requested to stop.
     stopped: bool,
-    /// By the kernel's parameter: what is written in the place of the caller's arrays.
+    /// By the kernel's parameter: memory that is written instead of the caller's arrays.
     copies: BTreeMap<usize, Written>,
     /// Where a candidate that is about to run is noted, lest it take the process with it.
     journal: Option<(Store, Record)>,
@@ -45,7 +45,7 @@ struct Entry {
 
 enum Clock {
     Host,
-    Device { queue: Queue, flush: gpu::Memory, turn: u8, driver: u32 },
+    Device { queue: Queue, flush: gpu::Memory, iteration: u8, driver: u32 },
 }
 
 impl<'a> Runner<'a> {
@@ -63,7 +63,7 @@ impl<'a> Runner<'a> {
                 let (l2, driver) = row.map_or((0, 0), |d| (d.l2_bytes, d.driver_version));
                 // Twice as much as the cache holds.
                 let flush = gpu::Memory::new(queue, (2 * l2).max(1))?;
-                Clock::Device { queue, flush, turn: 0, driver }
+                Clock::Device { queue, flush, iteration: 0, driver }
             }
             None => Clock::Host,
         };
@@ -149,7 +149,7 @@ impl search::Runner for Runner<'_> {
     fn first(&mut self, candidate: usize) {
         if let Some((store, record)) = &mut self.journal {
             record.rows.clear();
-            record.set(Row::new(&self.entries[candidate].text, State::Started, "is running"));
+            record.set(Row::new(&self.entries[candidate].text, RecordState::Started, "is running"));
             // Where it cannot be written, a crash is merely met again.
             let _ = store.add(record.clone(), false);
         }
@@ -176,9 +176,9 @@ impl Clock {
                 spec.artifact.launch(args)?;
                 Ok(start.elapsed().as_secs_f64())
             }
-            Clock::Device { queue, flush, turn, .. } => {
-                *turn = turn.wrapping_add(1);
-                flush.fill(*turn, queue.stream)?;
+            Clock::Device { queue, flush, iteration, .. } => {
+                *iteration = iteration.wrapping_add(1);
+                flush.fill(*iteration, queue.stream)?;
                 let start = gpu::Mark::new(*queue, true)?;
                 spec.artifact.enqueue(args, *queue)?;
                 let end = gpu::Mark::new(*queue, true)?;

@@ -18,7 +18,7 @@ use tessera_support::{Hash128, StableHasher};
 use tessera_target::arrays::Said;
 use tessera_tune::Subject;
 
-/// A hash of what distinguishes subjects within this process: cheap, for every call asks.
+/// A hash of what distinguishes subjects within this process: cheap, since every call computes it.
 pub fn quick(
     kernel: &KernelHandle,
     bound: &Bound,

@@ -78,7 +78,7 @@ fn numbers_are_parts_of_the_code_or_read_from_memory() {
             let program = compiled(&text, kernel, &args, emulated);
             let plan = program.plan_text();
             assert!(!plan.contains("sched.call"), "{plan}");
-            // What nobody reads is not made.
+            // An unused value is not computed.
             assert_eq!(plan.contains("of = \"const\""), more == 1.0, "{plan}");
             let got = program.run(&args).unwrap_or_else(|e| panic!("{e}\n{plan}"));
             for (g, x) in got[0].values().iter().zip(args[0].values()) {
@@ -99,8 +99,8 @@ fn a_kernel_that_nobody_knows_stays_a_call() {
     assert!(program.plan_text().contains("kernel = @other"), "{}", program.plan_text());
 }
 
-/// A call that only reads is made for what it does: such calls keep the order of the text, whatever
-/// they wait for.
+/// A call that only reads is made for its side effects: such calls keep the order of the text,
+/// whatever they depend on.
 #[test]
 fn calls_that_only_read_keep_their_order() {
     let text = "func @f(%x: tensor<[6], f32>) {

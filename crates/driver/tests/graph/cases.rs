@@ -332,7 +332,7 @@ fn convolutions_and_windows() {
   %q = graph.conv %x, %w {lo = [-1, 0], hi = [-1, -5], groups = 2} : tensor<[3, 6, 1, 1], f32>
   graph.return %r, %q",
     ));
-    // A gate, whose sigmoid nobody else asks for.
+    // A gate, whose sigmoid has no other use.
     check(&f(
         "%x: tensor<[3, 40], f32>",
         "  %s = graph.sigmoid %x : tensor<[3, 40], f32>

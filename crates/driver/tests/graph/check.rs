@@ -1,4 +1,4 @@
-//! Runs a function both ways and compares.
+//! Runs a function compiled and by the interpreter, and compares.
 
 use std::sync::Arc;
 use tessera_driver::graph::{
@@ -101,14 +101,18 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
             let again = compile(&module, args, options).plan_text();
             assert_eq!(again, program.plan_text(), "{module}");
         }
-        for turn in 0..2 {
+        for iteration in 0..2 {
             let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}"));
             assert_eq!(got.len(), wanted.len());
             if std::env::var("SHOW_PLAN").is_ok() {
                 println!("{}", show(&program));
             }
             for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
-                agree(g, w, &format!("result {i}, separate {separate}, turn {turn}\n{module}"));
+                agree(
+                    g,
+                    w,
+                    &format!("result {i}, separate {separate}, iteration {iteration}\n{module}"),
+                );
             }
         }
         out.push(program);

@@ -1,4 +1,4 @@
-//! Plans themselves: what is fused, what is said of it, what is asked for.
+//! Plans: what is fused, how the text explains it, and what options change.
 
 use super::check::{agree, arguments, compile, module};
 use tessera_diag::Diagnostics;
@@ -82,7 +82,7 @@ fn a_plan_runs_on_the_interpreter_of_tiles_too() {
 }
 
 #[test]
-fn memory_is_shared_between_values_that_never_meet() {
+fn memory_is_shared_between_values_that_are_never_live_together() {
     let mut text =
         String::from("func @f(%x: tensor<[64, 64], f32>, %y: tensor<[64, 64], f32>) {\n");
     for i in 0..8 {

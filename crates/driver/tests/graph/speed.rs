@@ -1,4 +1,4 @@
-//! Figures for people: `GRAPH_FILE=f.tir cargo test -p tessera-driver --test graph time_of -- --ignored
+//! Figures for people: `GRAPH_FILE=f.tir cargo test -p tessera-driver --test suite time_of -- --ignored
 //! --nocapture` compiles and times the first function of a file.
 
 use super::check::{agree, arguments, compile};

@@ -1,4 +1,4 @@
-//! `ts.tile.group`: what the lanes of a group do together.
+//! `ts.tile.group`: collective operations of a group's lanes.
 
 use super::reduce::{combines, flag, operator};
 use super::{Args, Handler::*, Rows, rows};
@@ -10,11 +10,11 @@ use tessera_numerics::{DType, ReduceOp};
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
-    Lane "tile.group.sync" "()" Call(sync), "All lanes of the group meet and see each other's writes.";
+    Lane "tile.group.sync" "()" Call(sync), "A barrier: all lanes of the group reach it before any goes on, and see each other's writes.";
     Lane "tile.group.reduce" "(x, op)" Call(reduce), "Combines the values of all lanes of the group; every lane gets the result.";
     Lane "tile.group.scan" "(x, op, exclusive=False)" Call(scan), "Combines the values of the lanes up to each lane; `exclusive` leaves out its own.";
     Lane "tile.group.broadcast" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupBroadcast)), "The value of lane `src`, for every lane.";
-    Lane "tile.group.shuffle" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupShuffle)), "The value of the lane that each lane asks for; zero where there is none.";
+    Lane "tile.group.shuffle" "(x, src)" Call(|e, a| take(e, a, TileOp::GroupShuffle)), "The value of lane `src`, which each lane chooses; zero where there is no such lane.";
 };
 
 /// `g.size` and `g.rank`.

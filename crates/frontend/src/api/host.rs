@@ -1,4 +1,4 @@
-//! What a kernel tells the host: prints and assertions; and `identity`, which tells nothing.
+//! Prints and assertions; and `identity`, which does nothing.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::expr::Truth;
@@ -69,13 +69,13 @@ impl Elab<'_> {
             // At decoration another configuration may still hold it.
             Some(Truth::Known(false)) if self.mode == Mode::Check => {}
             Some(Truth::Known(false)) => {
-                let told = if text.is_empty() {
+                let reported = if text.is_empty() {
                     "expected the assertion to hold, got a compile-time condition that is false"
                         .into()
                 } else {
                     text
                 };
-                self.error(Code::E_ASSERT, told);
+                self.error(Code::E_ASSERT, reported);
             }
             Some(Truth::Run(c)) => {
                 let mut spec = OpSpec::new(TileOp::Assert, &[c]);

@@ -15,7 +15,7 @@ pub const ROWS: Rows = rows! {
     Group "tile.cp_async" "(dst, src, stage=None)" Call(cp_async),
         "Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself.";
     Any "tile.barrier" "()" Call(barrier),
-        "All lanes of the group meet and see each other's writes. In group kernels it is a hint.";
+        "A barrier: all lanes of the group reach it before any goes on, and see each other's writes. In group kernels it is a hint.";
     Any "tile.load" "(t, index=None, mask=None, other=None, inbounds=False)" Call(load),
         "Reads `t[index]`; elements outside, or where the mask is false, are `other` (0). `inbounds` says that none is outside.";
     Any "tile.store" "(t, index=None, value=None, mask=None, unique=False)" Call(store),
@@ -24,7 +24,7 @@ pub const ROWS: Rows = rows! {
         "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
     Group "tile.cp_commit_group" "()" Call(commit),
         "Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does.";
-    Group "tile.cp_wait_group" "(n)" Call(|e, a| wait(e, a, "n")), "Waits until at most the `n` newest groups of copies are on their way.";
+    Group "tile.cp_wait_group" "(n)" Call(|e, a| wait(e, a, "n")), "Waits until at most the `n` newest groups of copies are in flight.";
     Group "tile.wait_async" "(stage)" Call(|e, a| wait(e, a, "stage")), "Waits for the copies begun with `cp_async(…, stage=stage)`.";
 };
 
@@ -115,7 +115,7 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         );
     }
     if !plain {
-        // What lies with gaps or the other way round is read and put there.
+        // A slice with a step or a transposed one is loaded and stored.
         if let (Some(value), Some(into)) = (e.load_block(&block), whole(e, buf)) {
             e.store_block(&into, &Val::Rt(value), None);
         }

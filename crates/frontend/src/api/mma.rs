@@ -1,4 +1,4 @@
-//! The matrix product.
+//! Matrix multiply-accumulate (MMA).
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::val::{Const, Val};
@@ -11,7 +11,7 @@ use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Group "tile.mma" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
-        "The product of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
+        "Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
     Group "tile.dot" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
         "Another name for `mma`.";
 };
@@ -128,7 +128,7 @@ fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
-/// What `precision` asks for.
+/// What `precision` requests.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Mode {
     Usual,
@@ -187,8 +187,8 @@ fn is_narrow(e: &Elab<'_>, v: Value) -> bool {
     matches!(e.ty(v).dtype(), DType::Fp8E4M3 | DType::Fp8E5M2)
 }
 
-/// Whether a tile is read, turned or not, from an array whose type says `@accum(fp32_fast)`. What is
-/// computed has a dtype alone, and no policy.
+/// Whether a tile is loaded, transposed or not, from an array whose type says `@accum(fp32_fast)`.
+/// Computed values have a dtype and no policy.
 fn is_fast(e: &Elab<'_>, v: Value) -> bool {
     let func = &e.func;
     let mut v = v;
@@ -206,7 +206,7 @@ fn is_fast(e: &Elab<'_>, v: Value) -> bool {
     false
 }
 
-/// A plain product of two tiles that fit, for functions made of one.
+/// A plain MMA of two tiles whose shapes fit, for functions that contain one.
 pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
     let (ta, tb) = (e.ty(a).clone(), e.ty(b).clone());
     let (k, kb) = (&ta.shape()[1], &tb.shape()[0]);

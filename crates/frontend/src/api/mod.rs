@@ -1,4 +1,4 @@
-//! The functions of the tile language: one row each, with its signature, its words for the user,
+//! The functions of the tile language: one row each, with its signature, its documentation,
 //! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
 
 mod atomic;

@@ -1,4 +1,4 @@
-//! Calls of functions that somebody else gave: what they may not do is said at their own lines.
+//! Calls of functions that the user passes in: an error names the line of the function.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::call::Given;
@@ -16,7 +16,7 @@ use tessera_tile::TileOp;
 pub const ROWS: Rows = rows! {
     Any "tile.pure" "(*values, like=None, dtype=None)" Call(pure),
         "Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`.";
-    Any "tile.slope" "(*values)" Call(slope),
+    Any "tile.value_and_grad" "(*values)" Call(value_and_grad),
         "Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone.";
 };
 
@@ -46,7 +46,7 @@ fn pure(e: &mut Elab<'_>, args: &mut Args) -> Val {
     fitting(e, called, like, dtype)
 }
 
-fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
+fn value_and_grad(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let mut given = std::mem::take(&mut args.rest);
     let call_site = e.loc.clone();
     let by = match given.get(1).map(|g| g.value.clone()) {
@@ -75,13 +75,21 @@ fn slope(e: &mut Elab<'_>, args: &mut Args) -> Val {
         open @ Val::Open(_) => return Val::Tuple(vec![open.clone(), open]),
         other => return other,
     };
-    match tessera_autodiff::slope(&mut e.func, e.block, first, (by, result), &name, &call_site) {
-        Ok(slope) => Val::Tuple(vec![Val::Rt(result), Val::Rt(slope)]),
+    match tessera_autodiff::value_and_grad(
+        &mut e.func,
+        e.block,
+        first,
+        (by, result),
+        &name,
+        &call_site,
+    ) {
+        Ok(grad) => Val::Tuple(vec![Val::Rt(result), Val::Rt(grad)]),
         Err(error) => e.report(error),
     }
 }
 
-/// Calls the first value with the others, and looks for what it may not do; what stands for the result where there is none.
+/// Calls the first value with the others, and checks that it has no effects; `Err` is the value to
+/// use after an error.
 fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
     let mut given = given.into_iter();
     let call_site = e.loc.clone();
@@ -128,17 +136,17 @@ fn call(e: &mut Elab<'_>, given: Vec<Given>) -> Result<Called, Val> {
             Some(Diagnostic::new(Code::E_PRIVILEGE, message).at(op.loc.clone()).help(help))
         })
         .collect();
-    let told = !changes.is_empty();
+    let reported = !changes.is_empty();
     for error in changes {
         e.report(error);
     }
-    if told || result == Val::Poison {
+    if reported || result == Val::Poison {
         return Err(Val::Poison);
     }
     Ok(Called { name, result, first, definition })
 }
 
-/// Whether a function takes so many values.
+/// The error for a function that does not take this number of values.
 fn arity(parsed: &Parsed, count: usize) -> Option<Diagnostic> {
     let names: Vec<&str> = parsed.def.parameters.iter().map(|p| p.name().as_str()).collect();
     let needed = parsed.def.parameters.iter().filter(|p| p.default().is_none()).count();
@@ -164,7 +172,7 @@ fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) 
     let made = match &result {
         Val::Rt(v) => Some(*v),
         Val::Open(_) => return result,
-        // A number where a tile of another dtype is wanted, which is stretched.
+        // A number where a tile of another dtype is expected: it is broadcast.
         Val::Const(Const::Bool(_)) if dtype == Some(DType::Bool) => return result,
         _ => None,
     };
@@ -188,7 +196,7 @@ fn fitting(e: &mut Elab<'_>, called: Called, like: Value, dtype: Option<DType>) 
         None => describe_type(&wanted),
     };
     let code = if of_shape && made.is_some() { Code::E_SHAPE_MISMATCH } else { Code::E_TYPE };
-    // What it was given and gives back has no place of its own in it.
+    // An argument that is returned unchanged has no location in the function.
     let place = made.and_then(|v| e.func.def_id(v)).filter(|id| id.index() >= first);
     let place = place.map_or(definition, |id| e.func.ops[id].loc.clone());
     let message = format!("expected `{name}` to give {expected}, got {got}");
@@ -227,7 +235,7 @@ fn stretches(a: &[Dim], b: &[Dim]) -> bool {
     a.len() <= b.len() && a.iter().rev().zip(b.iter().rev()).all(|(a, b)| one(a) || agree(a, b))
 }
 
-/// What an op changes beside the value it gives, in words.
+/// The side effect of an op, in words.
 fn effect(code: TileOp) -> Option<&'static str> {
     match code {
         TileOp::Store | TileOp::Scatter => Some("a store"),
@@ -236,11 +244,12 @@ fn effect(code: TileOp) -> Option<&'static str> {
         TileOp::BufAlloc => Some("a shared buffer"),
         TileOp::CopyAsync | TileOp::CopyCommit | TileOp::CopyWait => Some("a copy"),
         TileOp::Barrier => Some("a barrier"),
-        // Loops and branches do what is in them; prints and assertions tell and change nothing.
+        // Loops and branches have the effects of their bodies; prints and assertions change
+        // nothing.
         TileOp::For
         | TileOp::If
         | TileOp::While
-        | TileOp::Repair
+        | TileOp::SlowPath
         | TileOp::Yield
         | TileOp::Return
         | TileOp::Print

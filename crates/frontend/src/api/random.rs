@@ -99,7 +99,7 @@ fn coordinates(e: &mut Elab<'_>, args: &Args, x: Value) -> Option<Val> {
         (false, true) if rank > 1 => {
             e.error_help(
                 Code::E_ARGUMENT,
-                "expected `shape=` beside `at=`: a place in a tensor is told by its shape",
+                "expected `shape=` beside `at=`: the place of an element follows from the tensor's shape",
                 "give the shape of the whole tensor: ts.tile.dropout(x, p, seed, at=(m0, n0), shape=(M, N))",
             );
             return None;

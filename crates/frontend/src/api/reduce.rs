@@ -33,7 +33,7 @@ pub const ROWS: Rows = rows! {
     Group "tile.all" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::And)), "Whether every element holds.";
 };
 
-/// The axes to reduce, last first, so that each keeps its number until its turn.
+/// The axes to reduce, last first, so that the numbers of the remaining ones do not change.
 fn axes(e: &mut Elab<'_>, args: &Args, rank: usize) -> Option<Vec<usize>> {
     let rank = rank as i64;
     match args.get("axis") {

@@ -1,5 +1,5 @@
-//! Streaming softmax: the step that keeps a running maximum and sum, safe for rows that are wholly
-//! masked so far, whose maximum is still -inf.
+//! Online softmax: the step that keeps a running maximum and sum. It is safe for rows that are
+//! fully masked so far, whose maximum is still -inf.
 
 use super::{Args, Handler::*, Rows, rows};
 use crate::elab::Elab;

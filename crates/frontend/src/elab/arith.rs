@@ -1,4 +1,5 @@
-//! Arithmetic: which dtype and shape two operands meet in (LANGUAGE 9), and the op that results.
+//! Arithmetic: the common dtype and shape of operands (promotion and broadcasting, LANGUAGE 9), and
+//! the op that results.
 
 use super::literal::{Weight, join};
 use super::val::{Const, OpenKind, Val};
@@ -94,7 +95,7 @@ impl Elab<'_> {
         loaded.iter().map(|v| self.convert(v, dtype, &shape)).collect()
     }
 
-    /// The dtype and shape that operands meet in; nothing is emitted.
+    /// The common dtype and shape of operands; nothing is emitted.
     pub fn common_type(&mut self, operands: &[Val], f: Option<ScalarFn>) -> Option<(DType, Shape)> {
         let mut weight: Option<Weight> = None;
         for v in operands {
@@ -188,7 +189,7 @@ impl Elab<'_> {
         Some(self.b().broadcast(value, shape.to_vec()))
     }
 
-    /// The shape the operands meet in: equal ranks with axes of extent 1 stretched, and scalars.
+    /// The broadcast shape of the operands: of equal ranks, with axes of extent 1, or scalars.
     fn join_shapes(&mut self, operands: &[Val]) -> Option<Shape> {
         let mut shape: Shape = Vec::new();
         let mut first: Option<usize> = None;
@@ -226,8 +227,8 @@ impl Elab<'_> {
         Some(shape)
     }
 
-    /// Rank 1 with rank 2 is refused, with the subscript to write. Elaboration goes on as if it
-    /// stood there, so that what follows is checked too.
+    /// Rank 1 with rank 2 is refused; the help has the subscript to write. Elaboration goes on as
+    /// if it were there, so that the rest is checked too.
     fn rank_mismatch(
         &mut self,
         operands: &[Val],

@@ -21,7 +21,7 @@ pub struct Range {
     pub hi: Value,
     /// Above 0.
     pub step: Value,
-    /// The loop counts its iterations, and its variable is the first number and so many of the second.
+    /// The loop counts its iterations, and its variable is `first + count * second`.
     pub scale: Option<(Value, Value)>,
 }
 
@@ -85,7 +85,7 @@ impl Elab<'_> {
             ),
             other => {
                 let what = self.describe(&other);
-                // A module's function is what it is called there; a bare name may be anybody's.
+                // A dotted path names a module's function; a bare name may mean anything.
                 let path = crate::names::dotted_path(&c.func).unwrap_or_default();
                 let known = crate::foreign::path(&path)
                     .filter(|_| path.contains('.') || crate::foreign::name(&path).is_some());
@@ -276,7 +276,7 @@ impl Elab<'_> {
                 self.report(error.help("cast one of them: ts.tile.cast(v, …)"))
             }
             (Some(value), Flag::Always) => value,
-            // Nobody may ask for it.
+            // An error where the program uses it.
             (Some(value), Flag::Maybe(_)) => {
                 let what = self.describe(&value);
                 let none = format!("None, where `{}` ends without a `return`", source.name);
@@ -414,12 +414,12 @@ impl Elab<'_> {
         if (up && !far) || (known.is_none() && self.is_positive(by)) {
             return Some(Range { lo, hi, step: by, scale: None });
         }
-        let turns = match known {
-            Some(s) => self.turns(lo, hi, by, s > 0),
-            None => self.turns_either_way(lo, hi, by),
+        let iterations = match known {
+            Some(s) => self.iterations(lo, hi, by, s > 0),
+            None => self.iterations_of_signed_step(lo, hi, by),
         };
         let (zero, one) = (self.b().index(0), self.b().index(1));
-        Some(Range { lo: zero, hi: turns, step: one, scale: Some((lo, by)) })
+        Some(Range { lo: zero, hi: iterations, step: one, scale: Some((lo, by)) })
     }
 
     /// A bound of a range. What 64 bits with a sign do not hold is beyond every position.
@@ -434,7 +434,7 @@ impl Elab<'_> {
     }
 
     /// How many positions a range has, going up or down. What is not above 0 is none.
-    fn turns(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
+    fn iterations(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
         let (from, to) = if up { (lo, hi) } else { (hi, lo) };
         let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
         let one = self.b().index(1);
@@ -444,26 +444,26 @@ impl Elab<'_> {
         self.b().ew(ScalarFn::Add, &[whole, one])
     }
 
-    /// The same for a step whose sign is known at run time. Of 0 Python makes an error.
-    fn turns_either_way(&mut self, lo: Value, hi: Value, step: Value) -> Value {
+    /// The same for a step whose sign is known at run time. A step of 0 is an error, as in Python.
+    fn iterations_of_signed_step(&mut self, lo: Value, hi: Value, step: Value) -> Value {
         let zero = self.b().index(0);
         let valid = self.b().ew(ScalarFn::Ne, &[step, zero]);
         let text = Val::Const(Const::Str("expected a step of `range` other than 0".into()));
         self.assertion(&Val::Rt(valid), &text);
         let up = self.b().ew(ScalarFn::Gt, &[step, zero]);
         let down = self.b().ew(ScalarFn::Lt, &[step, zero]);
-        let turns = self.choose(
+        let iterations = self.choose(
             up,
-            |this| Val::Rt(this.turns(lo, hi, step, true)),
+            |this| Val::Rt(this.iterations(lo, hi, step, true)),
             |this| {
                 this.choose(
                     down,
-                    |this| Val::Rt(this.turns(lo, hi, step, false)),
+                    |this| Val::Rt(this.iterations(lo, hi, step, false)),
                     |this| Val::Rt(this.b().index(0)),
                 )
             },
         );
-        match turns {
+        match iterations {
             Val::Rt(v) => v,
             _ => zero,
         }

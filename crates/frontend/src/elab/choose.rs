@@ -12,7 +12,7 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::TileBuild;
 
 impl Elab<'_> {
-    /// Whether an expression holds: of `and` and `or` only the truth is asked for, so that their
+    /// Whether an expression holds: of `and` and `or` only the truth matters, so that their
     /// operands need no common type.
     pub fn condition(&mut self, expr: &Expr) -> Option<Truth> {
         let here = self.place(expr.range());
@@ -125,8 +125,8 @@ impl Elab<'_> {
         }
     }
 
-    /// `a < b < c`: each operand once, and none behind a comparison that failed. On tiles the
-    /// comparisons are combined element by element.
+    /// `a < b < c`: each operand is evaluated once, and none after a comparison that failed. On
+    /// tiles the comparisons are combined element by element.
     pub fn compare(&mut self, left: &Expr, ops: &[CmpOp], rest: &[Expr]) -> Val {
         let a = self.expr(left);
         self.compare_from(a, ops, rest)
@@ -137,7 +137,7 @@ impl Elab<'_> {
             return Val::Poison;
         };
         let b = self.expr(right);
-        // Read once, also where it stands in a second comparison.
+        // Evaluated once, also where a second comparison uses it.
         let b = match b {
             Val::After(_) => self.runtime(&b).map_or(Val::Poison, Val::Rt),
             other => other,

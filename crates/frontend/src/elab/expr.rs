@@ -51,7 +51,7 @@ impl Elab<'_> {
             Expr::BoolOp(e) => self.bool_op(e.op, &e.values),
             Expr::Compare(e) => self.compare(&e.left, &e.ops, &e.comparators),
             Expr::If(e) => self.conditional(&e.test, &e.body, &e.orelse),
-            // A subscript is a value, read here; places are asked for by `place_expr`.
+            // A subscript is a value, read here; `place_expr` handles places.
             Expr::Subscript(s) => {
                 let here = self.loc.clone();
                 match self.subscript(s) {
@@ -126,7 +126,7 @@ impl Elab<'_> {
                 return self.error_help(
                     Code::E_UNSUPPORTED,
                     "`@` is not an operator of kernels",
-                    "write ts.tile.mma(a, b) for a product of tiles",
+                    "write ts.tile.mma(a, b) for the matmul of tiles",
                 );
             }
         };

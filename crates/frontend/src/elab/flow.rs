@@ -13,11 +13,11 @@ use tessera_ir::{
 use tessera_numerics::{DType, FnClass, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
-/// The variable that holds what a helper returned: no name of Python's is a keyword. It is there only on
-/// paths that have returned, and nothing on others asks for it.
+/// The variable that holds what a helper returned: no name of Python's is a keyword. It is there
+/// only on paths that have returned, and nothing on other paths reads it.
 pub const RETURN: &str = "return";
 
-/// Whether control left by one way.
+/// Whether control left by one kind of exit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Flag {
     Never,
@@ -139,7 +139,7 @@ impl Elab<'_> {
     }
 
     /// The rest of a run of statements, where those before it did not leave. `exits` says how they
-    /// may have left: where they did, what the rest would have assigned is not asked for.
+    /// may have left: where they did, nothing reads what the rest would have assigned.
     pub fn rest(&mut self, left: Value, exits: &Exits, rest: &[Stmt]) -> Exits {
         let gone = |flag: &Flag| *flag != Flag::Never;
         let dead =
@@ -251,8 +251,8 @@ impl Elab<'_> {
         out
     }
 
-    /// Names that only one side of an expression binds may be asked for where that side ran: their
-    /// values go along.
+    /// Names that only one side of an expression binds may be read where that side ran: their
+    /// values are carried along.
     fn own_names(&mut self, join: &mut Join, env: &Env, other: &Env, side: usize) -> Env {
         let mut out = Env::new();
         for (name, value) in env.iter().filter(|(name, _)| !other.contains_key(*name)) {
@@ -282,7 +282,7 @@ impl Elab<'_> {
         join.flat = Some(condition);
     }
 
-    /// Whether nobody can tell if the ops of a block ran, checked mode included.
+    /// Whether it is not observable if the ops of a block ran, checked mode included.
     fn is_silent(&self, block: BlockId) -> bool {
         self.func.blocks[block].ops.iter().all(|&id| {
             let op = &self.func.ops[id];
@@ -419,7 +419,7 @@ impl Elab<'_> {
         }
     }
 
-    /// The value of the side that goes on; the other hands over anything of its type.
+    /// The value of the side that goes on; the other side yields any value of its type.
     fn one_side(
         &mut self,
         join: &mut Join,
@@ -438,7 +438,7 @@ impl Elab<'_> {
                     other => other,
                 };
             }
-            // What these are made of may stand in the side.
+            // Their operands may be defined in the side.
             Val::After(_) => {
                 self.block = join.regions[side];
                 let v = self.read_after(live, false);
@@ -500,8 +500,9 @@ impl Elab<'_> {
                 };
             }
         }
-        let met = self.meeting_type(a, b);
-        // A side that left the loop with something of another kind: only the rest of the body asks.
+        let met = self.common_type_of_values(a, b);
+        // A side that left the loop with a value of another type: only the rest of the body reads
+        // it.
         match (&met, first.always(), second.always()) {
             (None, true, _) => return self.one_side(join, name, b, a, 1),
             (None, _, true) => return self.one_side(join, name, a, b, 0),
@@ -526,7 +527,7 @@ impl Elab<'_> {
         if self.mode == Mode::Check && self.has_open(a, b) {
             return Val::Poison;
         }
-        // Nobody may ask for it: two branches may use one name for two things.
+        // An error only where it is read: two branches may use one name for two things.
         let words = |this: &Self, v: &Val| match v {
             Val::Clash(both) => format!("{} or {}", both.0, both.1),
             v => this.describe(v),
@@ -534,7 +535,7 @@ impl Elab<'_> {
         Val::Clash(Box::new((words(self, a), words(self, b))))
     }
 
-    /// The numbers of two sides in the type they meet in; `None` where they meet in none.
+    /// The numbers of two sides in their common type; `None` where there is none.
     fn merge_numbers(
         &mut self,
         join: &mut Join,
@@ -542,7 +543,7 @@ impl Elab<'_> {
         a: &Val,
         b: &Val,
     ) -> Option<Val> {
-        let (dtype, shape) = self.meeting_type(a, b)?;
+        let (dtype, shape) = self.common_type_of_values(a, b)?;
         let weak = self.weak_join(a, b);
         let mut side = |block: BlockId, v: &Val| {
             self.block = block;
@@ -630,9 +631,9 @@ impl Elab<'_> {
         }
     }
 
-    /// The type two values of one variable meet in: literals give way to what they meet, and two
-    /// typed values must have one type.
-    fn meeting_type(&self, a: &Val, b: &Val) -> Option<(DType, Shape)> {
+    /// The common type of two values of one variable: a literal takes the other value's type, and
+    /// two typed values must have one type.
+    fn common_type_of_values(&self, a: &Val, b: &Val) -> Option<(DType, Shape)> {
         let number = |v: &Val| match v {
             Val::After(_) => Some(Val::Dim(tessera_ir::DimExpr::Const(0))),
             Val::Const(_) | Val::Dim(_) | Val::Open(_) | Val::Rt(_) => Some(v.clone()),
@@ -681,7 +682,7 @@ pub struct Join {
     op: OpId,
     regions: [BlockId; 2],
     yields: [Vec<Value>; 2],
-    /// The sides stand in the block around, one after the other: this condition chooses.
+    /// Both sides are emitted in the enclosing block, one after the other: this condition selects.
     flat: Option<Value>,
 }
 

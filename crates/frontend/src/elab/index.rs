@@ -172,8 +172,8 @@ impl Elab<'_> {
         Val::Block(Box::new(block))
     }
 
-    /// Index tiles of several axes meet like operands do; beside a whole axis (`W[ids, :]`) one of
-    /// rank 1 picks rows. `dims` are the memory's in the order of the subscript.
+    /// Index tiles of several axes broadcast like operands; beside a whole axis (`W[ids, :]`) one
+    /// of rank 1 picks rows. `dims` are the memory's in the order of the subscript.
     pub fn join_indices(&mut self, block: &mut BlockRef, dims: &[Dim]) -> bool {
         let tiles: Vec<usize> =
             (0..block.at.len()).filter(|&i| block.reach[i] == Reach::Gather).collect();
@@ -482,7 +482,7 @@ impl Elab<'_> {
             }
             return Some((value, Reach::Span(Dim::Static(step))));
         }
-        // Origins stand at the top of the function: they are the same wherever they are used.
+        // Origins are at the top of the function: they have the same value at every use.
         let spec = OpSpec::new(TileOp::Origin, &[])
             .attr("name", Attr::word(name))
             .attr("dim", Attr::exprs([size.clone()]))

@@ -1,6 +1,6 @@
-//! Literals take the type of what they meet (LANGUAGE 20), and values chosen between literals at
-//! run time stay as free as those: an integer literal takes the other operand's integer type if it
-//! fits, else the next of i64 and u64 that holds both.
+//! Weak types of literals (LANGUAGE 20): a literal takes the type of the other operand. An integer
+//! literal takes the other operand's integer type if it fits, else the first of i64 and u64 that
+//! holds both. Values chosen between literals at run time stay weak too.
 
 use super::Elab;
 use super::val::{Const, OpenKind, Val};
@@ -9,7 +9,7 @@ use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Attr, Type, Value};
 use tessera_numerics::{DType, FnClass, ScalarFn};
 
-/// An operand's part in choosing the dtype: strong operands decide, weak ones give way.
+/// An operand's weight in promotion: strong operands decide the dtype, weak ones adapt.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Weight {
     Strong(DType),
@@ -74,7 +74,7 @@ pub fn join(a: Weight, b: Weight) -> Option<Weight> {
     })
 }
 
-/// The dtype of an integer in the range when nothing it meets says otherwise.
+/// The default dtype of an integer in the range, where no typed operand decides it.
 pub fn default_int(lo: i128, hi: i128) -> Option<DType> {
     [DType::I64, DType::U64].into_iter().find(|&d| holds(d, lo, hi))
 }
@@ -132,7 +132,7 @@ impl Elab<'_> {
         }
     }
 
-    /// Remembers that a value gives way as literals do, and what it was computed from.
+    /// Remembers that a value is weakly typed, as literals are, and what it was computed from.
     pub fn note_weak(&mut self, value: Value, weak: Weak, from: &[Val]) {
         self.weak.insert(value, weak);
         let mut roots = BTreeSet::new();
@@ -144,7 +144,7 @@ impl Elab<'_> {
         self.weak_roots.insert(value, roots);
     }
 
-    /// A weak float is an f32 where nothing it meets says otherwise.
+    /// A weak float is an f32 where no typed operand decides it.
     pub fn settled(&mut self, value: Value) -> Value {
         if self.weak.get(&value) != Some(&Weak::Float) {
             return value;

@@ -23,7 +23,7 @@ use tessera_tile::{TileBuild, TileOp};
 struct Carried {
     name: String,
     init: Value,
-    /// What it was before the loop, where that gives way to what it is joined with.
+    /// Its value before the loop, where that is weakly typed.
     weak: Option<Val>,
     /// It has no value before the loop: only a `break` may give it one.
     hollow: bool,
@@ -61,14 +61,14 @@ struct Loop<'a> {
     head: Head<'a>,
     body: &'a [Stmt],
     orelse: &'a [Stmt],
-    /// It stands in a helper, which may return out of it.
+    /// It is in a helper, which may return from the loop.
     in_helper: bool,
-    /// The variable that says whether the loop, whose test stands in its body, was ended by the test.
+    /// The variable that says whether the test, which is in the body, ended the loop.
     ended: String,
 }
 
 impl Loop<'_> {
-    /// Names that the test of a `while` binds must reach the body: the test then stands in it.
+    /// Names that the test of a `while` binds must reach the body: the test is then part of it.
     fn tests_inside(&self) -> bool {
         matches!(&self.head, Head::While { test } if has_named(test))
     }
@@ -203,8 +203,8 @@ impl Elab<'_> {
         self.origins = saved.origins;
     }
 
-    /// Emits a loop. A variable that begins as a literal takes the type it is joined with: while
-    /// that is not known it gives way as literals do, and the body is elaborated again once it is.
+    /// Emits a loop. A variable that begins as a literal takes the type of the values it is merged
+    /// with: until that is known it is weakly typed, and the body is elaborated again once it is.
     fn repeat(&mut self, l: &Loop<'_>) -> Exits {
         let mut wanted: Vec<(String, Type)> = Vec::new();
         let tries = 2 * l.changed().len() + 2;
@@ -307,7 +307,7 @@ impl Elab<'_> {
         out
     }
 
-    /// Whether the variable of a loop is read anywhere outside of the loops that bind it.
+    /// Whether the variable of a loop is read anywhere outside the loops that bind it.
     fn is_read_after(&self, name: &str) -> bool {
         read_outside_loops(&self.frame().parsed.def.body, name)
     }
@@ -603,7 +603,7 @@ impl Elab<'_> {
                 let got = self.ty(*v).clone();
                 let shape = if got.rank() > ty.rank() { got.shape() } else { ty.shape() };
                 let weight = c.weak.as_ref().and_then(|w| self.weight_of(w));
-                // A stored type that holds the literal is kept; else the two meet as operands do.
+                // A stored type that holds the literal is kept; else the two are promoted.
                 let dtype = match weight {
                     Some(Weight::WeakInt(lo, hi)) if got.dtype().is_int() => {
                         if super::literal::holds(got.dtype(), lo, hi) {
@@ -677,8 +677,8 @@ impl Elab<'_> {
         );
     }
 
-    /// A variable that gave way to something in the body although the loop never gave it a type is
-    /// an integer of 64 bits or an f32, and the body means that.
+    /// A weakly typed variable that the body used with typed values, and that the loop never gave a
+    /// type, is an i64 or an f32; the body is elaborated with that.
     fn settle_weak(&mut self, carried: &[Carried], args: &[(usize, Value)]) -> Result<(), Again> {
         for (place, arg) in args {
             let c = &carried[*place];
@@ -783,15 +783,15 @@ impl Elab<'_> {
                 Last::Carried(v) => Val::Rt(v),
                 Last::Scaled(first, step) => {
                     let one = this.b().index(1);
-                    let turn = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
-                    Val::Rt(this.scaled(turn, first, step, &after.name))
+                    let iteration = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
+                    Val::Rt(this.scaled(iteration, first, step, &after.name))
                 }
                 Last::Position(step) => {
                     let one = this.b().index(1);
                     let span = this.b().ew(ScalarFn::Sub, &[after.hi, after.lo]);
                     let span = this.b().ew(ScalarFn::Sub, &[span, one]);
-                    let turns = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
-                    let far = this.b().ew(ScalarFn::Mul, &[turns, step]);
+                    let iterations = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
+                    let far = this.b().ew(ScalarFn::Mul, &[iterations, step]);
                     Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
                 }
             },
@@ -812,8 +812,8 @@ impl Elab<'_> {
     }
 
     /// The position of an iteration.
-    fn scaled(&mut self, turn: Value, first: Value, step: Value, name: &str) -> Value {
-        let far = self.b().ew(ScalarFn::Mul, &[turn, step]);
+    fn scaled(&mut self, iteration: Value, first: Value, step: Value, name: &str) -> Value {
+        let far = self.b().ew(ScalarFn::Mul, &[iteration, step]);
         let value = self.b().ew(ScalarFn::Add, &[first, far]);
         self.func.set_name(value, name);
         value

@@ -1,6 +1,6 @@
 //! Elaboration: from the syntax tree of a kernel and one configuration to Tile IR. It goes on
 //! after an error with the likeliest meaning, or with a value that absorbs what touches it, so
-//! that all mistakes are told at once and none is told twice.
+//! that all mistakes are reported together and none is reported twice.
 
 pub mod arith;
 pub mod call;
@@ -79,21 +79,21 @@ pub struct Elab<'k> {
     pub loop_depth: usize,
     /// Values that stand for compile-time numbers that are not known while checking.
     pub open_values: BTreeSet<Value>,
-    /// Values that were chosen between literals, and give way as those do.
+    /// Values that were chosen between literals, and are weakly typed as those are.
     pub weak: BTreeMap<Value, literal::Weak>,
     /// Integers that a literal made wider than the values it met.
     pub widened: BTreeSet<Value>,
     /// The variables of loops, not settled yet, that a weak value was computed from.
     pub weak_roots: BTreeMap<Value, BTreeSet<Value>>,
-    /// Variables of loops that gave way to something of another type.
+    /// Weakly typed variables of loops that were used with another type.
     pub weak_used: BTreeSet<Value>,
     /// The variables at each `break` of the loop that is being elaborated.
     pub breaks: Vec<Env>,
-    /// How often something was found wrong, which `diags` tells once for all calls of a function.
+    /// The number of errors found; `diags` reports each once for all calls of a function.
     pub found: usize,
-    /// Functions that were put in place of their calls, each with its syntax tree.
+    /// Functions that were inlined, each with its syntax tree.
     pub parsed: Vec<(Arc<FuncSource>, Arc<Parsed>)>,
-    /// How often a function was.
+    /// The number of inlined calls.
     pub inlined: usize,
     /// Whether the kernel was found to have too many ops: nothing more is elaborated then.
     pub too_large: bool,
@@ -186,7 +186,7 @@ impl Elab<'_> {
         }
     }
 
-    /// The dtype a compile-time number takes when nothing it meets says otherwise.
+    /// The default dtype of a compile-time number, where no typed operand decides it.
     pub fn default_dtype(c: &Const) -> Option<DType> {
         match c {
             Const::Bool(_) => Some(DType::Bool),
@@ -291,7 +291,7 @@ impl Elab<'_> {
         false
     }
 
-    /// Whether the kernel has more ops than it may have, which is told once.
+    /// Whether the kernel has more ops than it may have, which is reported once.
     pub fn is_too_large(&mut self) -> bool {
         let most = self.decl.most_ops;
         if !self.too_large && self.func.ops.len().max(self.inlined) > most {

@@ -1,5 +1,5 @@
-//! What a name stands for: locals, then dimension symbols, then what Python captured, then an
-//! implicit tile origin, then `math` and the few built-in functions of Python that make sense here.
+//! Name resolution: locals, then dimension symbols, then captures, then an implicit tile origin,
+//! then `math` and the few built-in functions of Python that kernels may use.
 
 use super::Elab;
 use super::val::{Const, Val};
@@ -12,11 +12,11 @@ use tessera_ir::DimExpr;
 const BUILTINS: [&str; 10] =
     ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
 
-/// Repairs for what no table knows.
+/// Fixes for what no table knows.
 const ALL_FUNCTIONS: &str = "docs/functions.md lists the functions that kernels have";
 const FOREIGN_MODULE: &str =
     "kernels are written with the functions of ts.tile: docs/functions.md lists them";
-const FOREIGN_OBJECT: &str = "Python objects do not exist inside a kernel: make what it needs a parameter, or a number outside of it";
+const FOREIGN_OBJECT: &str = "Python objects do not exist inside a kernel: make what it needs a parameter, or compute a number outside the kernel";
 const MEMBERS: &str =
     "tiles and arrays have `shape`, `dtype` and `T`; everything else is a function of ts.tile";
 
@@ -271,7 +271,7 @@ impl Elab<'_> {
         self.unknown_function(below, attr, &path)
     }
 
-    /// `ts.tile.expp`, `ts.popcount`: what is near, where else it stands, or what to write instead.
+    /// `ts.tile.expp`, `ts.popcount`: a similar name, the right module, or what to write instead.
     fn unknown_function(&mut self, below: &str, attr: &str, path: &str) -> Val {
         let prefix = if below.is_empty() { String::new() } else { format!("{below}.") };
         let siblings = api::all().iter().filter_map(|r| r.name.strip_prefix(prefix.as_str()));

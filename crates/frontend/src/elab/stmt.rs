@@ -260,7 +260,7 @@ impl Elab<'_> {
                 let new = self.expr(value);
                 self.loc = stmt;
                 let is_view = matches!(ty, Type::View { .. });
-                let sums = self.meets_in(&ty, &new) == Some(Self::sum_type(&ty));
+                let sums = self.added_in(&ty, &new) == Some(Self::sum_type(&ty));
                 let fused = op == Operator::Add && is_view && sums;
                 if fused && !self.writes_after(&read, block.mem) {
                     self.func.blocks[self.block].ops.retain(|op| !read.contains(op));
@@ -284,7 +284,7 @@ impl Elab<'_> {
     }
 
     /// The dtype in which an element of an array and a value are added.
-    fn meets_in(&self, mem: &Type, value: &Val) -> Option<DType> {
+    fn added_in(&self, mem: &Type, value: &Val) -> Option<DType> {
         super::literal::join(Weight::Strong(mem.dtype()), self.weight_of(value)?)?.dtype()
     }
 
@@ -295,9 +295,9 @@ impl Elab<'_> {
         let sum = Self::sum_type(&mem);
         let Some(weight) = self.weight_of(value) else { return true };
         let open = matches!(value, Val::Open(_));
-        let fits = match self.meets_in(&mem, value) {
+        let fits = match self.added_in(&mem, value) {
             Some(met) => met == sum || (met.is_int() && sum.is_int()),
-            // A literal that no type holds is told of where it is converted.
+            // A literal that no type holds is reported where it is converted.
             None => matches!(weight, Weight::WeakInt(..)),
         };
         if !fits && !open {
@@ -367,7 +367,7 @@ impl Elab<'_> {
                             format!("expected a kernel to return its parameters only, got {what}"),
                         )
                         .at(self.place(item.range()))
-                        .note("each group computes one block; what it returns must be stored where all blocks meet")
+                        .note("each group computes one block; what it returns must be stored in an array that has all blocks")
                         .help(
                             "add a parameter for the result, store each block into it (as in \
                              `O[bh, q0:q0 + BM, :] = …`) and `return O`",

@@ -1,4 +1,4 @@
-//! What an expression stands for while a kernel is elaborated.
+//! The value of an expression during elaboration: compile-time, run-time or unknown.
 
 use crate::api::ApiRow;
 use crate::source::{Capture, FuncSource};
@@ -11,7 +11,7 @@ use tessera_numerics::NumType;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Const {
     Bool(bool),
-    /// Exact, as Python's are: what it becomes is decided where it meets a typed value.
+    /// Exact, as Python's are: its type is decided where it is used with a typed value.
     Int(i128),
     Float(f64),
     Str(String),

@@ -129,12 +129,12 @@ def attention(Q, K, V, O, is_causal=True):
 pub const ATTENTION_PARAMS: &str =
     "Q: BH,S,D bf16; K: BH,S,D bf16; V: BH,S,D bf16; O: BH,S,D bf16; is_causal: const bool";
 
-/// Errors that say what is wrong and can name no repair, with the reason.
+/// Errors that say what is wrong and can name no fix, with the reason.
 #[allow(dead_code)]
-const WITHOUT_REPAIR: &[(&str, &str)] = &[("E_ASSERT", "the message is the kernel's own")];
+const WITHOUT_HELP: &[(&str, &str)] = &[("E_ASSERT", "the message is the kernel's own")];
 
-/// Whether an error, printed with its code first, is one that can name no repair.
+/// Whether an error, printed with its code first, is one that can name no fix.
 #[allow(dead_code)]
 pub fn is_excused(error: &str) -> bool {
-    WITHOUT_REPAIR.iter().any(|(start, _)| error.starts_with(start))
+    WITHOUT_HELP.iter().any(|(start, _)| error.starts_with(start))
 }

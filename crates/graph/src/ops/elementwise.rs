@@ -53,7 +53,7 @@ static COMPARE: OpInfo<Graph> = row(
     "%r = graph.lt %x, %y : tensor<[4, 8], bool>",
 );
 
-/// The row of an elementwise function, by its arity and whether it answers a question.
+/// The row of an elementwise function, by its arity and whether its result is a bool.
 pub fn info(f: ScalarFn) -> &'static OpInfo<Graph> {
     match (f.arity(), f.class()) {
         (1, FnClass::Predicate) => &PREDICATE,

@@ -1,4 +1,4 @@
-//! Parts of an array at places that are computed.
+//! Slices, gathers and scatters at computed indices.
 
 use crate::dims::{same, same_shape, show};
 use crate::rule::{Refusal, Rule, Ruled, Site, distinct, elem, expect_scalar, tensor};

@@ -14,7 +14,7 @@ pub fn privileges(attr: Option<&Attr>) -> Vec<Option<Privilege>> {
     words.iter().map(|w| w.as_word().and_then(exact)).collect()
 }
 
-/// The arguments of a call that nobody has looked at before: memory for them is enough.
+/// The arguments of a call whose contents are not read: memory for them is enough.
 pub fn fresh(attr: Option<&Attr>) -> Vec<usize> {
     let listed = attr.and_then(Attr::as_ints).unwrap_or_default();
     listed.iter().filter_map(|&i| usize::try_from(i).ok()).collect()

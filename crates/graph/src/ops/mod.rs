@@ -1,6 +1,6 @@
 //! The rules of each op family: result types and what must hold.
 
-pub mod control;
+pub mod control_ops;
 pub mod dot;
 pub mod elementwise;
 pub mod index;

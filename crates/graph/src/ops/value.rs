@@ -53,7 +53,7 @@ pub fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[a, b]| Some((digit(*a)? * 16 + digit(*b)?) as u8)).collect()
 }
 
-/// The `data` of a dense constant: elements as they lie in memory, little-endian and unpacked.
+/// The `data` of a dense constant: elements as in memory, row-major, little-endian and unpacked.
 pub fn hex_text(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(2 * bytes.len());
     for byte in bytes {

@@ -1,6 +1,6 @@
-//! Which elements of memory an op touches, and how.
+//! The elements of memory that an op accesses, and how.
 
-use super::plan::{Guard, Place};
+use super::check_plan::{Guard, Place};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::{Action, Inst};
@@ -31,7 +31,7 @@ impl Touch {
     }
 }
 
-/// One access of an op to one memory; operands are told by their numbers.
+/// One access of an op to one memory; operands are given by their indices.
 #[derive(Debug)]
 pub(crate) struct Access<'i> {
     pub memory: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Access<'i> {
     pub whole: bool,
     pub value: Option<usize>,
     pub mask: Option<usize>,
-    /// The program says what outside is.
+    /// The program gives a value for elements outside.
     pub other: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn accesses<'i>(
             vec![Access { step, ..write(touch, extent.len(), block(extent)) }]
         }
         Action::Atomic { rank, wide, .. } => {
-            // Atomic among the lanes of one group, it is for other groups a plain update.
+            // An atomic of group scope is a plain update for other groups.
             let alone = kind == KernelKind::Group && !wide;
             let touch = if alone { Touch::Update } else { Touch::Atomic };
             vec![Access { mask: None, ..write(touch, *rank, None) }]
@@ -108,8 +108,8 @@ pub(crate) fn accesses<'i>(
     }
 }
 
-/// An element that is touched: which of the op's elements (or lanes), and its number in the memory
-/// in row-major order.
+/// An accessed element: which of the op's elements (or lanes), and its index in the memory in
+/// row-major order.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Spot {
     pub i: usize,
@@ -125,7 +125,7 @@ pub(crate) struct Outside {
     pub count: u64,
 }
 
-/// Everything an access touches inside the memory, and what it names outside of it.
+/// The elements that an access touches inside the memory, and the first position outside it.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
     pub spots: Vec<Spot>,
@@ -134,8 +134,8 @@ pub(crate) struct Touched {
     pub len: usize,
 }
 
-/// The spots are listed only where someone wants them. `None` when the operands are not what the op
-/// promises; running it will say so.
+/// The spots are listed only on request. `None` when the operands are not what the op promises;
+/// running it reports that.
 pub(crate) fn touched(
     m: &Machine<'_>,
     inst: &Inst,
@@ -171,7 +171,7 @@ pub(crate) fn count(dims: &[i64]) -> usize {
     dims.iter().map(|&d| d.max(0) as usize).product()
 }
 
-/// The position of an element from its number.
+/// The position of an element from its index.
 pub(crate) fn position(dims: &[i64], mut element: usize) -> Vec<i64> {
     let mut at: Vec<i64> = dims
         .iter()

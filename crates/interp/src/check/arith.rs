@@ -1,4 +1,4 @@
-//! Integers that leave their range on the way to an index, and division by zero.
+//! Integer overflow in index computations, and division by zero.
 
 use super::origins::PADDING;
 use crate::program::Action;
@@ -56,7 +56,7 @@ pub(crate) fn overflow(
     }
 }
 
-/// The result in numbers without end; `None` for functions that stay in range.
+/// The result in unbounded integers; `None` for functions that stay in range.
 fn exact(f: ScalarFn, a: i128, b: i128, c: i128) -> Option<i128> {
     Some(match f {
         ScalarFn::Add => a + b,
@@ -66,13 +66,13 @@ fn exact(f: ScalarFn, a: i128, b: i128, c: i128) -> Option<i128> {
         ScalarFn::Neg => -a,
         ScalarFn::Abs => a.abs(),
         ScalarFn::Shl if (0..64).contains(&b) => a << b,
-        // Beyond any width; no number stays what it was but zero.
+        // A shift beyond any width; only zero keeps its value.
         ScalarFn::Shl if a != 0 => i128::MAX,
         _ => return None,
     })
 }
 
-/// `marks` are those of the divisor: padding is no number anyone wrote there.
+/// `marks` are those of the divisor: padding was not written by the user.
 pub(crate) fn division(
     action: &Action,
     operands: &[Tile],

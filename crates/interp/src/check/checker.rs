@@ -1,13 +1,13 @@
-//! The watcher of one launch: what it looks at before and after each op.
+//! The checker of one launch: its work before and after each op.
 
 use super::access::{Access, Spot, Touch, Touched, accesses, contents, count, position, touched};
+use super::check_plan::CheckPlan;
 use super::findings::Findings;
 use super::group_shadow::GroupShadow;
 use super::lane_shadow::LaneShadow;
 use super::order::{Agent, Order};
 use super::order_shadow::OrderShadow;
 use super::origins::{Birth, Origins};
-use super::plan::Plan;
 use crate::lanes::Mask;
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -20,25 +20,25 @@ use tessera_diag::Loc;
 use tessera_tile::KernelKind;
 
 pub(crate) struct Checker {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<CheckPlan>,
     pub findings: Findings,
     grid: [i64; 3],
     group: Option<[i64; 3]>,
-    /// The group's number in launch order, from 1.
+    /// The group's index in launch order, from 1.
     pub(super) number: u32,
     /// By slot, of arguments that are written.
     pub(super) shadows: Vec<Option<GroupShadow>>,
     pub(super) lanes: LaneShadow,
-    /// There in kernels that order memory themselves; it takes the place of both shadows.
+    /// Present in kernels that order memory themselves; it replaces both shadows.
     pub(super) order: Option<Order>,
     pub(super) ordered: Vec<Option<OrderShadow>>,
     pub(super) width: usize,
     pub(super) origins: Origins,
-    /// Arrays that hold nothing when the launch begins, by slot.
+    /// Arrays that are uninitialised when the launch begins, by slot.
     pub made: BTreeMap<usize, Made>,
 }
 
-/// An array that was made for the launch: which of its elements were written.
+/// An array that was allocated for the launch: which of its elements were written.
 pub(crate) struct Made {
     pub dims: Vec<i64>,
     pub loc: Loc,
@@ -51,21 +51,21 @@ impl Made {
     }
 }
 
-/// What has to be known of an op when it has run.
+/// The state of an op that is needed after it has run.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// The operands, where all of them are values.
     operands: Option<Vec<Tile>>,
     /// What was touched in the op's first memory.
     touched: Touched,
-    /// The touched elements as they were, where the op folds floats into them; and the value.
+    /// The old values of the touched elements, where the op folds floats into them; and the value.
     old: Option<(Data, Tile)>,
     /// What a compare-and-exchange expects.
     expected: Option<Tile>,
 }
 
 impl Checker {
-    pub fn new(plan: Arc<Plan>, limit: usize) -> Self {
+    pub fn new(plan: Arc<CheckPlan>, limit: usize) -> Self {
         let slots = plan.memory.len();
         Self {
             order: plan.orders.then(Order::default),
@@ -221,7 +221,7 @@ impl Checker {
         }
     }
 
-    /// Takes over what others published where an atomic acquires, and publishes where it releases.
+    /// Merges the clocks of releases where an atomic acquires, and publishes where it releases.
     fn synchronised(&mut self, inst: &Inst, seen: &Seen, result: Option<&Tile>) {
         let (Some(order), Some(result), Some(arg)) = (&mut self.order, result, inst.args.first())
         else {
@@ -236,7 +236,7 @@ impl Checker {
             if acquire {
                 order.acquire(lane, at, wide);
             }
-            // A compare-and-exchange that finds something else writes nothing.
+            // A compare-and-exchange that fails writes nothing.
             let wrote = expected.as_ref().is_none_or(|e| e.get(range.clone()) == old.get(range));
             if release && wrote {
                 order.release(lane, at, wide);
@@ -244,7 +244,7 @@ impl Checker {
         }
     }
 
-    /// Joins the marks of values that were joined under a mask.
+    /// Merges the marks of values that were merged under a mask.
     pub fn merged(&mut self, mask: &Mask, new: &Tile, old: &Tile, out: &Tile) {
         let (a, b) = (self.origins.of(new), self.origins.of(old));
         if a.is_none() && b.is_none() {

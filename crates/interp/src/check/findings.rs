@@ -1,4 +1,4 @@
-//! What was found: each mistake once, however often it happens.
+//! Findings: each mistake once, however often it happens.
 
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -6,7 +6,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 pub(crate) struct Findings {
     list: Vec<Found>,
     limit: usize,
-    /// Places that found no room in the list.
+    /// Locations beyond the limit of the list.
     omitted: BTreeSet<(Code, usize)>,
 }
 
@@ -21,8 +21,8 @@ impl Findings {
         Self { list: Vec::new(), limit, omitted: BTreeSet::new() }
     }
 
-    /// Something happened `count` times at one op. It is described only the first time: a place is
-    /// an op, and ops that stand at one place of the source (an unrolled loop) are one.
+    /// Something happened `count` times at one op. It is described only the first time: a location
+    /// is an op, and ops at one location of the source (an unrolled loop) are one.
     pub fn report(
         &mut self,
         (code, site, loc): (Code, usize, &Loc),
@@ -42,7 +42,7 @@ impl Findings {
         }
     }
 
-    /// In the order in which they were found first, and how many places are not among them.
+    /// In the order in which they were found first, and the number of omitted locations.
     pub fn into_diagnostics(self) -> (Diagnostics, usize) {
         let mut out = Diagnostics::new();
         out.extend(self.list.into_iter().map(|f| match f.count {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_kept_once_and_no_more_than_asked_for() {
+    fn places_are_kept_once_and_no_more_than_requested() {
         let mut findings = Findings::new(1);
         let loc = Loc::unknown();
         for site in [3, 3, 4, 4] {

@@ -1,8 +1,9 @@
-//! Who touched an element of an argument before: the shadow of the whole launch, by group.
+//! Shadow memory of a launch: which group accessed an element of an argument before.
 //!
-//! Groups run one after another here, so the first to read and the first to write an element are
-//! enough: if the first is the present group, there was no other. Sixteen bytes an element, only of
-//! arguments that are written, and only where they are touched (untouched pages are never there).
+//! Groups run one after another here, so the first reader and the first writer of an element are
+//! enough: if the first is the current group, there was no other. It takes 16 bytes for each
+//! element, only for arguments that are written, and only where they are accessed (untouched pages
+//! are never allocated).
 
 use super::access::Touch;
 
@@ -16,7 +17,7 @@ pub(crate) struct GroupShadow {
 /// An earlier access of another group.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Earlier {
-    /// The group's number, from 1.
+    /// The group's index, from 1.
     pub group: u32,
     pub site: usize,
     pub wrote: bool,
@@ -37,8 +38,8 @@ impl GroupShadow {
         (writer != 0 && writer != group).then(|| self.earlier_write(element))
     }
 
-    /// `as_what` says how an op writes; `harmless` whether a plain write leaves what another group's
-    /// plain write left.
+    /// `as_what` says how an op writes; `harmless` whether a plain write stores the same value as
+    /// another group's plain write.
     pub fn write(
         &mut self,
         element: usize,

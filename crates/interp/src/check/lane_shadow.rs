@@ -1,8 +1,8 @@
-//! Who touched an element since the last barrier: the shadow of one group, by lane.
+//! Shadow memory of a group: which lane accessed an element since the last barrier.
 //!
-//! Of the readers and of the writers of an element two different lanes are kept: whoever comes later
-//! differs from at least one of them. Pages are handed back when the group ends. They need no
-//! clearing: what is older than the last barrier does not count.
+//! Two different lanes are kept of the readers and of the writers of an element: any later lane
+//! differs from at least one of them. Pages are returned when the group ends. They need no
+//! clearing: entries older than the last barrier do not count.
 
 use super::access::Touch;
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ struct Entry {
 
 #[derive(Default)]
 pub(crate) struct LaneShadow {
-    /// By slot: the number of each page, from 1.
+    /// By slot: the index of each page, from 1.
     tables: BTreeMap<usize, Vec<u32>>,
     pages: Vec<Box<[Entry; PAGE]>>,
     free: Vec<u32>,
-    /// The pages in use: slot and place in its table.
+    /// The pages in use: slot and index in its table.
     used: Vec<(usize, usize)>,
-    /// The number of the present op among those that touched memory, and that of the last before
+    /// The index of the current op among those that accessed memory, and that of the last before
     /// the barrier.
     now: u32,
     barrier: u32,
@@ -52,12 +52,12 @@ impl LaneShadow {
         self.barrier = self.now;
     }
 
-    /// The number of the present op.
+    /// The index of the current op.
     pub fn now(&self) -> u32 {
         self.now
     }
 
-    /// Another op touches memory.
+    /// The next op that accesses memory.
     pub fn next_op(&mut self) {
         self.now = self.now.saturating_add(1);
     }
@@ -104,8 +104,8 @@ impl LaneShadow {
         entry.writes.other(now, barrier, lane, |_| true).map(|e| Earlier { wrote: true, ..e })
     }
 
-    /// `as_what` says how an op writes; `harmless` whether a plain write of this lane leaves what
-    /// the other plain write left.
+    /// `as_what` says how an op writes; `harmless` whether a plain write of this lane stores the
+    /// same value as the other plain write.
     pub fn write(
         &mut self,
         (slot, elements, element): (usize, usize, usize),
@@ -149,8 +149,8 @@ impl Lanes {
         [0, 1].map(earlier).into_iter().find(|&e| e.lane != lane && conflicts(e))
     }
 
-    /// `weak` says whether an op's access agrees with others: then a later one that does not takes
-    /// its place.
+    /// `weak` says whether an op's access agrees with others: then a later one that does not
+    /// replaces it.
     fn add(
         &mut self,
         now: u32,

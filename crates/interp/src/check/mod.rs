@@ -1,5 +1,5 @@
-//! Checked mode: a launch that is watched. It computes what an ordinary launch computes and collects
-//! what is wrong with it, each mistake at the user's line, with what happened where.
+//! Checked mode: a launch under a race detector and sanitizer. It computes what an ordinary launch
+//! computes and reports what is wrong with it, each mistake once at the user's line.
 //!
 //! | code | what is found |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | `E_DIVERGENT_BARRIER` | a barrier is reached by some lanes only. |
 //! | `E_NAN_INF` | an infinity is made of finite numbers, or a NaN of numbers that are none, and reaches an argument; see `origins.rs` for the rule. |
 //!
-//! The static part is `plan.rs`; `checker.rs` looks at each op before and after it runs; `races.rs`
-//! and `numbers.rs` say what is wrong. An op on memory needs a row in `access.rs`, one that computes
-//! floats a row in `origins.rs`; ops without one are run and not looked at.
+//! The static part is `check_plan.rs`; `checker.rs` runs before and after each op; `races.rs` and
+//! `numbers.rs` describe what is wrong. An op on memory needs a row in `access.rs`, one that
+//! computes floats a row in `origins.rs`; ops without one run unchecked.
 
 mod access;
 mod arith;
+mod check_plan;
 mod checker;
 mod findings;
 mod group_shadow;
@@ -25,21 +26,20 @@ mod numbers;
 mod order;
 mod order_shadow;
 mod origins;
-mod plan;
 mod races;
 
 pub(crate) use checker::Checker;
 
 use crate::backend::{Interp, Prepared};
-use crate::control::merge;
 use crate::fault::{Outcome, broken};
 use crate::lanes::Mask;
 use crate::launch::run;
 use crate::machine::Machine;
 use crate::program::{Action, Inst};
+use crate::tile_control::merge;
 use crate::value::Tile;
+use check_plan::CheckPlan;
 use checker::Made;
-use plan::Plan;
 use std::sync::Arc;
 use tessera_diag::{Diagnostics, Kind, Loc};
 use tessera_support::Hash128;
@@ -49,7 +49,7 @@ use tessera_tile::TileFunc;
 /// How a launch is checked.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct CheckOptions {
-    /// How many findings are described; further places are only counted.
+    /// How many findings are described; further locations are only counted.
     pub limit: usize,
 }
 
@@ -59,12 +59,12 @@ impl Default for CheckOptions {
     }
 }
 
-/// What a checked launch found. Clean when there is nothing in it.
+/// The findings of a checked launch. It is clean if there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckReport {
-    /// One for each code and place, in the order in which they happened first.
+    /// One for each code and location, in the order in which they happened first.
     pub findings: Diagnostics,
-    /// Places with findings beyond the limit.
+    /// Locations with findings beyond the limit.
     pub omitted: usize,
 }
 
@@ -114,17 +114,17 @@ impl Backend for CheckedInterp {
     }
 }
 
-/// A function made ready for checked launches.
+/// A function prepared for checked launches.
 pub struct Checked {
     prepared: Prepared,
-    plan: Arc<Plan>,
+    plan: Arc<CheckPlan>,
     options: CheckOptions,
 }
 
 impl Checked {
     pub fn new(func: &TileFunc, options: &CheckOptions) -> Result<Self, Diagnostics> {
         let prepared = Prepared::new(func)?;
-        let plan = Arc::new(Plan::new(func, &prepared.program));
+        let plan = Arc::new(CheckPlan::new(func, &prepared.program));
         Ok(Self { prepared, plan, options: *options })
     }
 
@@ -132,8 +132,8 @@ impl Checked {
         self.check_with(args, &[])
     }
 
-    /// The same where arrays hold nothing yet: those of these parameters, each with the place that
-    /// declares it. What the launch does not write of them is told.
+    /// The same where the arrays of these parameters are uninitialised, each with the location of
+    /// its declaration. Elements that the launch does not write are reported.
     pub fn check_with(
         &self,
         args: &LaunchArgs,
@@ -158,7 +158,7 @@ impl Checked {
         });
         let (mut findings, omitted) = found.unwrap_or_default();
         match outcome {
-            // What stops a kernel and is the checker's to tell is a finding like the others.
+            // A fault that the checker reports is a finding like the others.
             Err(fault) if fault.code.kind() == Kind::Check => findings.push(*fault),
             Err(fault) => return Err(Diagnostics::from(*fault).inside_kernel(Kind::Check)),
             Ok(()) => {}
@@ -197,7 +197,7 @@ impl Machine<'_> {
         }
         let mut checker = self.check.take().ok_or_else(lost)?;
         let seen = checker.before(self, inst);
-        // The op looks whether there is a checker: what it then finds is not for it to tell.
+        // The op sees that there is a checker, and leaves the finding to it.
         self.check = Some(checker);
         let value = self.perform(inst)?;
         let mut checker = self.check.take().ok_or_else(lost)?;
@@ -206,7 +206,7 @@ impl Machine<'_> {
         self.finish(inst, value)
     }
 
-    /// Joins what lanes of a mask made with what the others had, and where it came from.
+    /// Merges values of the lanes of a mask with those of the others, and their marks.
     pub(crate) fn merge_checked(
         &mut self,
         mask: &Mask,

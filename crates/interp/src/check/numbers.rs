@@ -1,4 +1,4 @@
-//! Numbers that are wrong: integers that wrap or are divided by zero, floats that are none.
+//! Wrong numbers: integers that wrap or are divided by zero, and floats that are NaN or infinite.
 
 use super::access::{Spot, Touched, contents, count, position};
 use super::arith::{division, integer, overflow};
@@ -46,7 +46,7 @@ impl Checker {
         }
     }
 
-    /// What came from a buffer brings its marks along; integers beyond the edge are padding.
+    /// Values from a buffer keep their marks; integers beyond the edge are padding.
     pub(super) fn loaded(
         &mut self,
         m: &Machine<'_>,
@@ -110,7 +110,7 @@ impl Checker {
         }
     }
 
-    /// A number that is none reaches an argument.
+    /// A NaN or an infinity reaches an argument.
     pub(super) fn born(
         &mut self,
         store: &Inst,

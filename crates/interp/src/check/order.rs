@@ -1,23 +1,24 @@
-//! What happens before what, in kernels that order memory themselves with acquire and release.
+//! Happens-before analysis with vector clocks, for kernels that order memory themselves with
+//! acquire and release.
 //!
-//! An agent is a group, or in a lane kernel a lane. Each counts the times it published what it did
-//! so far (its epoch): at a release, and at a barrier. An access with epoch `e` is ordered before
-//! what another agent does now where that agent has seen more than `e` of them. Every atomic here
-//! reads, changes and writes, so it goes on with the release sequence of its location: an acquire
-//! sees all releases there since the last plain store.
+//! An agent is a group, or in a lane kernel a lane. Each counts how often it published its accesses
+//! (its epoch): at a release, and at a barrier. An access with epoch `e` happens before the current
+//! access of another agent if that agent has seen more than `e` of them. Every atomic here reads,
+//! updates and writes, so it continues the release sequence of its location: an acquire sees all
+//! releases there since the last plain store.
 //!
-//! Groups run one after another. So a clock keeps one number for all agents before it of whom it has
-//! seen everything that was published, which is what a chain of lock owners leaves behind.
+//! Groups run one after another. So a clock keeps one number for the prefix of agents of which it
+//! has seen everything that was published; a chain of lock owners leaves such a prefix.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) type Agent = u64;
 
-/// For each agent, how often it had published when its news came here.
+/// For each agent, the number of its publications that were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Clock {
-    /// Of agents before this one everything was seen.
+    /// Everything was seen of agents before this one.
     prefix: Agent,
     rest: BTreeMap<Agent, u32>,
 }
@@ -25,9 +26,9 @@ struct Clock {
 /// What was published at one location.
 #[derive(Default)]
 struct Released {
-    /// To everybody.
+    /// At device scope.
     wide: Arc<Clock>,
-    /// To the lanes of one group, and what its lanes published to everybody.
+    /// At group scope, and what lanes of that group published at device scope.
     near: Option<(Agent, Arc<Clock>)>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Order {
     first: Agent,
     clocks: Vec<Arc<Clock>>,
     epochs: Vec<u32>,
-    /// How often the agents published that have ended; those without an entry never did.
+    /// The final epochs of agents that have ended; those without an entry never published.
     finals: BTreeMap<Agent, u32>,
     /// By memory and element.
     released: BTreeMap<(usize, usize), Released>,
@@ -54,7 +55,7 @@ impl Order {
         self.epochs = vec![0; width];
     }
 
-    /// The memory of a slot is new.
+    /// The slot has new memory.
     pub fn forget(&mut self, slot: usize) {
         self.released.retain(|key, _| key.0 != slot);
     }
@@ -72,7 +73,7 @@ impl Order {
         self.epochs[lane]
     }
 
-    /// Whether what an agent did in an epoch comes before what the lane does now.
+    /// Whether the access of an agent in an epoch happens before the lane's current access.
     pub fn is_before(&self, agent: Agent, epoch: u32, lane: usize) -> bool {
         let clock = &self.clocks[lane];
         let seen = match agent < clock.prefix {
@@ -82,7 +83,7 @@ impl Order {
         agent == self.agent(lane) || seen.is_some_and(|&seen| epoch < seen)
     }
 
-    /// `wide` says whether the operation is one among all groups.
+    /// `wide` says whether the operation has device scope.
     pub fn acquire(&mut self, lane: usize, at: (usize, usize), wide: bool) {
         let Some(released) = self.released.get(&at) else { return };
         let mut found = Vec::new();
@@ -108,7 +109,7 @@ impl Order {
         self.released.insert(at, Released { wide, near: Some((first, near)) });
     }
 
-    /// All lanes of the group meet.
+    /// A barrier of all lanes of the group.
     pub fn barrier(&mut self) {
         let mut all = Arc::default();
         for lane in 0..self.clocks.len() {
@@ -118,7 +119,7 @@ impl Order {
         self.clocks.fill(all);
     }
 
-    /// The lane's clock with what it did itself, which is an epoch that ends here.
+    /// The lane's clock including its own accesses, whose epoch ends here.
     fn published(&mut self, lane: usize) -> Arc<Clock> {
         self.epochs[lane] += 1;
         let mut clock = (*self.clocks[lane]).clone();
@@ -137,7 +138,7 @@ impl Order {
             *known = seen.max(*known);
         }
         out.rest = out.rest.split_off(&out.prefix);
-        // Agents that have ended and of which everything was seen go into the prefix.
+        // Agents that have ended and of which everything was seen become part of the prefix.
         loop {
             match self.finals.range(out.prefix..self.first.max(out.prefix)).next() {
                 None => out.prefix = out.prefix.max(self.first),
@@ -167,7 +168,7 @@ mod tests {
             assert!(group == 0 || !order.is_before(group - 1, 0, 0));
             order.acquire(0, LOCK, true);
             assert!((0..group).all(|earlier| order.is_before(earlier, 0, 0)));
-            // What was done after the release is not seen.
+            // Accesses after the release are not seen.
             assert!((0..group).all(|earlier| !order.is_before(earlier, 1, 0)));
             order.release(0, LOCK, true);
         }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_meet_at_barriers_and_a_narrow_release_stays_in_its_group() {
+    fn lanes_synchronise_at_barriers_and_a_narrow_release_stays_in_its_group() {
         let mut order = Order::default();
         order.next_group(0, 4);
         assert!(order.is_before(2, 0, 2) && !order.is_before(3, 0, 2));

@@ -1,5 +1,5 @@
-//! Who touched an element before, in kernels that order memory themselves: of reads and of writes
-//! all are kept that no later access of their kind comes after.
+//! Shadow memory for kernels that order memory themselves: of reads and of writes, all that no
+//! later access of the same kind happens after.
 
 use super::access::Touch;
 use super::order::{Agent, Order};
@@ -10,7 +10,7 @@ pub(crate) struct Entry {
     pub agent: Agent,
     epoch: u32,
     pub site: usize,
-    /// The number of the op among those that touched memory.
+    /// The index of the op among those that accessed memory.
     pub op: u32,
     pub wrote: bool,
 }
@@ -21,11 +21,11 @@ struct Cell {
     reads: Vec<Entry>,
 }
 
-/// By the element's number.
+/// By the element's index.
 #[derive(Default)]
 pub(crate) struct OrderShadow(BTreeMap<usize, Cell>);
 
-/// The access at hand.
+/// The current access.
 #[derive(Copy, Clone)]
 pub(crate) struct Now<'o> {
     pub order: &'o Order,
@@ -53,8 +53,8 @@ impl OrderShadow {
         cell.writes.iter().find(|e| !now.comes_after(e)).copied()
     }
 
-    /// `as_what` says how an op writes; `harmless` whether a plain write leaves what another plain
-    /// write left.
+    /// `as_what` says how an op writes; `harmless` whether a plain write stores the same value as
+    /// another plain write.
     pub fn write(
         &mut self,
         element: usize,
@@ -71,7 +71,8 @@ impl OrderShadow {
         };
         let write = cell.writes.iter().find(conflicts).copied();
         let read = cell.reads.iter().find(|e| !now.comes_after(e)).copied();
-        // Whoever conflicts with an earlier access conflicts with a plain write after it, too.
+        // An access that conflicts with an earlier one also conflicts with a plain write after
+        // that.
         let plain = !touch.agrees(touch);
         cell.writes.retain(|e| !now.comes_after(e) || !plain && as_what(e.site) != touch);
         cell.writes.push(now.entry(true));

@@ -1,14 +1,14 @@
 //! Where a NaN or an infinity comes from.
 //!
-//! The rule: an infinity is *born* where an op makes it of operands that are all finite, and a NaN
-//! where an op makes it of operands none of which is one (`inf - inf`, as in the softmax of a row that
-//! is masked out whole). It is a finding when it, or what it became, is stored into an argument. So
-//! neither padding beyond an edge, nor what a mask takes away, nor an infinity that ends as a zero is
-//! one, and neither are constants, inputs, and infinities that are made of infinities.
+//! The rule: an infinity is *born* where an op makes it from operands that are all finite, and a
+//! NaN where an op makes it from operands without a NaN (`inf - inf`, as in the softmax of a row
+//! that is masked completely). It is a finding when it, or a value computed from it, is stored into
+//! an argument. So padding beyond an edge, masked elements, and infinities that end as a zero are
+//! no findings, and neither are constants, inputs, and infinities made from infinities.
 //!
-//! A value that holds such elements has a mark for each of them beside it. The marks are kept by the
-//! address of the value and held by a weak reference, so they go when the value is written over.
-//! Integers are marked the same way where they were read outside of their array.
+//! A value with such elements has a mark for each of them. The marks are kept by the address of the
+//! value with a weak reference, so they disappear when the value is overwritten. Integers that were
+//! read outside their array are marked the same way.
 
 use crate::program::Action;
 use crate::shape::rearrange;
@@ -16,16 +16,16 @@ use crate::value::{Data, Tile};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-/// What is known of an element: 0 is nothing.
+/// What is known about an element: 0 is nothing.
 pub(crate) type Mark = u64;
 
-/// Read outside of an array, or made of such.
+/// Read outside an array, or computed from such.
 pub(crate) const PADDING: Mark = 1;
 
-/// Made of finite operands by the op at hand.
+/// Made from finite operands by the current op.
 const BORN: Mark = 2;
 
-/// Births whose operands are remembered, in one group.
+/// Births with recorded operands, in one group.
 const REMEMBERED: usize = 1024;
 
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -52,7 +52,7 @@ impl Birth {
 #[derive(Default)]
 pub(crate) struct Origins {
     values: BTreeMap<usize, (Weak<Data>, Arc<[Mark]>)>,
-    /// What lies in the group's buffers, by slot.
+    /// The marks of the group's buffers, by slot.
     buffers: BTreeMap<usize, Vec<Mark>>,
     operands: BTreeMap<Mark, Vec<f64>>,
 }
@@ -91,7 +91,7 @@ impl Origins {
         self.buffers.remove(&slot);
     }
 
-    /// Elements of a buffer of `len` are written: number and mark of each.
+    /// Elements of a buffer of `len` are written: index and mark of each.
     pub fn write(&mut self, slot: usize, len: usize, marks: impl Iterator<Item = (usize, Mark)>) {
         let known = self.buffers.contains_key(&slot);
         for (element, mark) in marks {
@@ -118,7 +118,7 @@ impl Origins {
         }
         let marked = !self.values.is_empty() && operands.iter().any(|o| self.of(o).is_some());
         let float = matches!(&**result, Data::F32(_) | Data::F64(_));
-        // Of integers only those are followed that are made element by element.
+        // Integers are followed through elementwise ops only.
         let single = matches!(
             action,
             Action::Ew { .. } | Action::Cast { .. } | Action::Select | Action::Rearrange { .. }
@@ -155,8 +155,8 @@ impl Origins {
         self.put(result, marks);
     }
 
-    /// The mark of one element of a result: that of the first operand element it is made of that has
-    /// one. Of an op that only moves numbers, or is not known, nothing is born.
+    /// The mark of one element of a result: that of the first marked operand element it is computed
+    /// from. An op that only moves numbers, or is unknown, gives birth to nothing.
     fn mark(
         &self,
         action: &Action,
@@ -172,14 +172,14 @@ impl Origins {
                 if float && finite(o, j) {
                     continue;
                 }
-                // A NaN is not the heir of infinities that somebody chose.
+                // A NaN does not inherit from infinities that the program chose.
                 inherited |= !is_nan || nan(o, j);
                 if let (0, Some(known)) = (mark, known) {
                     mark = known[j];
                 }
             }
         }
-        // A scan begins with the identity, which is made of nothing.
+        // A scan begins with the identity, which has no operands.
         let born = float && births(action) && sources_seen && !inherited && mark == 0;
         if born { BORN } else { mark }
     }
@@ -189,7 +189,7 @@ fn address(value: &Tile) -> usize {
     Arc::as_ptr(value) as usize
 }
 
-/// Ops that compute; the others only move bits that someone chose.
+/// Ops that compute; the others only move bits.
 fn births(action: &Action) -> bool {
     matches!(
         action,
@@ -201,12 +201,12 @@ fn births(action: &Action) -> bool {
     )
 }
 
-/// Whether element `i` of the result is made of the elements `i` of the operands.
+/// Whether element `i` of the result is computed from the elements `i` of the operands.
 fn same_places(action: &Action) -> bool {
     matches!(action, Action::Ew { .. } | Action::Cast { .. })
 }
 
-/// A range with a step: which elements of one operand make an element of the result.
+/// A range with a step: the elements of one operand that an element of the result is computed from.
 type Places = std::iter::StepBy<std::ops::Range<usize>>;
 
 fn sources(action: &Action, operands: &[Tile], i: usize) -> Vec<Places> {
@@ -255,7 +255,7 @@ pub(crate) fn nan(data: &Data, i: usize) -> bool {
     }
 }
 
-/// Without an early end, so that it vectorises.
+/// Without an early exit, so that it vectorises.
 pub(crate) fn all_finite(data: &Data) -> bool {
     match data {
         Data::F32(xs) => xs.iter().fold(true, |all, x| all & x.is_finite()),

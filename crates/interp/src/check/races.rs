@@ -1,5 +1,4 @@
-//! Accesses to memory that are wrong: races, barriers that lanes miss, elements outside or never
-//! written.
+//! Wrong accesses to memory: races, divergent barriers, elements outside or never written.
 
 use super::access::{Access, Touch, Touched, code, count, position};
 use super::checker::Checker;
@@ -11,7 +10,7 @@ use crate::program::Inst;
 use std::collections::btree_map::{BTreeMap, Entry};
 use tessera_diag::{Code, Diagnostic};
 
-/// What a lock needs.
+/// The help for locks.
 const LOCK: &str = "take a lock with order=\"acquire\" and give it back with order=\"release\"; \
                     relaxed atomics order nothing else";
 
@@ -36,22 +35,24 @@ impl Checker {
             let does = if access.touch == Touch::Read { "reads" } else { "writes" };
             let found = Diagnostic::new(
                 Code::E_OOB,
-                format!("index {p} is outside of `{name}`, which has {extent} elements along axis {axis}"),
+                format!(
+                    "index {p} is outside `{name}`, which has {extent} elements along axis {axis}"
+                ),
             )
             .note(format!("{who} {does} `{name}` at {:?}", outside.index));
             if access.touch == Touch::Read {
-                found.note("an element outside reads as zero").help(
-                    "guard the access with a condition, or give `other=` for what outside is",
-                )
+                found
+                    .note("an element outside reads as zero")
+                    .help("guard the access with a condition, or give `other=` for what outside is")
             } else {
-                found.note("an element outside is not written").help(
-                    "guard the access with a condition, or use `mask=`",
-                )
+                found
+                    .note("an element outside is not written")
+                    .help("guard the access with a condition, or use `mask=`")
             }
         });
     }
 
-    /// Positions that repeat in a store that promises they do not.
+    /// Repeated positions in a store that promises there are none.
     pub(super) fn repeated(
         &mut self,
         inst: &Inst,
@@ -110,7 +111,7 @@ impl Checker {
         });
     }
 
-    /// A variable is read that no iteration of its loop gave a value.
+    /// A variable is read that no iteration of its loop assigned.
     pub(super) fn unset(&mut self, m: &Machine<'_>, inst: &Inst) {
         let first = match self.by_lane() {
             true => match m.mask.lanes().iter().position(|&on| on) {
@@ -130,13 +131,13 @@ impl Checker {
         });
     }
 
-    /// Elements of arrays made for the launch that it has not written, when it has ended.
+    /// Elements of arrays allocated for the launch that it has not written when it ends.
     pub fn left_out(&mut self) {
         for (slot, made) in std::mem::take(&mut self.made) {
             let mut left = (0..made.written.len()).filter(|&e| !made.written[e]);
             let Some(first) = left.next() else { continue };
             let (many, name) = (1 + left.count() as u64, self.name(slot));
-            // A place beyond those of the ops.
+            // An index beyond those of the ops.
             let site = self.plan.sites.len() + slot;
             self.findings.report((Code::E_UNINIT, site, &made.loc), 1, || {
                 let at = position(&made.dims, first);
@@ -249,7 +250,7 @@ impl Checker {
                 found.help("let each element be written by one lane, or use an atomic operation")
             } else {
                 found.help(
-                    "call `ts.tile.barrier()` between the two; where lanes do not meet, read and write it by atomic \
+                    "call `ts.tile.barrier()` between the two; where lanes do not synchronise, read and write it by atomic \
                      operations alone: `ts.tile.atomic_or(x[i], 0)` reads",
                 )
             }

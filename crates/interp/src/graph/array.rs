@@ -1,5 +1,5 @@
-//! Whole arrays, and the two things that are done to all of them: taking elements from positions,
-//! and storing what was computed.
+//! Whole arrays, and two operations on all of them: taking elements from positions, and storing
+//! computed results.
 
 use crate::HostArray;
 use crate::convert::cast;
@@ -97,20 +97,20 @@ pub fn count(dims: &[usize]) -> usize {
     dims.iter().product()
 }
 
-/// Where a position lies in row-major order.
+/// The index of a position in row-major order.
 pub fn offset(at: &[usize], strides: &[usize]) -> usize {
     at.iter().zip(strides).map(|(a, s)| a * s).sum()
 }
 
-/// Brings values from the dtype they were computed in to the type they are kept in. `clamp` keeps
-/// integers at the ends of a small dtype's range, where wrapping would turn least into something else.
+/// Converts values from the dtype they were computed in to the type they are stored in. `clamp`
+/// saturates integers to a small dtype's range, where wrapping would change a minimum or maximum.
 pub fn store(data: Tile, from: DType, to: NumType, clamp: bool) -> Option<Tile> {
     if from == to.storage && from == from.carrier() {
         return Some(data);
     }
     let saturate = to.saturates() || (clamp && to.storage.is_int());
     let round = match to.rounding() {
-        // There is no draw here; the nearest is the draw's expected choice.
+        // Stochastic rounding has no random draw here; round to nearest is its expectation.
         Rounding::Stochastic => Rounding::Rne,
         round => round,
     };

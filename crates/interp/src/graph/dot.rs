@@ -1,4 +1,4 @@
-//! Sums of products of class `seq`: one fused multiply-add for each position, ascending, from zero.
+//! Matmuls of class `seq`: one fused multiply-add for each position of k, ascending, from zero.
 
 use super::array::{Array, convert, positions, store};
 use super::fold::{fused, is_narrow};
@@ -37,7 +37,7 @@ pub fn dot(a: &Array, b: &Array, sides: &Sides, accum: DType, out: NumType) -> O
     Some(Array { dims, elem: out, data: store(sums, accum, out, false)? })
 }
 
-/// `batch` products of m×k by k×n, in the accumulator.
+/// `batch` matmuls of m×k by k×n, in the accumulator.
 fn products(
     a: &Data,
     b: &Data,
@@ -97,8 +97,8 @@ pub struct Moves {
     pub groups: usize,
 }
 
-/// `x` with the zeros that stand around and between its elements, and then, for each group, the
-/// weights times the matrix of all windows.
+/// Pads `x` with zeros around and between its elements, then multiplies, for each group, the
+/// weights by the matrix of all windows (im2col).
 pub fn conv(
     x: &Array,
     w: &Array,

@@ -1,4 +1,4 @@
-//! One op at a time: what each means.
+//! Evaluates one op: the reference semantics of each.
 
 use super::World;
 use super::array::{Array, convert, store};
@@ -20,7 +20,7 @@ use tessera_graph::{GraphFunc, GraphOp, Site, elem, types_of};
 use tessera_ir::{Attr, Attrs, DimExpr, OpId, Opcode, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, Rounding, Scalar, ScalarFn, cast};
 
-/// An array of more elements is refused before it is made.
+/// Arrays of more elements are refused before they are allocated.
 const MOST_ELEMENTS: i64 = 1 << 36;
 
 /// A function that is running.
@@ -104,7 +104,7 @@ impl Given {
     }
 }
 
-/// What is left of an op once its operands are at hand and its result types are known.
+/// An op with its operands and result types.
 struct Ready<'a> {
     code: GraphOp,
     args: Vec<&'a Array>,
@@ -166,7 +166,7 @@ impl Ready<'_> {
         let x = || self.args.first().copied();
         let arg = |i: usize| self.args.get(i).copied();
         match self.code {
-            // These run something else; `structured` has done so.
+            // `structured` has run these.
             GraphOp::KernelCall
             | GraphOp::Return
             | GraphOp::Yield
@@ -295,7 +295,7 @@ impl Ready<'_> {
         let (x, elem) = (*self.args.first()?, self.elem()?);
         let g = &self.given;
         let round = match Rounding::from_name(g.word("round")).unwrap_or(elem.rounding()) {
-            // There is no draw here; the nearest is the draw's expected choice.
+            // Stochastic rounding has no random draw here; round to nearest is its expectation.
             Rounding::Stochastic => Rounding::Rne,
             round => round,
         };

@@ -1,12 +1,12 @@
-//! Joining numbers in an accumulator: in its carrier, or, where it is stored narrower, rounded to it
-//! at every step.
+//! Arithmetic in an accumulator: in its carrier, or, where it is stored narrower, rounded to it at
+//! every step.
 
 use super::array::{Array, convert};
 use crate::value::Tile;
 use tessera_numerics::{DType, ReduceOp, Scalar, ScalarFn, cast, eval};
 
-/// What a reduction of an array is kept in: the accumulator of the policy for sums and products,
-/// the carrier for operators that never make a new value.
+/// The accumulator dtype of a reduction: the accumulator of the policy for sums and products, the
+/// carrier for operators that never make a new value.
 pub fn accumulator(x: &Array, op: ReduceOp) -> DType {
     match op {
         ReduceOp::Sum | ReduceOp::Prod => x.elem.accumulator().dtype(),

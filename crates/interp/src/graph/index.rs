@@ -1,4 +1,4 @@
-//! Parts at computed places.
+//! Slices, gathers and scatters at computed positions.
 
 use super::array::{Array, NOWHERE, count, offset, positions, store};
 use super::fold::{accumulator, in_accumulator, join};
@@ -7,7 +7,7 @@ use crate::value::{Data, each_data};
 use std::sync::Arc;
 use tessera_numerics::{Carrier, DType, ReduceOp, Scalar};
 
-/// Where a part of these extents begins, moved inside.
+/// Where a slice of these extents begins, clamped to be inside.
 pub fn inside(starts: &[i64], part: &[usize], whole: &[usize]) -> Vec<i64> {
     let last = |i: usize| whole[i].saturating_sub(part[i]) as i64;
     starts.iter().enumerate().map(|(i, &s)| s.clamp(0, last(i))).collect()
@@ -25,7 +25,7 @@ pub fn update(x: &Array, part: &Array, starts: &[i64]) -> Option<Array> {
     Array::new(vec![both.len()], x.elem, both).take(&x.dims, &at, None)
 }
 
-/// How the axes of an indexed array lie.
+/// The axes of an indexed array.
 pub struct Indexing {
     pub axes: Vec<usize>,
     pub batch: usize,

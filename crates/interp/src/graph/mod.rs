@@ -1,16 +1,16 @@
-//! The meaning of Graph IR: a function is evaluated op by op on whole arrays. Slow and certain; every
-//! transform and every lowering is judged by it.
+//! The interpreter of Graph IR: a function is evaluated op by op on whole arrays. It is slow and
+//! exact; every transform and every lowering is tested against it.
 //!
-//! Values are held in the carrier of their dtype, always exactly representable in it: an op computes
-//! in the carrier (or in the accumulator, for sums) and stores once, by the policy of its result.
-//! Before an op runs, its rule is asked again with the extents the arrays really have, so that what
-//! symbols left open is checked too.
+//! Values are held in the carrier of their dtype, always exactly representable in it: an op
+//! computes in the carrier (or in the accumulator, for sums) and stores once, by the policy of its
+//! result. Before an op runs, its rule is applied again with the extents the arrays really have, so
+//! symbolic dims are checked too.
 
 mod array;
-mod control;
 mod dot;
 mod eval;
 mod fold;
+mod graph_control;
 mod index;
 mod reduce;
 mod shape;
@@ -26,12 +26,12 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::{GraphModule, verify_module};
 use tessera_ir::{Attrs, Privilege};
 
-/// A kernel that a function calls: what to run, and on what.
+/// A kernel that a function calls, and its arguments.
 pub struct KernelCall<'a> {
     pub kernel: &'a str,
     pub config: Option<&'a Attrs>,
     pub privileges: &'a [Privilege],
-    /// Where the call stands.
+    /// The location of the call.
     pub loc: &'a Loc,
 }
 
@@ -98,12 +98,12 @@ pub fn run_graph(
     }
 }
 
-/// What all functions of a run share.
+/// The state that all functions of a run share.
 struct World<'a> {
     module: &'a GraphModule,
     kernels: &'a mut dyn Kernels,
     poll: Poll,
-    /// What a kernel said when it failed, all of it.
+    /// The diagnostics of a kernel that failed.
     errors: Diagnostics,
 }
 

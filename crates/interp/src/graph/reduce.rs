@@ -17,7 +17,7 @@ pub fn reduce(x: &Array, op: ReduceOp, axes: &[usize]) -> Option<Array> {
     let data = in_accumulator(&transpose(x, &perm)?, accum)?;
     let rows: usize = dims.iter().product();
     let done = if len == 0 || rows == 0 {
-        // As Python has it: a sum begins with −0.0, but the sum of nothing is a plain zero.
+        // As in Python: a sum begins with −0.0, but the sum of nothing is +0.0.
         let nothing = match op {
             ReduceOp::Sum => Scalar::zero(accum.carrier()),
             _ => op.identity(accum.carrier())?,
@@ -119,8 +119,8 @@ fn narrow_scan(
     collect(&out, accum.carrier())
 }
 
-/// Which of two elements of one array a `max` or `min` would rather point at: the later only where it
-/// is better, or the first NaN.
+/// Which of two elements of one array a `max` or `min` selects: the later only where it is better,
+/// or the first NaN.
 pub fn better(data: &Data, best: usize, next: usize, max: bool) -> bool {
     each_data!(data, xs => is_better(xs, best, next, max))
 }

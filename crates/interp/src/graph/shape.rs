@@ -1,4 +1,4 @@
-//! Rearranging, leaving out and joining elements: each result element comes from one position.
+//! Views, slices, pads and concats: each result element comes from one position.
 
 use super::array::{Array, NOWHERE, count, offset, positions};
 use crate::shape::strides_of;

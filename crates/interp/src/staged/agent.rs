@@ -1,9 +1,9 @@
-//! An agent: a replica of a role, or the block outside of roles. It runs op by op, so that it can
-//! stop at any of them and go on later; its place is a stack of blocks.
+//! An agent: a replica of a role, or the block outside roles. It runs op by op, so that it can stop
+//! at any of them and continue later; its program counter is a stack of blocks.
 
-use super::buffer::{MemRef, SlotRef};
+use super::buffer::{MemRef, StageRef};
 use super::clock::Clock;
-use super::ring::Seat;
+use super::pipeline::Seat;
 use crate::fault::{Outcome, broken};
 use crate::machine::Machine;
 use crate::value::{Data, Tile};
@@ -14,18 +14,18 @@ use tessera_ir::{BlockId, OpId, Value};
 use tessera_staged::ops::roles::RoleInfo;
 use tessera_support::Entity;
 
-/// A value that is no number.
+/// A value that is not a tile or scalar.
 #[derive(Clone, Debug)]
 pub(super) enum Handle {
-    Ring(usize),
-    Slot(SlotRef),
+    Pipeline(usize),
+    Stage(StageRef),
     Memory(MemRef),
-    /// An accumulator's place, and the newest group that adds to it.
+    /// The cell of an accumulator, and the newest MMA group that adds to it.
     Pending {
         cell: usize,
         newest: Option<usize>,
     },
-    Turn(usize),
+    OrderBarrier(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -52,10 +52,10 @@ pub(super) struct Frame {
     pub kind: Kind,
 }
 
-/// How a step went.
+/// The outcome of a step.
 pub(super) enum Progress {
     Ran,
-    /// It waits, for what the words say.
+    /// It waits, for the stated reason.
     Blocked {
         why: String,
         loc: Loc,
@@ -74,13 +74,13 @@ pub(super) struct Agent<'p> {
     pub machine: Machine<'p>,
     handles: Vec<Option<Handle>>,
     pub frames: Vec<Frame>,
-    /// What all its threads know; of each other what they knew at the last barrier.
+    /// What all its threads have seen; of each other, what they had seen at the last barrier.
     pub clock: Clock,
-    /// How far its threads are.
+    /// The time of its threads.
     pub now: u64,
-    /// The slots it has, to fill or to read.
-    pub holds: BTreeSet<SlotRef>,
-    /// The round of a meeting that it waits for.
+    /// The stages it has acquired, to fill or to read.
+    pub holds: BTreeSet<StageRef>,
+    /// The round of a barrier that it waits for.
     pub meeting: Option<u64>,
 }
 
@@ -103,7 +103,7 @@ impl<'p> Agent<'p> {
         }
     }
 
-    /// Takes over what another agent knows and has.
+    /// Merges the clock and the stages of another agent.
     pub fn inherit(&mut self, from: &Agent<'_>) {
         self.handles = from.handles.clone();
         for slot in 0..self.handles.len() {
@@ -169,15 +169,15 @@ impl<'p> Agent<'p> {
         }
     }
 
-    pub fn ring(&self, v: Value, loc: &Loc) -> Outcome<usize> {
+    pub fn pipeline(&self, v: Value, loc: &Loc) -> Outcome<usize> {
         match self.handles[v.index()] {
-            Some(Handle::Ring(ring)) => Ok(ring),
-            _ => Err(broken("an operand that is no ring", loc)),
+            Some(Handle::Pipeline(pipeline)) => Ok(pipeline),
+            _ => Err(broken("an operand that is no pipeline", loc)),
         }
     }
 
-    /// Whether the innermost loop is in its first turn.
-    pub fn in_first_turn(&self) -> bool {
+    /// Whether the innermost loop is in its first iteration.
+    pub fn in_first_iteration(&self) -> bool {
         let first = self.frames.iter().rev().find_map(|f| match f.kind {
             Kind::Body | Kind::Branch { .. } => None,
             Kind::For { first, .. }

@@ -1,5 +1,5 @@
-//! Shared memory, and who touched it: every access must know of the ones before it that it could
-//! disturb.
+//! Shared memory with race detection: every access must happen after the earlier ones that it
+//! conflicts with.
 
 use super::clock::Clock;
 use crate::access::unwritten;
@@ -20,24 +20,24 @@ pub(super) struct MemRef {
     pub bounds: Vec<(i64, i64)>,
     /// The buffer's axes in the order of the view.
     pub axes: Vec<usize>,
-    /// The ring, counter and hand it came through.
-    pub slot: Option<SlotRef>,
+    /// The pipeline, counter and side (filling or reading) that it came through.
+    pub stage: Option<StageRef>,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SlotRef {
-    pub ring: usize,
+pub(super) struct StageRef {
+    pub pipeline: usize,
     pub i: i64,
     pub filling: bool,
 }
 
 impl MemRef {
-    pub fn whole(buffer: usize, dims: &[i64], slot: Option<SlotRef>) -> Self {
+    pub fn whole(buffer: usize, dims: &[i64], stage: Option<StageRef>) -> Self {
         let bounds = dims.iter().map(|&d| (0, d)).collect();
-        Self { buffer, bounds, axes: (0..dims.len()).collect(), slot }
+        Self { buffer, bounds, axes: (0..dims.len()).collect(), stage }
     }
 
-    /// A block of it; `None` where that reaches beyond.
+    /// A block of it; `None` where that is out of bounds.
     pub fn view(&self, at: &[i64], extent: &[i64], perm: Option<&[i64]>) -> Option<Self> {
         let mut out = self.clone();
         let mut kept = Vec::new();
@@ -72,15 +72,15 @@ impl MemRef {
     }
 }
 
-/// Who accesses, and what that leaves for others to know.
+/// The kind of an access, and the event that others must see.
 pub(super) struct Access<'a> {
     pub writes: bool,
-    /// An engine, which sees what threads wrote only through a fence.
-    pub engine: bool,
-    /// What others must know, to know that it is done.
+    /// An asynchronous operation, which sees writes of threads only through a fence.
+    pub is_async: bool,
+    /// The clock component and value that others must have seen to know that it is complete.
     pub component: usize,
     pub value: u64,
-    /// What is known when it begins.
+    /// What had been seen when it was issued.
     pub clock: &'a Clock,
     /// The layout by which threads access it.
     pub layout: Option<&'a Arc<Layout>>,
@@ -92,10 +92,10 @@ struct Past {
     bounds: Vec<(i64, i64)>,
     axes: Vec<usize>,
     writes: bool,
-    engine: bool,
+    is_async: bool,
     component: usize,
     value: u64,
-    /// When the threads that wrote it let engines see it.
+    /// When the threads that wrote it made it visible to asynchronous operations.
     fenced: Option<u64>,
     layout: Option<Arc<Layout>>,
     loc: Loc,
@@ -116,7 +116,7 @@ impl Buffer {
         &self.memory.dims
     }
 
-    /// What was there is gone; who touched it is not forgotten.
+    /// Clears the contents; the accesses are not forgotten.
     pub fn clear(&mut self) {
         self.memory = Memory::buffer(&self.memory.dims, self.memory.dtype);
     }
@@ -140,13 +140,13 @@ impl Buffer {
         self.memory.store(&at.starts(), &at.extents(), None, &data);
     }
 
-    /// The threads that count in `component` let engines see what they wrote.
+    /// Makes the writes of the threads of `component` visible to asynchronous operations.
     pub fn fence(&mut self, component: usize, at: u64) {
-        let theirs = |p: &&mut Past| p.writes && !p.engine && p.component == component;
+        let theirs = |p: &&mut Past| p.writes && !p.is_async && p.component == component;
         self.past.iter_mut().filter(theirs).for_each(|p| _ = p.fenced.get_or_insert(at));
     }
 
-    /// Notes an access, or says what it collides with.
+    /// Records an access, or reports what it conflicts with.
     pub fn touch(&mut self, at: &MemRef, access: &Access<'_>) -> Outcome<()> {
         for past in self.past.iter().filter(|p| overlap(&p.bounds, &at.bounds)) {
             if !past.writes && !access.writes {
@@ -155,13 +155,13 @@ impl Buffer {
             if access.clock.at(past.component) < past.value && !same_threads(past, at, access) {
                 return Err(collision(past, access));
             }
-            let hidden = past.writes && !past.engine && access.engine && !access.writes;
+            let hidden = past.writes && !past.is_async && access.is_async && !access.writes;
             if hidden && past.fenced.is_none_or(|f| access.clock.at(past.component) < f) {
                 return Err(fault(
                     Code::E_RACE,
                     format!(
                         "expected `fence_async` and then a barrier between what threads wrote{} and \
-                         this engine's read",
+                         this asynchronous read",
                         line(&past.loc)
                     ),
                     access.loc,
@@ -169,8 +169,8 @@ impl Buffer {
             }
         }
         let inside = |p: &Past| within(&p.bounds, &at.bounds);
-        // What is known to this access need not be compared with what comes after it; reads that
-        // come one after another are one.
+        // Accesses that happen before this one need not be compared with later ones; consecutive
+        // reads are merged.
         let replaced = |p: &Past| {
             inside(p) && (access.writes || (!p.writes && p.component == access.component))
         };
@@ -179,7 +179,7 @@ impl Buffer {
             bounds: at.bounds.clone(),
             axes: at.axes.clone(),
             writes: access.writes,
-            engine: access.engine,
+            is_async: access.is_async,
             component: access.component,
             value: access.value,
             fenced: None,
@@ -198,10 +198,10 @@ fn within(a: &[(i64, i64)], b: &[(i64, i64)]) -> bool {
     a.iter().zip(b).all(|(a, b)| a.0 >= b.0 && a.0 + a.1 <= b.0 + b.1)
 }
 
-/// The same threads at the same elements, by the same layout, need not wait for each other.
+/// The same threads at the same elements, in the same layout, need no barrier.
 fn same_threads(past: &Past, at: &MemRef, access: &Access<'_>) -> bool {
     let same_block = past.bounds == at.bounds && past.axes == at.axes;
-    let threads = !past.engine && !access.engine && past.component == access.component;
+    let threads = !past.is_async && !access.is_async && past.component == access.component;
     threads && same_block && past.layout.is_some() && past.layout.as_ref() == access.layout
 }
 
@@ -211,7 +211,7 @@ pub(super) fn line(loc: &Loc) -> String {
 
 fn collision(past: &Past, access: &Access<'_>) -> Fault {
     let at = line(&past.loc);
-    let (code, why) = match (past.engine, past.writes, access.writes) {
+    let (code, why) = match (past.is_async, past.writes, access.writes) {
         (true, true, false) => (
             Code::E_UNWAITED,
             format!("expected a `wait` before this read: the copy begun{at} may not be done"),
@@ -223,7 +223,7 @@ fn collision(past: &Past, access: &Access<'_>) -> Fault {
         (true, false, _) => (
             Code::E_UNWAITED,
             format!(
-                "expected memory that nothing reads, got what an engine begun{at} may still read"
+                "expected memory that nothing reads, got asynchronous work begun{at} that may still read it"
             ),
         ),
         (false, true, false) => {

@@ -1,11 +1,11 @@
-//! Vector clocks: what an agent knows to have happened. Each agent's threads, each of its engines
-//! and each ring's copies count by themselves.
+//! Vector clocks: the events that an agent knows to have happened. Each agent's threads, each of
+//! its asynchronous units and each pipeline's copies are a component.
 
-/// One number for each component; what is not there is zero.
+/// One number for each component; missing ones are zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Clock(Vec<u64>);
 
-/// What counts, as places in a clock.
+/// The components, as indices of a clock.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Components {
     pub agents: usize,
@@ -17,7 +17,7 @@ impl Components {
         agent
     }
 
-    /// The groups of products that an agent began, and which of them are done.
+    /// The MMA groups that an agent issued: which of them are complete.
     pub fn mma(self, agent: usize) -> usize {
         self.agents + agent
     }
@@ -27,9 +27,9 @@ impl Components {
         2 * self.agents + agent
     }
 
-    /// The copies into a ring: all up to a counter.
-    pub fn fills(self, ring: usize) -> usize {
-        3 * self.agents + ring
+    /// The copies into a pipeline: all up to a counter.
+    pub fn fills(self, pipeline: usize) -> usize {
+        3 * self.agents + pipeline
     }
 }
 

@@ -1,11 +1,11 @@
-//! Blocks of a cluster that fill each other's rings: what they tell each other, and when they may.
+//! Clusters: CTAs that multicast to each other's pipelines.
 //!
-//! A copy for several blocks is there when each of them has begun its part; all must have asked for the
-//! same. A part that comes while the block still reads the slot is an error, and so is anything that
-//! is told to a block that has ended.
+//! A multicast load is complete when each CTA has issued its part; all must have requested the same
+//! block. A part that arrives while the receiving CTA still reads the stage is an error, and so is
+//! any access to a CTA that has exited.
 
 use super::agent::Agent;
-use super::buffer::SlotRef;
+use super::buffer::StageRef;
 use super::world::World;
 use crate::fault::{Outcome, fault};
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use tessera_diag::{Code, Loc};
 use tessera_ir::OpId;
 use tessera_staged::ops::team::Team;
 
-/// One part of a copy.
+/// One part of a multicast load.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    ring: usize,
+    pipeline: usize,
     i: i64,
     field: String,
     at: Vec<i64>,
@@ -26,10 +26,10 @@ pub(super) struct Part {
 #[derive(Clone, Debug)]
 pub(super) enum Message {
     Part(Part),
-    Released { ring: usize, i: i64, loc: Loc },
+    Released { pipeline: usize, i: i64, loc: Loc },
 }
 
-/// What one block knows of its cluster.
+/// The state of one CTA about its cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub team: Team,
@@ -38,10 +38,10 @@ pub(super) struct Cluster {
     pub ended: bool,
     outbox: Vec<(u32, Message)>,
     parts: Vec<Part>,
-    /// Copies this block has begun its part of: the ring, the counter, the field, where, and how many
-    /// parts there are.
+    /// Loads of which this CTA has issued its part: the pipeline, the counter, the field, the
+    /// position, and the number of parts.
     begun: Vec<(Part, usize)>,
-    /// How often each peer has released each counter of a ring.
+    /// How often each peer has released each counter of a pipeline.
     released: BTreeMap<(usize, i64, u32), usize>,
 }
 
@@ -52,18 +52,18 @@ impl Cluster {
 }
 
 impl World<'_> {
-    /// The other blocks that a ring's slots are filled with.
-    fn peers(&self, ring: usize) -> Vec<u32> {
+    /// The other CTAs that a pipeline's stages are filled with.
+    fn peers(&self, pipeline: usize) -> Vec<u32> {
         let Cluster { team, rank, .. } = self.cluster;
         if team.blocks() == 1 {
             return Vec::new();
         }
-        let all = team.peers(self.prepared.func, self.rings[ring].value, rank);
+        let all = team.peers(self.prepared.func, self.pipelines[pipeline].value, rank);
         all.into_iter().filter(|&r| r != rank).collect()
     }
 
-    /// A fill with `multicast`: this block's part goes to all it is for.
-    pub fn multicast(&mut self, fill: OpId, slot: SlotRef, field: &str, at: &[i64]) {
+    /// A fill with `multicast`: this CTA's part goes to all receivers.
+    pub fn multicast(&mut self, fill: OpId, stage: StageRef, field: &str, at: &[i64]) {
         let func = self.prepared.func;
         let Cluster { team, rank, .. } = self.cluster;
         let (bits, parts) = team.of_fill(func, fill);
@@ -71,36 +71,43 @@ impl World<'_> {
             return;
         }
         let loc = func.ops[fill].loc.clone();
-        let part =
-            Part { ring: slot.ring, i: slot.i, field: field.to_string(), at: at.to_vec(), loc };
+        let part = Part {
+            pipeline: stage.pipeline,
+            i: stage.i,
+            field: field.to_string(),
+            at: at.to_vec(),
+            loc,
+        };
         self.cluster.begun.push((part.clone(), parts as usize));
         for to in (0..team.blocks()).filter(|to| (to ^ rank) & !bits == 0) {
             self.cluster.outbox.push((to, Message::Part(part.clone())));
         }
     }
 
-    pub fn tell_released(&mut self, ring: usize, i: i64, loc: &Loc) {
-        for to in self.peers(ring) {
-            self.cluster.outbox.push((to, Message::Released { ring, i, loc: loc.clone() }));
+    pub fn tell_released(&mut self, pipeline: usize, i: i64, loc: &Loc) {
+        for to in self.peers(pipeline) {
+            self.cluster.outbox.push((to, Message::Released { pipeline, i, loc: loc.clone() }));
         }
     }
 
-    /// Whether the other blocks have released a counter of their own slots.
-    pub fn is_released_by_peers(&self, ring: usize, i: i64) -> bool {
-        let readers = self.rings[ring].consumers.len();
+    /// Whether the other CTAs have released a counter of their own stages.
+    pub fn is_released_by_peers(&self, pipeline: usize, i: i64) -> bool {
+        let readers = self.pipelines[pipeline].consumers.len();
         i < 0
             || self
-                .peers(ring)
+                .peers(pipeline)
                 .into_iter()
-                .all(|r| self.cluster.released.get(&(ring, i, r)) == Some(&readers))
+                .all(|r| self.cluster.released.get(&(pipeline, i, r)) == Some(&readers))
     }
 
-    /// Whether all parts of a counter's copies are there. They must be of the same.
-    pub fn has_all_parts(&mut self, ring: usize, i: i64) -> Outcome<bool> {
+    /// Whether all parts of a counter's loads have arrived. They must be of the same block.
+    pub fn has_all_parts(&mut self, pipeline: usize, i: i64) -> Outcome<bool> {
         let Cluster { begun, parts, .. } = &self.cluster;
-        for (own, count) in begun.iter().filter(|(p, _)| (p.ring, p.i) == (ring, i)) {
-            let here: Vec<_> =
-                parts.iter().filter(|p| (p.ring, p.i, &p.field) == (ring, i, &own.field)).collect();
+        for (own, count) in begun.iter().filter(|(p, _)| (p.pipeline, p.i) == (pipeline, i)) {
+            let here: Vec<_> = parts
+                .iter()
+                .filter(|p| (p.pipeline, p.i, &p.field) == (pipeline, i, &own.field))
+                .collect();
             if let Some(other) = here.iter().find(|p| p.at != own.at) {
                 let why = format!(
                     "expected all blocks of a cluster to copy the same block, got {:?} and {:?}",
@@ -115,13 +122,13 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// What is not needed any more once a counter was read.
-    pub fn forget_parts(&mut self, ring: usize, i: i64) {
-        let slots = self.rings[ring].slots;
-        let old = |r: usize, n: i64| r == ring && n < i - slots;
-        self.cluster.parts.retain(|p| !old(p.ring, p.i));
-        self.cluster.begun.retain(|(p, _)| !old(p.ring, p.i));
-        self.cluster.released.retain(|&(r, n, _), _| !old(r, n + slots));
+    /// Drops the state of a counter that was read.
+    pub fn forget_parts(&mut self, pipeline: usize, i: i64) {
+        let stages = self.pipelines[pipeline].stages;
+        let old = |r: usize, n: i64| r == pipeline && n < i - stages;
+        self.cluster.parts.retain(|p| !old(p.pipeline, p.i));
+        self.cluster.begun.retain(|(p, _)| !old(p.pipeline, p.i));
+        self.cluster.released.retain(|&(r, n, _), _| !old(r, n + stages));
     }
 
     fn receive(&mut self, from: u32, message: Message) -> Outcome<()> {
@@ -131,31 +138,31 @@ impl World<'_> {
         };
         if self.cluster.ended {
             let why = "expected the other block of the cluster to be running, got one that has ended: \
-                       `drain` the ring";
+                       `drain` the pipeline";
             return Err(fault(Code::E_UNWAITED, why, &loc));
         }
         match message {
             Message::Part(part) => {
-                let ring = &self.rings[part.ring];
-                if !ring.is_free(part.i) {
+                let pipeline = &self.pipelines[part.pipeline];
+                if !pipeline.is_free(part.i) {
                     let why = format!(
-                        "expected the slot of counter {} of ring {} to be free in all blocks of the \
+                        "expected the stage of counter {} of pipeline {} to be free in all blocks of the \
                          cluster, got one that is still read",
-                        part.i, ring.name
+                        part.i, pipeline.name
                     );
                     return Err(fault(Code::E_RACE, why, &loc));
                 }
                 self.cluster.parts.push(part);
             }
-            Message::Released { ring, i, .. } => {
-                *self.cluster.released.entry((ring, i, from)).or_default() += 1;
+            Message::Released { pipeline, i, .. } => {
+                *self.cluster.released.entry((pipeline, i, from)).or_default() += 1;
             }
         }
         Ok(())
     }
 }
 
-/// Hands over what a block has told others.
+/// Delivers the messages of a CTA to the others.
 pub(super) fn deliver(worlds: &mut [World<'_>], from: usize) -> Outcome<()> {
     for (to, message) in std::mem::take(&mut worlds[from].cluster.outbox) {
         worlds[to as usize].receive(from as u32, message)?;
@@ -164,9 +171,9 @@ pub(super) fn deliver(worlds: &mut [World<'_>], from: usize) -> Outcome<()> {
 }
 
 impl Agent<'_> {
-    /// The counters whose slots a producer of a ring may still wait for.
-    pub(super) fn last_filled(&self, world: &World<'_>, ring: usize) -> std::ops::Range<i64> {
-        let next = world.rings[ring].next_fill.get(&self.seat).copied().unwrap_or(0);
-        (next - world.rings[ring].slots).max(0)..next
+    /// The counters whose stages a producer of a pipeline may still wait for.
+    pub(super) fn last_filled(&self, world: &World<'_>, pipeline: usize) -> std::ops::Range<i64> {
+        let next = world.pipelines[pipeline].next_fill.get(&self.seat).copied().unwrap_or(0);
+        (next - world.pipelines[pipeline].stages).max(0)..next
     }
 }

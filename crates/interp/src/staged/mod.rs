@@ -1,38 +1,39 @@
-//! The interpreter of Staged IR. Values are whole tiles, so where elements are does not matter to
-//! them; what matters is who may touch shared memory when. Each replica of a role is an agent that
-//! runs until it has to wait; engines do their work as early or as late as the waits allow. Results
-//! are those of the Tile IR the function came from.
+//! The interpreter of Staged IR, a race detector for warp-specialized kernels. Values are whole
+//! tiles, so layouts do not affect them; what is checked is the synchronisation of shared memory.
+//! Each replica of a role is an agent that runs until it has to wait; asynchronous operations
+//! complete as early or as late as the waits allow. Results are those of the Tile IR that the
+//! function came from.
 //!
-//! Blocks of a cluster that fill each other's rings run together; all others one after another.
+//! CTAs of a cluster that multicast to each other run together; all others one after another.
 //!
-//! Vector clocks say what each agent knows to be done. A read of what may not be there yet, a write
-//! over what may still be read, a missing fence or barrier, and agents that all wait for each other
-//! are errors at the op, also where the values happen to be right.
+//! Vector clocks record what each agent knows to be complete. A read of data that may not have
+//! arrived, a write over data that may still be read, a missing fence or barrier, and a deadlock
+//! are errors at the op, even where the values happen to be right.
 
 mod agent;
+mod async_units;
 mod buffer;
 mod clock;
 mod cluster;
-mod control;
-mod engine;
 mod ops;
+mod pipeline;
 mod prepare;
-mod ring;
 mod run;
+mod staged_control;
 mod world;
 
 use tessera_diag::Diagnostics;
 use tessera_staged::StagedFunc;
 use tessera_target::LaunchArgs;
 
-/// When engines do what was begun, and who of the agents goes on.
+/// When asynchronous operations complete, and which agent runs next.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Timing {
-    /// At once; the first agent that can.
+    /// Immediately; the first agent that can run.
     Early,
-    /// When it is waited for; the last agent that can.
+    /// When they are waited for; the last agent that can run.
     Late,
-    /// Some time between, and anybody, by this seed.
+    /// Some time between, and any agent, by this seed.
     Random(u64),
 }
 

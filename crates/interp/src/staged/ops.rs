@@ -1,10 +1,10 @@
-//! The ops of an agent that are no control flow. One that has to wait changes nothing and says so;
-//! it is asked again later.
+//! The ops of an agent other than control flow. An op that has to wait changes nothing and says so;
+//! it is tried again later.
 
 use super::Timing;
 use super::agent::{Agent, Handle, Progress, Val};
-use super::buffer::{MemRef, SlotRef};
-use super::engine::{Bulk, Fill, Product, Source};
+use super::async_units::{Bulk, Fill, Product, Source};
+use super::buffer::{MemRef, StageRef};
 use super::world::World;
 use crate::fault::{Outcome, broken, fault};
 use crate::program::Fold;
@@ -44,7 +44,7 @@ impl<'p> Agent<'p> {
                 let value = self.machine.perform(inst)?;
                 self.machine.finish(inst, value)?;
             }
-            // Where elements are changes no value.
+            // Layouts do not change values.
             StagedOp::ConvertLayout => {
                 let value = self.tile(op.operands[0], loc)?;
                 self.set(op.result(), Val::Tile(value));
@@ -86,28 +86,28 @@ impl<'p> Agent<'p> {
                 let tile = self.tile(op.operands[1], loc)?;
                 world.buffers[mem.buffer].store(&mem, &tile);
             }
-            StagedOp::RingCreate => {
-                let ring = world.create_ring(op.result());
-                self.set_handle(op.result(), Handle::Ring(ring));
+            StagedOp::PipelineCreate => {
+                let pipeline = world.create_pipeline(op.result());
+                self.set_handle(op.result(), Handle::Pipeline(pipeline));
             }
             StagedOp::Acquire => return self.acquire(world, op),
             StagedOp::Fill => self.fill(world, id)?,
             StagedOp::Publish => self.publish(world, op)?,
             StagedOp::Wait => return self.wait(world, op),
             StagedOp::Field => {
-                let slot = self.slot(op)?;
+                let stage = self.stage(op)?;
                 let name = op.attr("name").and_then(Attr::as_word).unwrap_or_default();
-                let mem = field(world, slot, name, loc)?;
+                let mem = field(world, stage, name, loc)?;
                 self.set_handle(op.result(), Handle::Memory(mem));
             }
             StagedOp::Release => {
-                if !(flag(op, "unless_first") && self.in_first_turn()) {
+                if !(flag(op, "unless_first") && self.in_first_iteration()) {
                     self.release(world, op)?;
                 }
             }
             StagedOp::Drain => return self.drain(world, op),
             StagedOp::MmaOpen => {
-                let cell = world.engines.cell(Some(self.tile(op.operands[0], loc)?));
+                let cell = world.async_units.cell(Some(self.tile(op.operands[0], loc)?));
                 self.set_handle(op.result(), Handle::Pending { cell, newest: None });
             }
             StagedOp::MmaIssue => self.issue(world, op)?,
@@ -117,7 +117,7 @@ impl<'p> Agent<'p> {
                 self.bulk(world, op, dst)?;
             }
             StagedOp::BulkWait => {
-                let queue = &mut world.engines.queues[self.number];
+                let queue = &mut world.async_units.queues[self.number];
                 let done = queue.bulks.len().saturating_sub(count(op, "keep"));
                 queue.bulks_awaited = queue.bulks_awaited.max(done);
                 if flag(op, "read") {
@@ -127,13 +127,13 @@ impl<'p> Agent<'p> {
                 }
                 self.clock.raise(world.components.bulk(self.number), done as u64);
             }
-            StagedOp::TurnCreate => {
-                world.turns.push(Default::default());
-                self.set_handle(op.result(), Handle::Turn(world.turns.len() - 1));
+            StagedOp::OrderBarrierCreate => {
+                world.order_barriers.push(Default::default());
+                self.set_handle(op.result(), Handle::OrderBarrier(world.order_barriers.len() - 1));
             }
-            StagedOp::TurnTake | StagedOp::TurnGive => return self.turn(world, op),
-            StagedOp::RoleBarrier if flag(op, "all") => return self.meet(world, loc),
-            // Of one replica, or of the block, all threads are here.
+            StagedOp::OrderWait | StagedOp::OrderArrive => return self.order_barrier(world, op),
+            StagedOp::RoleBarrier if flag(op, "all") => return self.synchronise(world, loc),
+            // All threads of one replica, or of the block, run together here.
             StagedOp::RoleBarrier | StagedOp::BlockBarrier | StagedOp::ClusterBarrier => {
                 self.clock.raise(world.components.threads(self.number), self.now);
             }
@@ -153,17 +153,17 @@ impl<'p> Agent<'p> {
             StagedOp::Workers => {
                 self.set_index(op.result(), self.machine.grid.iter().product());
             }
-            StagedOp::Tiles | StagedOp::Roles | StagedOp::Role => {
+            StagedOp::Tiles | StagedOp::WarpSpecialize | StagedOp::WarpRole => {
                 return Err(broken("control flow out of place", loc));
             }
         }
         Ok(Progress::Ran)
     }
 
-    fn slot(&self, op: &Op<Staged>) -> Outcome<SlotRef> {
+    fn stage(&self, op: &Op<Staged>) -> Outcome<StageRef> {
         match self.get(op.operands[0], &op.loc)? {
-            Val::Handle(Handle::Slot(slot)) => Ok(slot),
-            _ => Err(broken("an operand that is no slot", &op.loc)),
+            Val::Handle(Handle::Stage(stage)) => Ok(stage),
+            _ => Err(broken("an operand that is no stage", &op.loc)),
         }
     }
 
@@ -172,58 +172,58 @@ impl<'p> Agent<'p> {
     }
 
     fn acquire(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
-        let (ring_number, i) =
-            (self.ring(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
+        let (pipeline_number, i) =
+            (self.pipeline(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
         let (seat, by_tiles) = (self.seat, self.by_tiles());
-        let ring = world.ring_mut(ring_number, &op.loc)?;
-        let next = ring.next_fill.get(&seat).copied().unwrap_or(0);
-        if (!by_tiles && i != next) || ring.life(i).acquired.contains_key(&seat) {
-            let why = format!("expected counter {next} of ring {}, got {i}", ring.name);
+        let pipeline = world.pipeline_mut(pipeline_number, &op.loc)?;
+        let next = pipeline.next_fill.get(&seat).copied().unwrap_or(0);
+        if (!by_tiles && i != next) || pipeline.life(i).acquired.contains_key(&seat) {
+            let why = format!("expected counter {next} of pipeline {}, got {i}", pipeline.name);
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         }
-        if !ring.is_free(i) {
-            let before = i - ring.slots;
-            let why = format!("counter {before} of ring {} to be released", ring.name);
+        if !pipeline.is_free(i) {
+            let before = i - pipeline.stages;
+            let why = format!("counter {before} of pipeline {} to be released", pipeline.name);
             return Ok(blocked(why, &op.loc));
         }
-        let before = i - ring.slots;
-        if !world.is_released_by_peers(ring_number, before) {
-            let name = &world.rings[ring_number].name;
-            let why = format!("counter {before} of ring {name} to be released in the cluster");
+        let before = i - pipeline.stages;
+        if !world.is_released_by_peers(pipeline_number, before) {
+            let name = &world.pipelines[pipeline_number].name;
+            let why = format!("counter {before} of pipeline {name} to be released in the cluster");
             return Ok(blocked(why, &op.loc));
         }
-        let ring = world.ring_mut(ring_number, &op.loc)?;
-        let first = ring.life(i).acquired.is_empty();
-        ring.life(i).acquired.insert(seat, op.loc.clone());
-        ring.next_fill.insert(seat, i + 1);
-        ring.forget_before(i - 2 * ring.slots);
-        if let Some(before) = ring.lives.get(&(i - ring.slots)) {
+        let pipeline = world.pipeline_mut(pipeline_number, &op.loc)?;
+        let first = pipeline.life(i).acquired.is_empty();
+        pipeline.life(i).acquired.insert(seat, op.loc.clone());
+        pipeline.next_fill.insert(seat, i + 1);
+        pipeline.forget_before(i - 2 * pipeline.stages);
+        if let Some(before) = pipeline.lives.get(&(i - pipeline.stages)) {
             self.clock.join(&before.freedom);
         }
         if first {
-            for buffer in ring.buffers[i.rem_euclid(ring.slots) as usize].clone() {
+            for buffer in pipeline.buffers[i.rem_euclid(pipeline.stages) as usize].clone() {
                 world.buffers[buffer].clear();
             }
         }
-        let slot = SlotRef { ring: ring_number, i, filling: true };
-        self.holds.insert(slot);
-        self.set_handle(op.result(), Handle::Slot(slot));
+        let stage = StageRef { pipeline: pipeline_number, i, filling: true };
+        self.holds.insert(stage);
+        self.set_handle(op.result(), Handle::Stage(stage));
         Ok(Progress::Ran)
     }
 
     fn fill(&mut self, world: &mut World<'p>, id: OpId) -> Outcome<()> {
         let op = &world.prepared.func.ops[id];
-        let slot = self.slot(op)?;
+        let stage = self.stage(op)?;
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
-        let to = field(world, slot, name, &op.loc)?;
-        let done = (world.components.fills(slot.ring), slot.i as u64 + 1);
-        world.by_engine(self, &to, true, done, &op.loc)?;
-        world.rings[slot.ring].life(slot.i).copy = Some(op.loc.clone());
+        let to = field(world, stage, name, &op.loc)?;
+        let done = (world.components.fills(stage.pipeline), stage.i as u64 + 1);
+        world.by_async_unit(self, &to, true, done, &op.loc)?;
+        world.pipelines[stage.pipeline].life(stage.i).copy = Some(op.loc.clone());
         let at = self.indices(op.group("at"), &op.loc)?;
-        world.multicast(id, slot, name, &at);
-        world.engines.fills.push(Fill {
-            ring: slot.ring,
-            i: slot.i,
+        world.multicast(id, stage, name, &at);
+        world.async_units.fills.push(Fill {
+            pipeline: stage.pipeline,
+            i: stage.i,
             to,
             view: op.operands[1].index(),
             at,
@@ -237,119 +237,122 @@ impl<'p> Agent<'p> {
     }
 
     fn publish(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<()> {
-        let (ring, i) = (self.ring(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
-        if !self.holds.remove(&SlotRef { ring, i, filling: true }) {
-            let name = &world.rings[ring].name;
-            let why = format!("expected counter {i} of ring {name} to be acquired before");
+        let (pipeline, i) =
+            (self.pipeline(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
+        if !self.holds.remove(&StageRef { pipeline, i, filling: true }) {
+            let name = &world.pipelines[pipeline].name;
+            let why = format!("expected counter {i} of pipeline {name} to be acquired before");
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         }
         let clock = world.outgoing(self);
-        let life = world.ring_mut(ring, &op.loc)?.life(i);
+        let life = world.pipeline_mut(pipeline, &op.loc)?.life(i);
         life.published.insert(self.seat);
         life.publication.join(&clock);
         Ok(())
     }
 
     fn wait(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
-        let (ring_number, i) =
-            (self.ring(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
+        let (pipeline_number, i) =
+            (self.pipeline(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
         let (seat, by_tiles) = (self.seat, self.by_tiles());
-        let ring = world.ring_mut(ring_number, &op.loc)?;
-        let next = ring.next_read.get(&seat).copied().unwrap_or(0);
-        if (!by_tiles && i != next) || ring.life(i).waited.contains_key(&seat) {
-            let why = format!("expected counter {next} of ring {}, got {i}", ring.name);
+        let pipeline = world.pipeline_mut(pipeline_number, &op.loc)?;
+        let next = pipeline.next_read.get(&seat).copied().unwrap_or(0);
+        if (!by_tiles && i != next) || pipeline.life(i).waited.contains_key(&seat) {
+            let why = format!("expected counter {next} of pipeline {}, got {i}", pipeline.name);
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         }
-        if !ring.is_published(i) {
-            let why = format!("counter {i} of ring {} to be published", ring.name);
+        if !pipeline.is_published(i) {
+            let why = format!("counter {i} of pipeline {} to be published", pipeline.name);
             return Ok(blocked(why, &op.loc));
         }
-        if !world.has_all_parts(ring_number, i)? {
-            let name = &world.rings[ring_number].name;
-            let why = format!("counter {i} of ring {name} to be filled by the cluster");
+        if !world.has_all_parts(pipeline_number, i)? {
+            let name = &world.pipelines[pipeline_number].name;
+            let why = format!("counter {i} of pipeline {name} to be filled by the cluster");
             return Ok(blocked(why, &op.loc));
         }
-        world.forget_parts(ring_number, i);
-        let ring = world.ring_mut(ring_number, &op.loc)?;
-        ring.life(i).waited.insert(seat, op.loc.clone());
-        ring.next_read.insert(seat, i + 1);
-        self.clock.join(&ring.life(i).publication.clone());
-        self.clock.raise(world.components.fills(ring_number), i as u64 + 1);
-        world.fills(|f| f.ring == ring_number && f.i <= i)?;
-        let slot = SlotRef { ring: ring_number, i, filling: false };
-        self.holds.insert(slot);
-        self.set_handle(op.result(), Handle::Slot(slot));
+        world.forget_parts(pipeline_number, i);
+        let pipeline = world.pipeline_mut(pipeline_number, &op.loc)?;
+        pipeline.life(i).waited.insert(seat, op.loc.clone());
+        pipeline.next_read.insert(seat, i + 1);
+        self.clock.join(&pipeline.life(i).publication.clone());
+        self.clock.raise(world.components.fills(pipeline_number), i as u64 + 1);
+        world.fills(|f| f.pipeline == pipeline_number && f.i <= i)?;
+        let stage = StageRef { pipeline: pipeline_number, i, filling: false };
+        self.holds.insert(stage);
+        self.set_handle(op.result(), Handle::Stage(stage));
         Ok(Progress::Ran)
     }
 
     fn release(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<()> {
-        let (ring, i) = (self.ring(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
-        if !self.holds.remove(&SlotRef { ring, i, filling: false }) {
-            let name = &world.rings[ring].name;
+        let (pipeline, i) =
+            (self.pipeline(op.operands[0], &op.loc)?, self.index(op.operands[1], &op.loc)?);
+        if !self.holds.remove(&StageRef { pipeline, i, filling: false }) {
+            let name = &world.pipelines[pipeline].name;
             let why = format!(
-                "expected counter {i} of ring {name} to be waited for before, and released once"
+                "expected counter {i} of pipeline {name} to be waited for before, and released once"
             );
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         }
         let clock = world.outgoing(self);
-        let life = world.ring_mut(ring, &op.loc)?.life(i);
+        let life = world.pipeline_mut(pipeline, &op.loc)?.life(i);
         life.released.insert(self.seat);
         life.freedom.join(&clock);
-        world.tell_released(ring, i, &op.loc);
+        world.tell_released(pipeline, i, &op.loc);
         Ok(())
     }
 
-    /// Its own counters it may leave unread; others must have read and released theirs.
+    /// An agent may leave its own counters unread; others must have read and released theirs.
     fn drain(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
-        let number = self.ring(op.operands[0], &op.loc)?;
-        let ring = world.ring_mut(number, &op.loc)?;
-        let others: Vec<_> = ring.consumers.iter().filter(|s| s.role != self.seat.role).collect();
-        let left = ring.lives.iter().find(|(_, life)| {
+        let number = self.pipeline(op.operands[0], &op.loc)?;
+        let pipeline = world.pipeline_mut(number, &op.loc)?;
+        let others: Vec<_> =
+            pipeline.consumers.iter().filter(|s| s.role != self.seat.role).collect();
+        let left = pipeline.lives.iter().find(|(_, life)| {
             !life.published.is_empty() && others.iter().any(|s| !life.released.contains(s))
         });
         if let Some((i, _)) = left {
-            let why = format!("counter {i} of ring {} to be released", ring.name);
+            let why = format!("counter {i} of pipeline {} to be released", pipeline.name);
             return Ok(blocked(why, &op.loc));
         }
         let mut last = self.last_filled(world, number);
         if let Some(i) = last.find(|&i| !world.is_released_by_peers(number, i)) {
-            let name = &world.rings[number].name;
-            let why = format!("counter {i} of ring {name} to be released in the cluster");
+            let name = &world.pipelines[number].name;
+            let why = format!("counter {i} of pipeline {name} to be released in the cluster");
             return Ok(blocked(why, &op.loc));
         }
-        let ring = world.ring_mut(number, &op.loc)?;
-        for life in ring.lives.values() {
+        let pipeline = world.pipeline_mut(number, &op.loc)?;
+        for life in pipeline.lives.values() {
             self.clock.join(&life.freedom);
         }
-        ring.drained = ring.lives.keys().last().map_or(0, |&i| i + 1);
-        let last = ring.drained as u64;
+        pipeline.drained = pipeline.lives.keys().last().map_or(0, |&i| i + 1);
+        let last = pipeline.drained as u64;
         self.clock.raise(world.components.fills(number), last);
-        world.fills(|f| f.ring == number)?;
+        world.fills(|f| f.pipeline == number)?;
         Ok(Progress::Ran)
     }
 
     fn issue(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<()> {
         let loc = &op.loc;
-        let group = world.engines.queues[self.number].products.len();
+        let group = world.async_units.queues[self.number].products.len();
         let done = (world.components.mma(self.number), group as u64 + 1);
         let a = match self.get(op.operands[0], loc)? {
             Val::Tile(tile) => Source::Tile(tile),
             Val::Handle(_) => {
                 let mem = self.memory(op.operands[0], loc)?;
-                world.by_engine(self, &mem, false, done, loc)?;
+                world.by_async_unit(self, &mem, false, done, loc)?;
                 Source::Memory(mem)
             }
         };
         let b = self.memory(op.operands[1], loc)?;
-        world.by_engine(self, &b, false, done, loc)?;
+        world.by_async_unit(self, &b, false, done, loc)?;
         let from = match self.get(op.operands[2], loc)? {
             Val::Handle(Handle::Pending { cell, .. }) => cell,
-            Val::Tile(tile) => world.engines.cell(Some(tile)),
+            Val::Tile(tile) => world.async_units.cell(Some(tile)),
             Val::Handle(_) => return Err(broken("an accumulator that is none", loc)),
         };
-        let to = world.engines.cell(None);
+        let to = world.async_units.cell(None);
         let product = Product { a, b, from, to, loc: loc.clone() };
-        world.engines.queues[self.number].products.push(product);
+        world.async_units.queues[self.number].products.push(product);
         self.set_handle(op.result(), Handle::Pending { cell: to, newest: Some(group) });
         if world.timing == Timing::Early {
             world.products(self.number, group + 1)?;
@@ -362,7 +365,7 @@ impl<'p> Agent<'p> {
         else {
             return Err(broken("an operand that is not pending", &op.loc));
         };
-        let queue = &mut world.engines.queues[self.number];
+        let queue = &mut world.async_units.queues[self.number];
         let done = queue.products.len().saturating_sub(count(op, "keep"));
         queue.products_awaited = queue.products_awaited.max(done);
         world.products(self.number, done)?;
@@ -376,7 +379,7 @@ impl<'p> Agent<'p> {
                 "expected a tile only of groups that are done, got one of those that are kept";
             return Err(fault(Code::E_UNWAITED, why, &op.loc));
         }
-        let Some(tile) = world.engines.cells[cell].take() else {
+        let Some(tile) = world.async_units.cells[cell].take() else {
             let why = "expected a pending tile to be used once, got a second use";
             return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
         };
@@ -387,14 +390,14 @@ impl<'p> Agent<'p> {
     fn bulk(&mut self, world: &mut World<'p>, op: &Op<Staged>, dst: &Type) -> Outcome<()> {
         let loc = &op.loc;
         let from = self.memory(op.operands[0], loc)?;
-        let number = world.engines.queues[self.number].bulks.len();
+        let number = world.async_units.queues[self.number].bulks.len();
         let done = (world.components.bulk(self.number), number as u64 + 1);
-        world.by_engine(self, &from, false, done, loc)?;
+        world.by_async_unit(self, &from, false, done, loc)?;
         let fold = match op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name) {
             None => None,
             Some(r) => Some(fold_of(r, dst, loc)?),
         };
-        world.engines.queues[self.number].bulks.push(Bulk {
+        world.async_units.queues[self.number].bulks.push(Bulk {
             from,
             view: op.operands[1].index(),
             at: self.indices(op.group("at"), loc)?,
@@ -409,34 +412,38 @@ impl<'p> Agent<'p> {
         Ok(())
     }
 
-    fn turn(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
-        let Val::Handle(Handle::Turn(turn)) = self.get(op.operands[0], &op.loc)? else {
-            return Err(broken("an operand that is no turn", &op.loc));
+    fn order_barrier(&mut self, world: &mut World<'p>, op: &Op<Staged>) -> Outcome<Progress> {
+        let Val::Handle(Handle::OrderBarrier(order_barrier)) = self.get(op.operands[0], &op.loc)?
+        else {
+            return Err(broken("an operand that is no order_barrier", &op.loc));
         };
         let replicas = self.role.as_ref().map_or(1, |(_, r)| r.replicas.max(1));
-        if world.turns[turn].at != self.replica {
-            if op.code == StagedOp::TurnGive {
-                let why = "expected this replica to have the turn that it gives";
+        if world.order_barriers[order_barrier].at != self.replica {
+            if op.code == StagedOp::OrderArrive {
+                let why = "expected this replica to have the order_barrier that it gives";
                 return Err(fault(Code::E_GRAPH_INVALID, why, &op.loc));
             }
-            let why = format!("replica {} to give the turn", world.turns[turn].at);
+            let why = format!(
+                "replica {} to give the order_barrier",
+                world.order_barriers[order_barrier].at
+            );
             return Ok(blocked(why, &op.loc));
         }
-        if op.code == StagedOp::TurnGive {
+        if op.code == StagedOp::OrderArrive {
             let clock = world.outgoing(self);
-            let turn = &mut world.turns[turn];
-            turn.at = (turn.at + 1) % replicas;
-            turn.clock.join(&clock);
+            let order_barrier = &mut world.order_barriers[order_barrier];
+            order_barrier.at = (order_barrier.at + 1) % replicas;
+            order_barrier.clock.join(&clock);
         } else {
-            self.clock.join(&world.turns[turn].clock);
+            self.clock.join(&world.order_barriers[order_barrier].clock);
         }
         Ok(Progress::Ran)
     }
 
     /// All replicas of the role.
-    fn meet(&mut self, world: &mut World<'p>, loc: &Loc) -> Outcome<Progress> {
+    fn synchronise(&mut self, world: &mut World<'p>, loc: &Loc) -> Outcome<Progress> {
         let Some((role, info)) = self.role.clone() else {
-            return Err(broken("a role's barrier outside of roles", loc));
+            return Err(broken("a role's barrier outside roles", loc));
         };
         let clock = world.outgoing(self);
         let meeting = world.meetings.entry(role).or_default();
@@ -463,13 +470,13 @@ impl<'p> Agent<'p> {
     }
 }
 
-fn field(world: &World<'_>, slot: SlotRef, name: &str, loc: &Loc) -> Outcome<MemRef> {
-    let buffer = world.rings[slot.ring].field(slot.i, name);
+fn field(world: &World<'_>, stage: StageRef, name: &str, loc: &Loc) -> Outcome<MemRef> {
+    let buffer = world.pipelines[stage.pipeline].field(stage.i, name);
     let buffer = buffer.ok_or_else(|| broken("a field that is not there", loc))?;
-    Ok(MemRef::whole(buffer, world.buffers[buffer].dims(), Some(slot)))
+    Ok(MemRef::whole(buffer, world.buffers[buffer].dims(), Some(stage)))
 }
 
-/// How shared memory is folded into a parameter: in the dtype that arithmetic is done in.
+/// The reduction of shared memory into a parameter: in the dtype of the arithmetic.
 fn fold_of(r: ReduceOp, dst: &Type, loc: &Loc) -> Outcome<Fold> {
     let compute = dst.dtype().compute();
     let (round, saturate) = match dst {

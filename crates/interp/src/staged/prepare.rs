@@ -1,6 +1,7 @@
-//! A function made ready: its Tile IR ops as the interpreter's own, and who does what.
+//! A function prepared to run: its Tile IR ops as the interpreter's own, and the participants of
+//! each pipeline.
 
-use super::ring::Seat;
+use super::pipeline::Seat;
 use super::world::Sides;
 use crate::fault::{Outcome, broken, fault};
 use crate::prepare::{action_of, parameters};
@@ -19,7 +20,7 @@ pub(super) struct Prepared<'f> {
     pub insts: BTreeMap<OpId, Inst>,
     /// In the order of their ops; agent numbers count their replicas, from 1 on.
     pub roles: Vec<(OpId, RoleInfo)>,
-    pub rings: BTreeMap<Value, Sides>,
+    pub pipelines: BTreeMap<Value, Sides>,
 }
 
 pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
@@ -43,13 +44,13 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
     for id in func.walk() {
         let op = &func.ops[id];
         match op.code {
-            StagedOp::Role => roles.push((id, role_info(func, id))),
-            // Blocks, loops and branches are the agents' own.
+            StagedOp::WarpRole => roles.push((id, role_info(func, id))),
+            // Agents run control flow themselves.
             StagedOp::Tile(
                 TileOp::For
                 | TileOp::If
                 | TileOp::While
-                | TileOp::Repair
+                | TileOp::SlowPath
                 | TileOp::Yield
                 | TileOp::Return,
             ) => {}
@@ -73,8 +74,8 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
             _ => {}
         }
     }
-    let rings = sides(func, &roles);
-    Ok(Prepared { func, program, insts, roles, rings })
+    let pipelines = sides(func, &roles);
+    Ok(Prepared { func, program, insts, roles, pipelines })
 }
 
 /// The seats of a role: one for each replica, or one where they take tiles in turn.
@@ -83,7 +84,7 @@ pub(super) fn seats(role: usize, info: Option<&RoleInfo>) -> Vec<Seat> {
     (0..count).map(|replica| Seat { role, replica }).collect()
 }
 
-/// Who fills each ring and who reads it, by the ops there are. Role 0 is the block itself.
+/// Which roles fill and read each pipeline, by the ops there are. Role 0 is the block itself.
 fn sides(func: &StagedFunc, roles: &[(OpId, RoleInfo)]) -> BTreeMap<Value, Sides> {
     let mut out: BTreeMap<Value, Sides> = BTreeMap::new();
     for id in func.walk() {

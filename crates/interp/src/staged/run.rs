@@ -1,11 +1,11 @@
-//! A launch: the blocks, or clusters of them, one after another, and in each the agents by turns.
+//! A launch: the blocks, or clusters of them, one after another, and in each the agents in turn.
 
 use super::agent::{Agent, Progress};
+use super::async_units::{AsyncUnits, Queue};
 use super::clock::{Clock, Components};
 use super::cluster::{self, Cluster};
-use super::engine::{Engines, Queue};
+use super::pipeline::Seat;
 use super::prepare::{Prepared, seats};
-use super::ring::Seat;
 use super::world::{Chance, World};
 use super::{StagedOptions, Timing};
 use crate::fault::{Outcome, broken, fault};
@@ -32,7 +32,7 @@ pub(super) fn launch(
         let along = Team::along_launch(prepared.func);
         let teams =
             args.grid.iter().zip(along).map(|(&n, by)| (n + i64::from(by) - 1) / i64::from(by));
-        // Few enough that each takes several teams of tiles.
+        // Few enough blocks that each takes several teams of tiles.
         let clusters = match is_once(prepared.func) {
             true => teams.product(),
             false => (groups / (2 * i64::from(team.blocks()))).max(1),
@@ -66,7 +66,7 @@ fn machine<'p>(
     Ok((m, scalars))
 }
 
-/// Runs the blocks of a cluster, or the one block there is, to their ends.
+/// Runs the blocks of a cluster, or a single block, to their ends.
 fn one_cluster(
     prepared: &Prepared<'_>,
     args: &LaunchArgs,
@@ -88,10 +88,10 @@ fn one_cluster(
             prepared,
             global,
             buffers: Vec::new(),
-            rings: Vec::new(),
-            turns: Vec::new(),
+            pipelines: Vec::new(),
+            order_barriers: Vec::new(),
             meetings: BTreeMap::new(),
-            engines: Engines::default(),
+            async_units: AsyncUnits::default(),
             components: Components { agents },
             timing: options.timing,
             chance: Chance(seed.wrapping_add(rank.into())),
@@ -99,14 +99,14 @@ fn one_cluster(
             blocks,
             cluster: Cluster::new(team, rank),
         };
-        world.engines.queues.resize_with(agents, Queue::default);
+        world.async_units.queues.resize_with(agents, Queue::default);
         let (mut own, _) = machine(prepared, args, at)?;
-        scalars.into_iter().for_each(|(slot, value)| own.set(slot, value));
+        scalars.into_iter().for_each(|(stage, value)| own.set(stage, value));
         worlds.push(world);
         mains.push(Agent::new(0, Seat { role: 0, replica: 0 }, own, prepared.func.body));
     }
     loop {
-        let mut crew = Vec::new();
+        let mut team = Vec::new();
         for (rank, (main, world)) in mains.iter_mut().zip(&mut worlds).enumerate() {
             loop {
                 match main.step(world)? {
@@ -117,18 +117,18 @@ fn one_cluster(
                     }
                     Progress::Fork(op) => {
                         let agents = fork(main, world, op, args, at)?;
-                        crew.extend(agents.into_iter().map(|agent| (rank, agent)));
+                        team.extend(agents.into_iter().map(|agent| (rank, agent)));
                         main.advance();
                         break;
                     }
                 }
             }
         }
-        if crew.is_empty() {
+        if team.is_empty() {
             break;
         }
-        schedule(&mut crew, &mut worlds)?;
-        for (rank, agent) in &mut crew {
+        schedule(&mut team, &mut worlds)?;
+        for (rank, agent) in &mut team {
             let world = &mut worlds[*rank];
             world.finish_agent(agent.number)?;
             let out: Clock = world.outgoing(agent);
@@ -178,20 +178,20 @@ fn fork<'p>(
     Ok(agents)
 }
 
-/// Steps that an agent takes before another may.
-const TURN: usize = 1 << 20;
-const RANDOM_TURN: usize = 8;
+/// Steps that an agent takes before another may run.
+const QUANTUM: usize = 1 << 20;
+const RANDOM_QUANTUM: usize = 8;
 
 /// Runs agents, each in the block of its rank, until all are done.
 fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> Outcome<()> {
     let mut running: Vec<usize> = (0..agents.len()).collect();
-    // Who waits, and for what; emptied when anybody goes on.
+    // The waiting agents and their reasons; cleared when any agent makes progress.
     let mut waiting: BTreeMap<usize, (String, Loc)> = BTreeMap::new();
     while !running.is_empty() {
         let ready: Vec<usize> =
             running.iter().copied().filter(|a| !waiting.contains_key(a)).collect();
         let first = &mut worlds[0];
-        let (pick, turn) = match (first.timing, ready.as_slice()) {
+        let (pick, quantum) = match (first.timing, ready.as_slice()) {
             (_, []) => {
                 let all: Vec<_> = waiting
                     .iter()
@@ -199,16 +199,16 @@ fn schedule<'p>(agents: &mut [(usize, Agent<'p>)], worlds: &mut [World<'p>]) -> 
                     .collect();
                 return Err(stuck(&all));
             }
-            (Timing::Early, [first, ..]) => (*first, TURN),
-            (Timing::Late, [.., last]) => (*last, TURN),
+            (Timing::Early, [first, ..]) => (*first, QUANTUM),
+            (Timing::Late, [.., last]) => (*last, QUANTUM),
             (Timing::Random(_), some) => {
                 let pick = some[first.chance.below(some.len())];
-                (pick, 1 + first.chance.below(RANDOM_TURN))
+                (pick, 1 + first.chance.below(RANDOM_QUANTUM))
             }
         };
         let (rank, agent) = &mut agents[pick];
         let rank = *rank;
-        for _ in 0..turn {
+        for _ in 0..quantum {
             match agent.step(&mut worlds[rank])? {
                 Progress::Ran => {
                     waiting.clear();

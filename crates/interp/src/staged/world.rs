@@ -1,11 +1,12 @@
-//! What the agents of one block share: memory, rings, engines, and chance.
+//! The state that the agents of one block share: memory, pipelines, asynchronous units, and random
+//! numbers.
 
-use super::buffer::{Access, Buffer, MemRef, SlotRef};
+use super::async_units::AsyncUnits;
+use super::buffer::{Access, Buffer, MemRef, StageRef};
 use super::clock::{Clock, Components};
 use super::cluster::Cluster;
-use super::engine::Engines;
+use super::pipeline::{Meeting, OrderBarrier, Pipeline, Seat};
 use super::prepare::Prepared;
-use super::ring::{Meeting, Ring, Seat, Turn};
 use super::{Timing, agent::Agent};
 use crate::fault::{Outcome, broken, fault};
 use crate::machine::Machine;
@@ -21,20 +22,20 @@ pub(super) struct World<'p> {
     /// Holds the views.
     pub global: Machine<'p>,
     pub buffers: Vec<Buffer>,
-    pub rings: Vec<Ring>,
-    pub turns: Vec<Turn>,
+    pub pipelines: Vec<Pipeline>,
+    pub order_barriers: Vec<OrderBarrier>,
     pub meetings: BTreeMap<OpId, Meeting>,
-    pub engines: Engines,
+    pub async_units: AsyncUnits,
     pub components: Components,
     pub timing: Timing,
     pub chance: Chance,
-    /// The number of this block, or of its cluster, and how many there are.
+    /// The index of this block, or of its cluster, and their number.
     pub block: i64,
     pub blocks: i64,
     pub cluster: Cluster,
 }
 
-/// Numbers by a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(super) struct Chance(pub u64);
 
@@ -59,19 +60,19 @@ impl World<'_> {
         self.buffers.len() - 1
     }
 
-    /// A ring as its op makes it, with all slots free.
-    pub fn create_ring(&mut self, v: Value) -> usize {
+    /// A pipeline with all stages free.
+    pub fn create_pipeline(&mut self, v: Value) -> usize {
         let func = self.prepared.func;
-        let Type::Ring { slots, fields } = func.ty(v) else { return 0 };
+        let Type::Pipeline { stages, fields } = func.ty(v) else { return 0 };
         let mut buffers = Vec::new();
-        for _ in 0..*slots {
+        for _ in 0..*stages {
             buffers.push(fields.iter().map(|f| self.alloc(&f.as_smem())).collect());
         }
-        let sides = self.prepared.rings.get(&v).cloned().unwrap_or_default();
-        self.rings.push(Ring {
+        let sides = self.prepared.pipelines.get(&v).cloned().unwrap_or_default();
+        self.pipelines.push(Pipeline {
             value: v,
             name: func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}")),
-            slots: i64::from(*slots),
+            stages: i64::from(*stages),
             buffers,
             fields: fields.iter().map(|f| f.name.clone()).collect(),
             producers: sides.producers,
@@ -81,10 +82,10 @@ impl World<'_> {
             next_fill: BTreeMap::new(),
             next_read: BTreeMap::new(),
         });
-        self.rings.len() - 1
+        self.pipelines.len() - 1
     }
 
-    /// Threads of an agent touch memory, all together.
+    /// The threads of an agent access memory, all together.
     pub fn by_threads(
         &mut self,
         agent: &mut Agent<'_>,
@@ -97,7 +98,7 @@ impl World<'_> {
         agent.now += 1;
         let access = Access {
             writes,
-            engine: false,
+            is_async: false,
             component: self.components.threads(agent.number),
             value: agent.now,
             clock: &agent.clock,
@@ -107,8 +108,8 @@ impl World<'_> {
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// An engine that an agent began reads or writes memory.
-    pub fn by_engine(
+    /// An asynchronous operation that an agent issued reads or writes memory.
+    pub fn by_async_unit(
         &mut self,
         agent: &Agent<'_>,
         mem: &MemRef,
@@ -118,28 +119,29 @@ impl World<'_> {
     ) -> Outcome<()> {
         self.in_hand(agent, mem, writes, loc)?;
         let clock = &agent.clock;
-        let access = Access { writes, engine: true, component, value, clock, layout: None, loc };
+        let access = Access { writes, is_async: true, component, value, clock, layout: None, loc };
         self.buffers[mem.buffer].touch(mem, &access)
     }
 
-    /// A slot is written by who acquired it and read by who waited for it, as long as they have it.
+    /// A stage is written by the agent that acquired it and read by agents that waited for it,
+    /// while they have it.
     fn in_hand(&self, agent: &Agent<'_>, mem: &MemRef, writes: bool, loc: &Loc) -> Outcome<()> {
-        let Some(slot) = mem.slot else { return Ok(()) };
-        if slot.filling == writes && agent.holds.contains(&slot) {
+        let Some(stage) = mem.stage else { return Ok(()) };
+        if stage.filling == writes && agent.holds.contains(&stage) {
             return Ok(());
         }
-        let SlotRef { ring, i, .. } = slot;
+        let StageRef { pipeline, i, .. } = stage;
         let (what, when) = if writes {
             ("written", "between `acquire` and `publish`")
         } else {
             ("read", "between `wait` and `release`")
         };
-        let name = &self.rings[ring].name;
-        let why = format!("expected counter {i} of ring {name} to be {what} {when} only");
+        let name = &self.pipelines[pipeline].name;
+        let why = format!("expected counter {i} of pipeline {name} to be {what} {when} only");
         Err(fault(Code::E_RACE, why, loc))
     }
 
-    /// The tiles of a persistent loop that fall to this block, in order.
+    /// The tiles of a persistent loop that are assigned to this block, in order.
     pub fn tiles(&self, total: i64, order: Order) -> Vec<i64> {
         if order.dynamic {
             return self.dynamic_tiles(total, order);
@@ -147,7 +149,7 @@ impl World<'_> {
         (0..total).filter(|&t| order.block_of(t, total, self.blocks) == self.block).collect()
     }
 
-    /// The same where whoever is free takes the next: any way of sharing them out.
+    /// The same for a dynamic scheduler: any assignment is possible.
     fn dynamic_tiles(&self, total: i64, order: Order) -> Vec<i64> {
         let Timing::Random(seed) = self.timing else {
             return self.tiles(total, Order { dynamic: false, ..order });
@@ -160,24 +162,24 @@ impl World<'_> {
         (0..total).filter(mine).collect()
     }
 
-    /// What is left when the block ends, that should not be.
+    /// Checks that nothing is left over when the block ends.
     pub fn finish(&mut self) -> Outcome<()> {
-        for ring in &self.rings {
-            for (i, life) in &ring.lives {
-                let name = &ring.name;
+        for pipeline in &self.pipelines {
+            for (i, life) in &pipeline.lives {
+                let name = &pipeline.name;
                 for (begun, ended, what, must) in [
                     (&life.acquired, &life.published, "acquired", "published"),
                     (&life.waited, &life.released, "waited for", "released"),
                 ] {
                     if let Some((_, loc)) = begun.iter().find(|(s, _)| !ended.contains(s)) {
                         let why = format!(
-                            "expected counter {i} of ring {name}, which is {what}, to be {must}"
+                            "expected counter {i} of pipeline {name}, which is {what}, to be {must}"
                         );
                         return Err(fault(Code::E_UNWAITED, why, loc));
                     }
                 }
-                let read = ring.consumers.iter().any(|s| life.waited.contains_key(s));
-                if let Some(loc) = life.copy.as_ref().filter(|_| !read && *i >= ring.drained) {
+                let read = pipeline.consumers.iter().any(|s| life.waited.contains_key(s));
+                if let Some(loc) = life.copy.as_ref().filter(|_| !read && *i >= pipeline.drained) {
                     let why = "expected this copy to be waited for, got the end of the block";
                     return Err(fault(Code::E_UNWAITED, why, loc));
                 }
@@ -186,11 +188,11 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What one agent leaves when its role ends.
+    /// Checks what one agent leaves when its role ends.
     pub fn finish_agent(&mut self, agent: usize) -> Outcome<()> {
-        let queue = &self.engines.queues[agent];
+        let queue = &self.async_units.queues[agent];
         if let Some(p) = queue.products.get(queue.products_awaited) {
-            let why = "expected a `mma_retire` that covers this product, got the end of the role";
+            let why = "expected a `mma_retire` that covers this MMA, got the end of the role";
             return Err(fault(Code::E_UNWAITED, why, &p.loc));
         }
         if let Some(bulk) = queue.bulks.get(queue.bulks_awaited) {
@@ -201,28 +203,28 @@ impl World<'_> {
         self.bulks(agent, all)
     }
 
-    /// In a random timing, some work may be done now.
+    /// With random timing, some operations may complete now.
     pub fn maybe_work(&mut self) -> Outcome<()> {
         if !matches!(self.timing, Timing::Random(_)) || self.chance.below(4) != 0 {
             return Ok(());
         }
-        let agents = self.engines.queues.len();
+        let agents = self.async_units.queues.len();
         let agent = self.chance.below(agents);
-        let queue = &self.engines.queues[agent];
+        let queue = &self.async_units.queues[agent];
         let (products, bulks) = (queue.products_done, queue.bulks_done);
         match self.chance.below(3) {
             0 => self.products(agent, products + 1),
             1 => self.bulks(agent, bulks + 1),
             _ => {
-                let some = self.chance.below(self.engines.fills.len());
-                let Some(fill) = self.engines.fills.get(some) else { return Ok(()) };
+                let some = self.chance.below(self.async_units.fills.len());
+                let Some(fill) = self.async_units.fills.get(some) else { return Ok(()) };
                 let (buffer, i) = (fill.to.buffer, fill.i);
                 self.fills(|f| (f.to.buffer, f.i) == (buffer, i))
             }
         }
     }
 
-    /// The clock that an agent hands on: all its threads have come this far.
+    /// The clock that an agent publishes: all its threads have come this far.
     pub fn outgoing(&self, agent: &mut Agent<'_>) -> Clock {
         agent.now += 1;
         let mut clock = agent.clock.clone();
@@ -230,12 +232,12 @@ impl World<'_> {
         clock
     }
 
-    pub fn ring_mut(&mut self, ring: usize, loc: &Loc) -> Outcome<&mut Ring> {
-        self.rings.get_mut(ring).ok_or_else(|| broken("a ring that was not made", loc))
+    pub fn pipeline_mut(&mut self, pipeline: usize, loc: &Loc) -> Outcome<&mut Pipeline> {
+        self.pipelines.get_mut(pipeline).ok_or_else(|| broken("a pipeline that was not made", loc))
     }
 }
 
-/// The seats of both sides of a ring.
+/// The seats of both sides of a pipeline.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sides {
     pub producers: BTreeSet<Seat>,

@@ -1,4 +1,4 @@
-//! Checked mode: memory and groups. Every broken kernel stands beside its repaired twin.
+//! Checked mode: memory and groups. Every broken kernel is next to its correct twin.
 
 use super::gemm::{ATTENTION, gemm, noise};
 use super::lanes::SAXPY;
@@ -23,7 +23,7 @@ pub fn places(report: &CheckReport) -> Vec<String> {
     report.findings.iter().map(place).collect()
 }
 
-/// The broken kernel has just this finding; the one with `from` replaced by `to` has none.
+/// The broken kernel has exactly this finding; the one with `from` replaced by `to` has none.
 pub fn broken(
     text: &str,
     wanted: &str,
@@ -152,7 +152,7 @@ fn scattered_elements_race_between_groups() {
         places(&check(&text, &args(vec![x.as_arg(), ix.as_arg()], [2, 1, 1])))
     };
     assert_eq!(run([0.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 6.0]), ["E_RACE 6 < 6"]);
-    // Repeats inside of one group are what scatter says they are.
+    // Repeats inside one group are allowed for scatter.
     assert_eq!(run([0.0, 1.0, 1.0, 3.0, 7.0, 4.0, 5.0, 6.0]), [""; 0]);
 }
 
@@ -167,8 +167,8 @@ fn a_buffer_is_read_where_it_was_written() {
          tile.store %x, %t at(%zero) {extent = [4]} loc(\"k.py\":5:1)",
     );
     let mut x = HostArray::new(&[4], DType::F32, &[9.0; 4]);
-    let repair = ("tile.load %b at(%one, %zero)", "tile.load %b at(%zero, %zero)");
-    let shown = broken(&text, "E_UNINIT 4", repair, || args(vec![x.as_arg()], [1; 3]));
+    let slow_path = ("tile.load %b at(%one, %zero)", "tile.load %b at(%zero, %zero)");
+    let shown = broken(&text, "E_UNINIT 4", slow_path, || args(vec![x.as_arg()], [1; 3]));
     assert!(shown.contains("element [1, 0] of `b` is read but was never written"), "{shown}");
     check(&text, &args(vec![x.as_arg()], [1; 3]));
     assert_eq!(x.values(), [0.0; 4], "taken as zero");
@@ -210,12 +210,10 @@ fn a_position_of_its_own_outside_is_found_but_no_edge_of_a_slice() {
     );
     let mut x = HostArray::zeros(&[2, 6], DType::F32);
     let mut y = HostArray::zeros(&[3, 6], DType::F32);
-    let repair = ("tile.load %x at(%p,", "tile.load %x at(%one,");
-    let shown = broken(&text, "E_OOB 3", repair, || args(vec![x.as_arg(), y.as_arg()], [3, 1, 1]));
-    assert!(
-        shown.contains("index 2 is outside of `x`, which has 2 elements along axis 0"),
-        "{shown}"
-    );
+    let slow_path = ("tile.load %x at(%p,", "tile.load %x at(%one,");
+    let shown =
+        broken(&text, "E_OOB 3", slow_path, || args(vec![x.as_arg(), y.as_arg()], [3, 1, 1]));
+    assert!(shown.contains("index 2 is outside `x`, which has 2 elements along axis 0"), "{shown}");
     assert!(shown.contains("group 2 reads `x` at [2, 4]"), "{shown}");
 }
 
@@ -319,7 +317,7 @@ fn the_checked_backend_fails_with_the_findings_and_writes_the_results() {
 }
 
 #[test]
-fn no_more_is_described_than_asked_for() {
+fn no_more_is_described_than_requested() {
     let stores: String = (1..=5)
         .map(|i| format!("tile.store %x, %v at(%zero) {{extent = [1]}} loc(\"k.py\":{i}:1)\n"))
         .collect();
@@ -334,7 +332,7 @@ fn no_more_is_described_than_asked_for() {
     assert_eq!((report.findings.len(), report.omitted), (3, 2));
 }
 
-/// Not a promise, a look: run with `--nocapture`.
+/// Prints timings: run with `--nocapture`.
 #[test]
 fn timing_of_checked_launches() {
     let n = 512;

@@ -1,4 +1,4 @@
-//! Checked mode in lane kernels: races between barriers, and barriers that lanes miss.
+//! Checked mode in lane kernels: races between barriers, and divergent barriers.
 
 use super::check::{broken, check, places};
 use super::lanes;
@@ -48,8 +48,8 @@ fn a_missing_barrier_before_a_read_is_found() {
         &REVERSE.replace("tile.barrier loc", "tile.store %b, %v at(%l) {extent = [0]} loc"),
     );
     let mut x = numbers(8);
-    let repair = ("tile.store %b, %v at(%l) {extent = [0]} loc(\"k.py\":6:5)", "tile.barrier");
-    let shown = broken(&text, "E_RACE 7 < 5", repair, || on(&mut x, 4));
+    let slow_path = ("tile.store %b, %v at(%l) {extent = [0]} loc(\"k.py\":6:5)", "tile.barrier");
+    let shown = broken(&text, "E_RACE 7 < 5", slow_path, || on(&mut x, 4));
     let wanted =
         "lane 0 of group 0 reads element [3] of `b`, which lane 3 has written with no barrier";
     assert!(shown.contains(wanted), "{shown}");
@@ -81,11 +81,11 @@ fn neighbours_in_global_memory_need_a_barrier_and_one_group() {
   tile.store %x, %v at(%i) {extent = [0]} loc(\"k.py\":5:5)",
     );
     let mut x = numbers(8);
-    let repair = ("%no = tile.add %v, %v : i64", "tile.barrier");
-    let shown = broken(&text, "E_RACE 5 < 4", repair, || on(&mut x, 8));
+    let slow_path = ("%no = tile.add %v, %v : i64", "tile.barrier");
+    let shown = broken(&text, "E_RACE 5 < 4", slow_path, || on(&mut x, 8));
     assert!(shown.contains("which lane 7 has read"), "{shown}");
     // The barrier orders one group, and no other.
-    let text = text.replace(repair.0, repair.1);
+    let text = text.replace(slow_path.0, slow_path.1);
     let report = check(&text, &on(&mut numbers(8), 4));
     let shown = report.findings.render();
     assert_eq!(places(&report), ["E_RACE 4 < 5", "E_RACE 5 < 4"], "{shown}");
@@ -95,7 +95,7 @@ fn neighbours_in_global_memory_need_a_barrier_and_one_group() {
     );
 }
 
-/// Halves the number of lanes that add, with one barrier in each round.
+/// Halves the number of lanes that add, with one barrier in each iteration.
 const TREE: &str = "%b = tile.buf_alloc : buf<8xi64>
   %v = tile.load %x at(%i) {extent = [0]} : i64
   tile.store %b, %v at(%l) {extent = [0]} loc(\"k.py\":4:5)
@@ -134,8 +134,8 @@ fn a_tree_needs_a_barrier_in_each_round() {
     let text = lane(X, TREE);
     let mut x = numbers(16);
     let without = text.replace("    tile.barrier loc(\"k.py\":10:9)\n", "    ;here\n");
-    let repair = ("    ;here\n", "    tile.barrier\n");
-    let shown = broken(&without, "E_RACE 8 < 9", repair, || on(&mut x, 8));
+    let slow_path = ("    ;here\n", "    tile.barrier\n");
+    let shown = broken(&without, "E_RACE 8 < 9", slow_path, || on(&mut x, 8));
     assert!(shown.contains("k.py:8:20") && shown.contains("k.py:9:9"), "{shown}");
     let mut x = numbers(16);
     assert!(check(&text, &on(&mut x, 8)).is_clean());
@@ -189,8 +189,8 @@ fn a_lane_must_not_read_what_others_fold() {
   tile.store %x, %w at(%i) {extent = [0]} loc(\"k.py\":4:5)",
     );
     let mut x = numbers(4);
-    let repair = ("tile.load %x at(%zero)", "tile.load %x at(%i)");
-    let shown = broken(&text, "E_RACE 4 < 3", repair, || on(&mut x, 4));
+    let slow_path = ("tile.load %x at(%zero)", "tile.load %x at(%i)");
+    let shown = broken(&text, "E_RACE 4 < 3", slow_path, || on(&mut x, 4));
     assert!(shown.contains("which lane 1 has read"), "{shown}");
 }
 
@@ -229,9 +229,9 @@ fn a_negative_index_at_run_time_is_outside() {
     );
     let (mut x, mut y) = (numbers(4), numbers(4));
     let mut launch = || lanes(vec![x.as_arg(), y.as_arg()], 4, 4);
-    let repair = ("at(%s) {extent", "at(%s) other(%zero) {extent");
-    let shown = broken(&text, "E_OOB 3", repair, &mut launch);
-    assert!(shown.contains("index -1 is outside of `x`"), "{shown}");
+    let slow_path = ("at(%s) {extent", "at(%s) other(%zero) {extent");
+    let shown = broken(&text, "E_OOB 3", slow_path, &mut launch);
+    assert!(shown.contains("index -1 is outside `x`"), "{shown}");
 }
 
 #[test]

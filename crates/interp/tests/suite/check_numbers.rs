@@ -1,4 +1,4 @@
-//! Checked mode: integers that wrap, division by zero, and numbers that are none.
+//! Checked mode: integers that wrap, division by zero, NaN and infinities.
 
 use super::args;
 use super::check::{broken, check, places};
@@ -37,11 +37,11 @@ fn i32_arithmetic_that_wraps_on_the_way_to_an_index_is_found_where_it_wraps() {
     let mut x = HostArray::zeros(&[4], DType::F32);
     let mut y = HostArray::zeros(&[1], DType::F32);
     let mut launch = || args(vec![x.as_arg(), y.as_arg(), int(65536)], [1; 3]);
-    let repair = (
+    let slow_path = (
         "%sq = tile.mul %ki, %ki : i32 loc(\"k.py\":3:9)\n         %wide = tile.cast %sq : i64",
         "%kw = tile.cast %ki : i64\n%wide = tile.mul %kw, %kw : i64",
     );
-    let shown = broken(&text, "E_OVERFLOW 3", repair, &mut launch);
+    let shown = broken(&text, "E_OVERFLOW 3", slow_path, &mut launch);
     assert!(
         shown.contains("65536 * 65536 does not fit i32, and the result is used as an index"),
         "{shown}"
@@ -185,9 +185,9 @@ fn zero_by_zero_is_found_where_it_is_divided() {
     );
     assert!(shown.contains("stored here into `o` at [1, 1]"), "{shown}");
     assert_eq!(on(&text, 2, ONES, ONES).0, [""; 0]);
-    // The second row is padding: nobody sees what it becomes.
+    // The second row is padding: nothing reads its results.
     assert_eq!(on(&text, 1, zero, zero).0, [""; 0]);
-    // What came in as NaN or Inf, or was made of such, was not born here.
+    // NaN and Inf from inputs, or computed from them, were not born here.
     let infinite = [f64::INFINITY, f64::NAN, 0.0, 1.0, 1.0, 1.0];
     assert_eq!(on(&text, 2, infinite, ONES).0, [""; 0]);
 }
@@ -219,7 +219,7 @@ fn infinite_constants_are_masks() {
          %r = tile.add %d, %e : tile<2x3xf32>",
     );
     assert_eq!(on(&text, 2, ONES, ONES).0, [""; 0]);
-    // What is made of two of them may be none: a row of a softmax that is masked out whole.
+    // Two infinities may give a NaN: a row of a softmax that is masked completely.
     let broken = text.replace("tile.add %m, %m", "tile.sub %m, %m");
     let (found, shown) = on(&broken, 2, ONES, ONES);
     assert_eq!(found, ["E_NAN_INF 4 < 9"]);
@@ -244,7 +244,7 @@ fn exp_overflows_unless_the_maximum_goes_first() {
     assert_eq!(found, ["E_NAN_INF 5 < 9"], "{shown}");
     assert!(shown.contains("`exp` makes inf of 200.0 in element [1, 1]"), "{shown}");
     assert_eq!(on(&text.replace("tile.exp %a", "tile.exp %s"), 2, big, ONES).0, [""; 0]);
-    // An infinity that ends as a zero harms nobody.
+    // An infinity that ends as a zero is harmless.
     let recip = text.replace("%r = tile.div %e, %tb", "%r = tile.div %a, %tb");
     assert_eq!(on(&recip, 2, big, ONES).0, [""; 0]);
 }
@@ -265,7 +265,7 @@ fn sums_and_products_that_overflow_are_found() {
     let (found, shown) = on(&steps, 2, big, ONES);
     assert_eq!(found, ["E_NAN_INF 4 < 9"]);
     assert!(shown.contains("`scan` makes inf of finite numbers in element [1, 1]"), "{shown}");
-    // A scan that begins with nothing begins with the identity.
+    // An exclusive scan begins with the identity.
     let top = "tile.scan %a {op = max, axis = 0, exclusive = true}";
     assert_eq!(
         on(&steps.replace("tile.scan %a {op = sum, axis = 0}", top), 2, big, ONES).0,
@@ -294,9 +294,9 @@ fn conversion_to_a_smaller_dtype_overflows() {
     );
     let mut x = HostArray::new(&[2], DType::F32, &[1.0, 70000.0]);
     let mut y = HostArray::zeros(&[2], DType::F16);
-    let repair = ("%a : tile<2xf16>", "%a {saturate = true} : tile<2xf16>");
+    let slow_path = ("%a : tile<2xf16>", "%a {saturate = true} : tile<2xf16>");
     let shown =
-        broken(&text, "E_NAN_INF 3 < 3", repair, || args(vec![x.as_arg(), y.as_arg()], [1; 3]));
+        broken(&text, "E_NAN_INF 3 < 3", slow_path, || args(vec![x.as_arg(), y.as_arg()], [1; 3]));
     assert!(shown.contains("`cast` makes inf of 70000.0"), "{shown}");
 }
 

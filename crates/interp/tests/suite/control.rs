@@ -154,7 +154,7 @@ func @f(%y: view<[1], i64, read_write>) {kind = group} {
 
 #[test]
 fn a_host_check_stops_an_endless_loop() {
-    // The check is asked on the thread of the launch, so other tests do not see this one's answer.
+    // The check is called on the thread of the launch, so other tests do not see this one's answer.
     thread_local!(static STOP: Cell<bool> = const { Cell::new(false) });
     let text = "
 func @f() {kind = group} {

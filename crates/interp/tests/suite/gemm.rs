@@ -192,7 +192,7 @@ fn attention_on_a_ragged_length_is_near_the_exact_one() {
     }
 }
 
-/// Not a promise, a look: run with `--nocapture`.
+/// Prints timings: run with `--nocapture`.
 #[test]
 fn timing() {
     let n = 512;

@@ -1,4 +1,4 @@
-//! Graph IR on small arrays whose results were worked out by hand.
+//! Graph IR on small arrays with results worked out by hand.
 
 use tessera_interp::{HostArray, NoKernels, run_graph};
 use tessera_numerics::{DType, Scalar, canonical_sum_f32, philox4};
@@ -281,7 +281,7 @@ fn reductions_take_the_canonical_order() {
     assert_eq!(r("max", DType::Fp8E4M3), "[2] [-448.0, -448.0]");
     assert_eq!(r("and", DType::Bool), "[2] [true, true]");
     // The sum is kept in f32 and stored once; with an accumulator of f16 every step is rounded.
-    // Both ones meet 2048, in its own lane and when lanes are folded.
+    // Both ones are added to 2048, in its own lane and when lanes are folded.
     let mut values = vec![0.0; 65];
     (values[0], values[32], values[64]) = (2048.0, 1.0, 1.0);
     let x = array(&[65], DType::F16, &values);
@@ -402,7 +402,7 @@ fn products_are_summed_in_the_accumulator() {
 }
 
 #[test]
-fn convolutions_and_windows_move_as_told() {
+fn convolutions_and_windows_move_by_their_strides() {
     let x = counted(&[1, 1, 5], DType::F32);
     let w = f32s(&[1, 1, 2], &[1.0, 10.0]);
     let c = |attrs: &str, dims: &str| {

@@ -62,7 +62,7 @@ func @f(%y: view<[n], i64, write>) {kind = lane} {
     assert_eq!(y.text(), "[20305, 1020305, 2020305, 100020305, 101020305]");
 }
 
-/// Each group turns its part of the array around in shared memory.
+/// Each group reverses its part of the array in shared memory.
 const REVERSE: &str = "
 func @reverse(%x: view<[n], f32, read_write>) {kind = lane} {
   %b = tile.buf_alloc : buf<4xf32>

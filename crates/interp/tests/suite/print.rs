@@ -1,4 +1,4 @@
-//! What kernels tell the host.
+//! What kernels print to the host.
 
 use super::{args, lanes, run};
 use std::sync::Mutex;

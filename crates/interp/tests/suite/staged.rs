@@ -1,4 +1,4 @@
-//! Staged IR: what right kernels give, whatever the timing, and that wrong ones are caught.
+//! Staged IR: correct kernels give their results whatever the timing, and wrong ones are caught.
 
 use super::gemm::{gemm, noise};
 use super::{args, run};
@@ -9,7 +9,7 @@ use tessera_staged::{StagedFunc, parse};
 use tessera_target::ArgValue;
 
 const ELEMENTWISE: &str = include_str!("../../../../filetests/staged/elementwise.tir");
-const RING: &str = include_str!("../../../../filetests/staged/ring.tir");
+const PIPELINE: &str = include_str!("../../../../filetests/staged/pipeline.tir");
 const PARTS: &str = include_str!("../../../../filetests/staged/parts.tir");
 const ROLES: &str = include_str!("../../../../filetests/staged/roles.tir");
 
@@ -50,7 +50,7 @@ fn elementwise_equals_tile_ir() {
     }
 }
 
-/// A product as Tile IR gives it; `b` is k × n.
+/// A matmul as Tile IR gives it; `b` is k × n.
 fn product(m: i64, n: i64, a: &mut HostArray, b: &mut HostArray) -> Vec<f64> {
     let mut c = HostArray::zeros(&[m, n], DType::F32);
     let text = gemm(DType::F32, DType::F32, DType::F32, (8, 8, 8));
@@ -59,7 +59,7 @@ fn product(m: i64, n: i64, a: &mut HostArray, b: &mut HostArray) -> Vec<f64> {
     c.values()
 }
 
-/// What a staged product takes and gives.
+/// The form of a staged matmul.
 #[derive(Copy, Clone, PartialEq)]
 enum Form {
     /// One block for each tile.
@@ -99,7 +99,7 @@ const SIZES: [(i64, i64, i64); 4] = [(8, 8, 8), (13, 21, 19), (24, 8, 70), (5, 3
 
 #[test]
 fn product_with_one_role_equals_tile_ir() {
-    let text = named(RING, "gemm");
+    let text = named(PIPELINE, "gemm");
     for size in SIZES {
         for timing in timings() {
             staged_product(&text, Form::Plain, size, timing, true).unwrap();
@@ -129,13 +129,13 @@ fn product_with_replicas_equals_tile_ir() {
     }
 }
 
-/// Replaces a line that stands once.
+/// Replaces a line that occurs once.
 fn change(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "{from}");
     text.replacen(from, to, 1)
 }
 
-/// Takes out the line that holds `what`, which stands once.
+/// Removes the line with `what`, which occurs once.
 fn without(text: &str, what: &str) -> String {
     assert_eq!(text.matches(what).count(), 1, "{what}");
     text.lines().filter(|l| !l.contains(what)).map(|l| format!("{l}\n")).collect()
@@ -159,8 +159,8 @@ fn caught(name: &str, text: &str, form: Form, verifier: &str, interpreter: &str)
 
 #[test]
 fn a_wait_that_is_left_out_is_caught() {
-    let text = named(RING, "gemm");
-    // The slot that is being filled is read instead.
+    let text = named(PIPELINE, "gemm");
+    // The stage that is being filled is read instead.
     let text = change(&text, "%t = staged.wait %r, %j", "%u = staged.wait %r, %j");
     let text = text.replace("staged.field %t", "staged.field %w");
     caught(
@@ -173,7 +173,7 @@ fn a_wait_that_is_left_out_is_caught() {
 }
 
 #[test]
-fn a_slot_released_while_the_engine_reads_is_caught() {
+fn a_stage_released_while_an_mma_reads_it_is_caught() {
     let text = named(ROLES, "gemm");
     let text = change(&text, "release %r, %before {unless_first = true}", "release %r, %j2");
     let text = without(&text, "staged.release %r, %back");
@@ -182,7 +182,7 @@ fn a_slot_released_while_the_engine_reads_is_caught() {
         &text,
         Form::Turned,
         "to be released when nothing reads it",
-        "what an engine begun",
+        "asynchronous work begun",
     );
 }
 
@@ -195,7 +195,7 @@ fn a_retire_that_keeps_too_much_is_caught() {
         &text,
         Form::Turned,
         "to be released when nothing reads it",
-        "what an engine begun",
+        "asynchronous work begun",
     );
     let text =
         change(&named(ROLES, "gemm"), "mma_retire %p {keep = 0}", "mma_retire %p {keep = 1}");
@@ -207,7 +207,7 @@ fn a_product_that_is_never_retired_is_caught() {
     let text = without(&named(ROLES, "gemm"), "%sum = staged.mma_retire");
     let text = change(&text, "staged.frag_store %out, %sum", "staged.frag_store %out, %empty");
     let verifier = "used once, got no use";
-    caught("no retire", &text, Form::Turned, verifier, "what an engine begun");
+    caught("no retire", &text, Form::Turned, verifier, "asynchronous work begun");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_publication_that_is_left_out_is_caught() {
         &text,
         Form::Turned,
         "acquired to be published",
-        "waits for counter 0 of ring %r to be published",
+        "waits for counter 0 of pipeline %r to be published",
     );
 }
 
@@ -247,13 +247,14 @@ fn a_release_that_is_left_out_is_caught() {
 
 #[test]
 fn a_wrong_counter_is_caught() {
-    let text = change(&named(RING, "gemm"), "staged.acquire %r, %ahead", "staged.acquire %r, %j");
+    let text =
+        change(&named(PIPELINE, "gemm"), "staged.acquire %r, %ahead", "staged.acquire %r, %j");
     caught(
         "counter",
         &text,
         Form::Plain,
-        "expected counter 2 of ring %r, got 0",
-        "expected counter 2 of ring %r, got 0",
+        "expected counter 2 of pipeline %r, got 0",
+        "expected counter 2 of pipeline %r, got 0",
     );
     let text =
         change(&named(ROLES, "gemm"), "staged.release %r, %back", "staged.release %r, %end2");
@@ -300,7 +301,7 @@ fn memory_written_again_before_it_is_read_is_caught() {
         &text,
         Form::Turned,
         "expected memory that nothing reads",
-        "what an engine begun",
+        "asynchronous work begun",
     );
 }
 
@@ -311,13 +312,13 @@ fn a_field_that_is_never_filled_is_caught() {
 }
 
 #[test]
-fn a_ring_that_is_left_full_is_caught() {
-    let text = without(&named(RING, "gemm"), "staged.drain %r");
+fn a_pipeline_that_is_left_full_is_caught() {
+    let text = without(&named(PIPELINE, "gemm"), "staged.drain %r");
     caught(
         "no drain",
         &text,
         Form::Plain,
-        "`drain` the ring",
+        "`drain` the pipeline",
         "expected this copy to be waited for",
     );
 }

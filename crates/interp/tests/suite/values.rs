@@ -138,7 +138,7 @@ fn select_takes_a_scalar_or_a_tile() {
     assert_eq!(through(&mut x, body, (&[3], I32)).values(), [2.0, 2.0, 3.0]);
 }
 
-/// The example of every op in the table can be run, once it stands in a function.
+/// The example of every op in the table can be run in a function.
 #[test]
 fn examples_of_the_op_table_run() {
     use tessera_ir::Opcode;

@@ -1,4 +1,4 @@
-//! What a host is told of a run.
+//! What a host is shown of a run.
 
 use super::{args, lanes};
 use tessera_interp::{HostArray, Lines, Moment, Watch, lines_of, watch};
@@ -18,7 +18,7 @@ const LOOP: &str = r#"func @f(%x: view<[2], f32, write>, %hi: i64) {kind = group
   tile.return
 }"#;
 
-fn told(text: &str, launch: &tessera_target::LaunchArgs, wanted: &Watch) -> Vec<Moment> {
+fn moments(text: &str, launch: &tessera_target::LaunchArgs, wanted: &Watch) -> Vec<Moment> {
     let mut out = Vec::new();
     let func = tessera_tile::parse(text).unwrap();
     watch(&func, launch, wanted, &mut |m| {
@@ -42,7 +42,7 @@ fn stops_come_before_the_line_once_a_round_and_with_what_is_bound() {
     let mut x = HostArray::zeros(&[2], DType::F32);
     let hi = tessera_target::ArgValue::Scalar(tessera_numerics::Scalar::I64(2));
     let launch = args(vec![x.as_arg(), hi], [2, 1, 1]);
-    let stops = told(LOOP, &launch, &Watch::Before(vec![lines(5, 5)]));
+    let stops = moments(LOOP, &launch, &Watch::Before(vec![lines(5, 5)]));
     let seen: Vec<_> = stops.iter().map(|m| (m.line, m.group[0], f32_of(m, "acc"))).collect();
     assert_eq!(seen, [(5, 0, 0.5), (5, 0, 1.5), (5, 1, 0.5), (5, 1, 1.5)]);
     assert!(stops[0].values.contains_key("p") && !stops[0].values.contains_key("hi"));
@@ -51,21 +51,21 @@ fn stops_come_before_the_line_once_a_round_and_with_what_is_bound() {
 }
 
 #[test]
-fn assignments_are_told_in_order_and_a_loop_binds_its_variable() {
+fn assignments_are_reported_in_order_and_a_loop_binds_its_variable() {
     let mut x = HostArray::zeros(&[2], DType::F32);
     let hi = tessera_target::ArgValue::Scalar(tessera_numerics::Scalar::I64(2));
     let launch = args(vec![x.as_arg(), hi], [1, 1, 1]);
     let wanted = Watch::Assigned(lines(5, 5), vec!["acc".into()]);
-    let values: Vec<_> = told(LOOP, &launch, &wanted).iter().map(|m| f32_of(m, "acc")).collect();
+    let values: Vec<_> = moments(LOOP, &launch, &wanted).iter().map(|m| f32_of(m, "acc")).collect();
     assert_eq!(values, [1.5, 4.5]);
     let wanted = Watch::Assigned(lines(4, 4), vec!["k".into()]);
-    let rounds = told(LOOP, &launch, &wanted);
+    let rounds = moments(LOOP, &launch, &wanted);
     let k = |m: &Moment| i64::from_le_bytes(m.values["k"].bytes[..].try_into().unwrap());
     assert_eq!(rounds.iter().map(k).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]
-fn lanes_are_told_apart_and_a_host_can_end_the_run() {
+fn lanes_are_distinguished_and_a_host_can_end_the_run() {
     let text = r#"func @f(%x: view<[5], i64, write>) {kind = lane} {
       %i = tile.linear_id : i64 loc("k.py":2:5)
       tile.store %x, %i at(%i) {extent = [0]} loc("k.py":3:5)
@@ -74,7 +74,7 @@ fn lanes_are_told_apart_and_a_host_can_end_the_run() {
     let mut x = HostArray::new(&[5], DType::I64, &[9.0; 5]);
     let launch = lanes(vec![x.as_arg()], 5, 4);
     let wanted = Watch::Before(vec![lines(3, 3)]);
-    let stops = told(text, &launch, &wanted);
+    let stops = moments(text, &launch, &wanted);
     assert_eq!(stops[1].active, Some(vec![true, false, false, false]));
     assert_eq!(stops[1].values["i"].shape, [4]);
     let func = tessera_tile::parse(text).unwrap();

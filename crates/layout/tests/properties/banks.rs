@@ -75,9 +75,9 @@ fn conflicts(shared: &Shared, layout: &Layout, vector: u32) -> (u32, u32) {
                             banks.entry(byte / 4 % 32).or_default().insert(byte / 4);
                         }
                     }
-                    let turns = banks.values().map(BTreeSet::len).max().unwrap_or(0) as u32;
-                    extra += turns.saturating_sub(1);
-                    all += if cta == 0 { turns } else { 0 };
+                    let wavefronts = banks.values().map(BTreeSet::len).max().unwrap_or(0) as u32;
+                    extra += wavefronts.saturating_sub(1);
+                    all += if cta == 0 { wavefronts } else { 0 };
                 }
                 worst = worst.max(extra);
             }
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn vectors_are_side_by_side_and_conflicts_are_counted(mut draw in draws()) {
+    fn vectors_are_contiguous_and_conflicts_are_counted(mut draw in draws()) {
         let rank = draw.below(3);
         let layout = if draw.below(2) == 0 {
             draw.layout(rank)
@@ -124,8 +124,8 @@ proptest! {
 }
 
 #[test]
-fn swizzled_spans_are_those_of_copy_engines() {
-    // Rows of 128 bytes: 16-byte pieces are exchanged by the row modulo 8.
+fn swizzled_spans_are_those_of_tma() {
+    // Rows of 128 bytes: 16-byte pieces are permuted by the row modulo 8.
     let shared = Shared::swizzled(&[16, 64], &[1, 0], 2, 128);
     for row in 0..16 {
         for col in 0..64 {
@@ -142,7 +142,7 @@ fn swizzled_spans_are_those_of_copy_engines() {
     assert_eq!(narrow.offset(&[4, 0]), 4 * 32 + 16);
 }
 
-/// Each block has its part at the places that a memory of that part alone would have.
+/// Each CTA has its part at the offsets that a memory of that part alone would have.
 #[test]
 fn divided_memory_is_that_of_each_part() {
     for span in [None, Some(32), Some(128)] {

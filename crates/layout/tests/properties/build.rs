@@ -65,7 +65,7 @@ fn bits_are_given_out_vector_lanes_warps_ctas() {
     };
     let text = "[reg 0,1 0,2 8,0 16,0; lane 0,4 0,8 0,16 1,0 2,0; warp 4,0; cta 32,0; repeat 1,2]";
     assert_eq!(Layout::blocked(&[64, 64], &spec).to_string(), text);
-    // Along 40 rows the ctas take turns; 8 columns have no place for all lanes.
+    // Along 40 rows the ctas take blocks in turn; 8 columns have no place for all lanes.
     let text = "[reg 0,1 0,2; lane 0,4 0,0 0,0 1,0 2,0; warp 4,0; cta 8,0; repeat 3,1]";
     assert_eq!(Layout::blocked(&[40, 8], &spec).to_string(), text);
 }

@@ -19,7 +19,7 @@ fn filled(layout: &Layout) -> Registers {
     places(layout).map(holds).collect()
 }
 
-/// Does what a plan says.
+/// Executes a plan.
 fn execute(way: &Move, from: &Layout, to: &Layout, source: &Registers) -> Registers {
     let mut result: Registers = vec![None; places(to).count()];
     match way {
@@ -43,7 +43,7 @@ fn execute(way: &Move, from: &Layout, to: &Layout, source: &Registers) -> Regist
             }
         }
         Move::Shared { across } => {
-            // Through a memory that only those see who are waited for.
+            // Through memory that is visible only within the synchronised threads.
             let shared = best_shared_for(from, to, 4);
             let (warps, ctas) = match across {
                 In::Cta => (1, 1),

@@ -1,10 +1,12 @@
-//! `tile-canonicalise`: one way to write a function.
+//! `tile-canonicalise`: constant folding, common subexpression elimination and dead code
+//! elimination, to one canonical form.
 //!
-//! Before: any verified function.
-//! After: no pure op or load without a use; no op over constants that folds; no division of floats
-//! by a power of two, which is a product; no conversion or broadcast to the type it has; no pure op
-//! that repeats one in its block or a block around it; no `if` on a constant; scalars known before the kernel begins (constants, dims, program ids)
-//! stand once, at the top. Running it again changes nothing. Names of values are kept.
+//! Input: any verified function. Output: no pure op or load without a use; no op over constants
+//! that folds; no division of floats by a power of two, which becomes a multiplication; no
+//! conversion or broadcast to the type that a value has; no pure op that repeats one in its block
+//! or a block around it; no `if` on a constant; scalars known before the kernel begins (constants,
+//! dims, program ids) are at the top, once each. Running it again changes nothing. Names of values
+//! are kept.
 //! Must not: change a bit of a result, move or drop a write, or drop a `while`, which may not end.
 
 mod fold;
@@ -180,7 +182,7 @@ impl Canon<'_> {
     }
 }
 
-/// Takes out every op that no effect and no used result asks for.
+/// Removes every op that neither has an effect nor a used result.
 pub(crate) fn remove_dead(func: &mut TileFunc) {
     let mut live: BTreeSet<OpId> = BTreeSet::new();
     let mut work: Vec<OpId> = func.walk().into_iter().filter(|&id| is_root(func, id)).collect();

@@ -1,4 +1,5 @@
-//! How each op can be carried out, and how the maps of its operands follow from that of its result.
+//! How each op can be executed, and how the index maps of its operands follow from that of its
+//! result.
 
 use super::index::{Axis, Line, Map, dims_of};
 use super::scatter::in_place;
@@ -6,7 +7,7 @@ use tessera_graph::{GraphFunc, GraphOp, elem};
 use tessera_ir::{Attr, OpId, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn, expansion};
 
-/// How an op can be carried out.
+/// How an op can be executed.
 pub enum Class {
     Source,
     View,
@@ -81,7 +82,7 @@ pub fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
     func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
 }
 
-/// What a reduction is kept in.
+/// The accumulator dtype of a reduction.
 pub fn accumulator(func: &GraphFunc, id: OpId) -> Option<DType> {
     let x = elem(func.ty(func.ops[id].operands[0]));
     Some(match operator(func, id)? {
@@ -92,7 +93,7 @@ pub fn accumulator(func: &GraphFunc, id: OpId) -> Option<DType> {
     })
 }
 
-/// What a product is summed in.
+/// The accumulator dtype of a matmul.
 pub fn sums_in(func: &GraphFunc, id: OpId) -> Option<DType> {
     let op = &func.ops[id];
     let said = op.attr("accum").and_then(Attr::as_word).and_then(DType::parse);
@@ -100,7 +101,7 @@ pub fn sums_in(func: &GraphFunc, id: OpId) -> Option<DType> {
     tessera_graph::ops::dot::dtypes(a, b, said, None).ok().map(|(accum, _)| accum)
 }
 
-/// Whether matrix products take the operands as they are.
+/// Whether MMAs take the operands as they are.
 pub fn is_matrix(func: &GraphFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let (a, b) = (func.ty(op.operands[0]).dtype(), func.ty(op.operands[1]).dtype());
@@ -129,7 +130,7 @@ pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
     }
 }
 
-/// About how many operations an op is for an element.
+/// About how many operations an op takes for an element.
 pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
     match func.ops[id].code {
         GraphOp::Ew(f) => expansion(f).map_or(1, |e| e.ops.len()),
@@ -160,7 +161,7 @@ pub fn is_light_fn(f: ScalarFn) -> bool {
     ) || f.class() == tessera_numerics::FnClass::Compare
 }
 
-/// The axes of a product and the extents of its depth.
+/// The axes of a matmul and the extents of its k.
 pub struct Sides {
     pub batch: [Vec<usize>; 2],
     pub free: [Vec<usize>; 2],
@@ -182,7 +183,7 @@ pub fn sides(func: &GraphFunc, id: OpId) -> Sides {
     Sides { batch, free, contract, depth }
 }
 
-/// The maps of a product's operands, given that of its result and the lines of its depth.
+/// The maps of a matmul's operands, given that of its result and the lines of its k.
 pub fn operand_maps(func: &GraphFunc, id: OpId, map: &Map, depth: &[Line]) -> [Map; 2] {
     let s = sides(func, id);
     [0, 1].map(|side| {

@@ -1,14 +1,15 @@
-//! Arrays of few components, taken apart: `s[:, 0]` of something that `stack` put together.
+//! Scalar replacement of arrays with a short axis (structure of arrays): `s[:, 0]` of a `stack`
+//! becomes the part itself.
 //!
-//! Points, states of differential equations and complex numbers are written as arrays with a short axis, which a step takes
-//! apart, computes with, and puts together. Element by element the short axis is in the way: each component is a column,
-//! read and written with gaps.
+//! Points, states of differential equations and complex numbers are written as arrays with a short
+//! axis, which an iteration takes apart, computes with, and stacks again. In elementwise code that
+//! axis costs: each component is a column, read and written with gaps.
 //!
-//! Before: a flat function. After: the same results bit by bit, where
+//! Input: a flat function. Output: the same results bit by bit, where
 //! * a component of a concat of components is the part itself,
-//! * a component of what is computed element by element, and of which nothing but components is wanted, is computed from
+//! * a component of an elementwise op, if nothing but components of it is used, is computed from
 //!   the components of its operands,
-//! * what is computed element by element from such concats is a concat of what is computed from their parts.
+//! * an elementwise op on such concats is a concat of elementwise ops on their parts.
 
 use super::class::{Class, along, class};
 use super::index::dims_of;
@@ -20,7 +21,7 @@ use tessera_support::SideTable;
 /// An axis of more positions is no axis of components.
 const MOST: i64 = 8;
 
-/// What is put together may be taken apart again by what comes after.
+/// Passes over the function: a new concat may be taken apart again by its users.
 const ROUNDS: usize = 8;
 
 pub fn take_apart(func: &mut GraphFunc) {
@@ -103,7 +104,8 @@ impl<'f> Rewrite<'f> {
         }
     }
 
-    /// A component of a value; what makes it stands right after the value's op where `before` allows.
+    /// A component of a value; its ops are inserted right after the value's op where `before`
+    /// allows.
     fn of(&mut self, v: Value, (axis, at): Place) -> Option<Value> {
         if let Some(&made) = self.made.get(&(v, (axis, at))) {
             return Some(made);
@@ -214,7 +216,7 @@ fn components(func: &mut GraphFunc, block: BlockId) -> bool {
     changed
 }
 
-/// What is computed element by element from concats of components becomes such a concat.
+/// Elementwise ops on concats of components become such a concat.
 fn together(func: &mut GraphFunc, block: BlockId) -> bool {
     let ops = func.blocks[block].ops.clone();
     let Some(&first) = ops.iter().find(|&&id| func.ops[id].code == GraphOp::Concat) else {

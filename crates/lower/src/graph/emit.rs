@@ -1,10 +1,10 @@
-//! One Tile IR function for what a kernel computes.
+//! Emits the Tile IR function of a fused kernel.
 
 mod access;
 mod arrays;
 
-use super::fit::Fit;
 use super::index::Axis;
+use super::machine::Machine;
 use super::nodes::{Body, Node, NodeId, plain};
 use super::shape::{Shape, shape};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 pub use arrays::{ArrayUse, plain_array};
 use arrays::{operand_arrays, params};
 
-/// A kernel and what one launch of it takes.
+/// A kernel and the arguments of one launch.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub func: TileFunc,
@@ -35,7 +35,7 @@ struct Emitter<'b> {
     b: Builder<'b, Tile>,
     body: &'b Body,
     shape: &'b Shape,
-    fit: Fit,
+    machine: Machine,
     params: Vec<(ArrayUse, Value)>,
     held: BTreeMap<NodeId, Held>,
     /// Where the group's block begins along each axis.
@@ -43,9 +43,9 @@ struct Emitter<'b> {
     sums: Option<Held>,
 }
 
-pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel, String> {
+pub fn emit(mut body: Body, machine: Machine, ordered: bool, loc: &Loc) -> Result<Kernel, String> {
     body.ordered = ordered;
-    let shape = shape(&mut body, fit)?;
+    let shape = shape(&mut body, machine)?;
     let mut func = TileFunc::new("kernel");
     func.loc = loc.clone();
     func.attrs.set("kind", Attr::word("group"));
@@ -65,7 +65,7 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
         b,
         body: &body,
         shape: &shape,
-        fit,
+        machine,
         params: listed,
         held: BTreeMap::new(),
         starts: BTreeMap::new(),
@@ -75,8 +75,8 @@ pub fn emit(mut body: Body, fit: Fit, ordered: bool, loc: &Loc) -> Result<Kernel
     if body.product.is_some() {
         emitter.product()?;
     }
-    if fit == Fit::Caches {
-        // Everything is read before anything is written: results may go where operands were (`forward`).
+    if machine == Machine::Cpu {
+        // All loads come before all stores: results may be written over operands (`forward`).
         for write in &body.writes {
             emitter.node(write.node)?;
         }
@@ -99,7 +99,7 @@ impl Emitter<'_> {
         for (axis, part) in self.shape.parts.clone() {
             let tile = self.tile_of(axis).unwrap_or(1);
             let matrix = self.shape.matrix.is_some_and(|(r, c)| r == axis || c == axis);
-            // Rows and columns follow the grid also where it has one group.
+            // Rows and columns follow the grid even where it has one group.
             if part.blocks == 1 && !matrix {
                 let zero = self.b.index(0);
                 self.starts.insert(axis, zero);
@@ -329,16 +329,16 @@ impl Emitter<'_> {
                 self.gather(*value, dims, *dtype, at, *other, *clamp)?
             }
             Node::Sums { to } => {
-                let sums = self.sums.clone().ok_or("sums without a product")?;
+                let sums = self.sums.clone().ok_or("sums without a matmul")?;
                 Held { value: self.by_policy(sums.value, *to), axes: sums.axes }
             }
         })
     }
 
-    /// `e^x`. Where it is zero for certain, as in what a mask leaves out, nothing is computed from
-    /// `x`. Processors see to that by themselves.
+    /// `e^x`. Where it is certainly zero, as in masked elements, nothing is computed from `x`. The
+    /// CPU backend does this itself.
     fn exp(&mut self, x: Value) -> Value {
-        if self.fit == Fit::Caches {
+        if self.machine == Machine::Cpu {
             return self.b.ew(ScalarFn::Exp, &[x]);
         }
         let ty = self.b.func.ty(x).clone();
@@ -358,7 +358,7 @@ impl Emitter<'_> {
         self.b.select(none, zero, y)
     }
 
-    /// A tile whose axes `last` are one, the last, in this order.
+    /// A tile whose axes `last` are merged into one, the last, in this order.
     fn in_one(&mut self, x: Value, axes: &[Axis], last: &[Axis]) -> Result<Value, String> {
         let place = |a: &Axis| axes.iter().position(|b| a == b).unwrap_or(0);
         let kept: Vec<usize> = axes.iter().filter(|a| !last.contains(a)).map(place).collect();
@@ -379,7 +379,7 @@ impl Emitter<'_> {
         self.b.value(spec)
     }
 
-    /// A value along these axes too.
+    /// A value broadcast along these axes too.
     fn spread(&mut self, x: &Held, more: &[Axis]) -> (Value, Vec<Axis>) {
         let mut all = x.axes.clone();
         all.extend(more.iter().filter(|a| !x.axes.contains(a)));
@@ -440,10 +440,10 @@ impl Emitter<'_> {
         })
     }
 
-    /// The loop over the depth.
+    /// The loop over k.
     fn product(&mut self) -> Result<(), String> {
         let (Some(product), Some((row, column))) = (&self.body.product, self.shape.matrix) else {
-            return Err("a product without rows and columns".into());
+            return Err("a matmul without rows and columns".into());
         };
         let depth = self.shape.depth;
         let arrays = operand_arrays(self.body, self.shape);
@@ -487,7 +487,7 @@ impl Emitter<'_> {
             extent.extend(if side == 0 { [bm, bk] } else { [bk, bn] });
             let padded = side == 0 && self.body.ordered && self.body.space.extents[depth] % bk != 0;
             tiles.push(match padded && product.types[0].is_float() {
-                // Behind the depth a product is -0.0, which leaves a sum of -0.0 as it is.
+                // Beyond k a product is -0.0, which leaves a sum of -0.0 unchanged.
                 true => {
                     let elem = product.types[0];
                     let zero = self.b.constant(Type::Scalar(elem.carrier()), Attr::Float(-0.0));

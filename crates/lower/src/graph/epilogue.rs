@@ -1,19 +1,19 @@
-//! Which products are to have a kernel of their own, on machines that hold a tile in the registers of
-//! threads: what is computed from the sums needs room beside them.
+//! Which matmuls get a kernel of their own on GPUs: a fused epilogue needs registers beside the
+//! accumulator.
 
 use super::class::is_light_fn;
-use super::fit::{Fit, Matrix};
 use super::group::{Grouping, Kind};
 use super::index::Axis;
+use super::machine::{Machine, Matrix};
 use super::nodes::{Body, Node, trace};
 use std::collections::BTreeSet;
 use tessera_graph::GraphFunc;
 use tessera_ir::Value;
 
-/// Registers of a thread that the sums and what goes with them may take.
+/// Registers of a thread that the accumulator and its epilogue may take.
 const ROOM: i64 = 256;
 
-/// Products whose kernels would have more to hold than there is room for.
+/// Matmuls whose fused kernels would need more registers than there are.
 pub fn crowded(func: &GraphFunc, grouping: &Grouping) -> BTreeSet<Value> {
     let each = grouping.groups.iter().enumerate();
     each.filter(|(_, g)| matches!(g.kind, Kind::Nest))
@@ -23,8 +23,8 @@ pub fn crowded(func: &GraphFunc, grouping: &Grouping) -> BTreeSet<Value> {
         .collect()
 }
 
-/// Every array of the tile's extents that is read, every result after the first and every long function
-/// is counted as one more tile beside the sums.
+/// Every array of the tile's extents that is read, every result after the first and every long
+/// function counts as one more tile beside the accumulator.
 fn is_crowded(body: &Body) -> bool {
     let Some(product) = &body.product else { return false };
     let axes = |list: &[Axis]| body.space.expand(list);
@@ -64,8 +64,8 @@ fn is_crowded(body: &Body) -> bool {
         batch: used.iter().map(|&a| body.space.extents[a]).product(),
         bytes: product.types[0].bytes() as i64,
     };
-    let (bm, bn, _) = Fit::Threads.matrix(&matrix);
-    // Two groups of warps share a tile of 128 rows.
+    let (bm, bn, _) = Machine::Gpu.matrix(&matrix);
+    // Two warpgroups share a tile of 128 rows.
     let threads = if bm >= 128 { 256 } else { 128 };
     bm * bn / threads * (1 + beside as i64) > ROOM
 }

@@ -1,11 +1,12 @@
-//! Ops on moving windows as ops that kernels are made for: one strided part of the array for each
-//! position in the window. A convolution joins these parts and is a product then; a reduction over
-//! windows is a chain of elementwise ops on them, which becomes one kernel.
+//! Expands ops on moving windows (convolution, pooling) into ops that have kernels: one strided
+//! slice of the array for each position in the window. A convolution joins these slices and becomes
+//! a matmul (im2col); a reduction over windows becomes a chain of elementwise ops on them, fused
+//! into one kernel.
 
 use super::class::is_empty;
-use super::fit::Fit;
 use super::index::dims_of;
 use super::large;
+use super::machine::Machine;
 use super::nothing::nothing;
 use super::sort::sort;
 use super::vector;
@@ -18,7 +19,7 @@ use tessera_numerics::{DType, NumType, ReduceOp, Scalar, ScalarFn};
 /// Windows of more positions are left to the host.
 const MOST: i64 = 256;
 
-/// What an op is told, with the extents it has.
+/// Where an expansion happens: the function and the extents.
 pub struct Site<'a> {
     pub func: &'a mut GraphFunc,
     pub block: BlockId,
@@ -117,10 +118,10 @@ impl Site<'_> {
     }
 }
 
-/// Other ops that give the results of this one; `None` where it is to stay.
+/// Ops that give the results of this one; `None` where it stays.
 pub fn expand(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
     code: GraphOp,
     operands: &[Value],
@@ -128,23 +129,23 @@ pub fn expand(
     types: &[Type],
 ) -> Option<Result<Vec<Value>, String>> {
     let one = |made: Made| made.map(|v| vec![v]);
-    // A device has no host that could take more.
-    let most = if fit == Fit::Threads { i64::MAX } else { MOST };
+    // A GPU has no host that could take larger ones.
+    let most = if machine == Machine::Gpu { i64::MAX } else { MOST };
     let empty = operands.iter().any(|&v| is_empty(site.func, v))
         || types.iter().any(|t| t.static_shape().is_none_or(|s| s.contains(&0)));
     if empty {
-        return match fit {
-            Fit::Caches => None,
-            Fit::Threads => nothing(site, code, operands, attrs, types).map(one),
+        return match machine {
+            Machine::Cpu => None,
+            Machine::Gpu => nothing(site, code, operands, attrs, types).map(one),
         };
     }
-    if fit == Fit::Threads
-        && let Some(made) = for_threads(site, fit, code, operands, attrs, types)
+    if machine == Machine::Gpu
+        && let Some(made) = for_threads(site, machine, code, operands, attrs, types)
     {
         return Some(made);
     }
     match code {
-        GraphOp::Dot if fit == Fit::Caches && !ordered => {
+        GraphOp::Dot if machine == Machine::Cpu && !ordered => {
             vector::dot(site, operands, attrs, &types[0]).map(one)
         }
         GraphOp::Conv => {
@@ -174,10 +175,10 @@ pub fn expand(
     }
 }
 
-/// Ops that machines of many threads have no kernels for as they are.
+/// Ops that GPUs have no kernels for.
 fn for_threads(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     code: GraphOp,
     operands: &[Value],
     attrs: &Attrs,
@@ -185,14 +186,14 @@ fn for_threads(
 ) -> Option<Result<Vec<Value>, String>> {
     let one = |made: Made| made.map(|v| vec![v]);
     match code {
-        GraphOp::Reduce => large::reduce(site, fit, operands[0], attrs, &types[0]).map(one),
-        GraphOp::Dot => large::dot(site, fit, operands, attrs, &types[0]).map(one),
-        GraphOp::Sort => Some(sort(site, fit, operands, attrs)),
+        GraphOp::Reduce => large::reduce(site, machine, operands[0], attrs, &types[0]).map(one),
+        GraphOp::Dot => large::dot(site, machine, operands, attrs, &types[0]).map(one),
+        GraphOp::Sort => Some(sort(site, machine, operands, attrs)),
         GraphOp::Philox if site.func.ty(operands[0]).rank() > 0 => {
             Some(one(words(site, operands, attrs)))
         }
         GraphOp::Scatter => {
-            // Sums of narrow numbers are kept in wider ones, and stored once.
+            // Sums of narrow numbers are accumulated in wider ones, and stored once.
             let x = elem(site.func.ty(operands[0]));
             let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
             let accum = x.accumulator().dtype();
@@ -232,8 +233,8 @@ fn conv(site: &mut Site<'_>, operands: &[Value], attrs: &Attrs, ty: &Type) -> Ma
     let (batch, channels) = (of_x[0], of_x[1]);
     let count: i64 = of_w[2..].iter().product();
     let places: i64 = out[2..].iter().product();
-    // The elements that products need are copied side by side, for each position in the windows or for
-    // each window, whichever are fewer: in the derivative by weights the windows are as large as pictures.
+    // The matmul's operand is copied contiguously, for each position in the windows or for each
+    // window, whichever are fewer: in the derivative by weights the windows are as large as images.
     let by_window = places < count;
     let around = |list: &[i64]| [&[batch, channels], list].concat();
     let (cuts, each, extents, steps) = match by_window {

@@ -1,8 +1,9 @@
-//! One function without calls and without symbols, from a module's function and the extents that its
-//! parameters have. Equal ops become one, and what nobody uses goes.
+//! Inlining and shape specialisation: one function without calls and without symbolic dims, from a
+//! module's function and the extents of its arguments. Equal ops become one, and unused ones are
+//! removed.
 
 use super::expand::{Site, expand};
-use super::fit::Fit;
+use super::machine::Machine;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::{Symbols, bind, substitute, substitute_attrs, substitute_type};
@@ -17,7 +18,7 @@ pub fn flatten(
     module: &GraphModule,
     func: &str,
     args: &[Type],
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
 ) -> Result<GraphFunc, Diagnostics> {
     let Some(source) = module.func(func) else {
@@ -32,7 +33,7 @@ pub fn flatten(
     dst.loc = source.loc.clone();
     let params: Vec<_> = source.params().iter().map(|&p| source.ty(p).clone()).collect();
     let symbols = bound(source, &params, args, &source.loc)?;
-    let mut copy = Copy { module, dst, fit, ordered, seen: Vec::new() };
+    let mut copy = Copy { module, dst, machine, ordered, seen: Vec::new() };
     let mut frame = Frame { source, map: SideTable::new(None), symbols };
     let body = copy.dst.body;
     for &param in source.params() {
@@ -63,7 +64,7 @@ pub fn flatten(
     super::join::join(&mut dst);
     walk::dce(&mut dst, &|_| true);
     super::components::take_apart(&mut dst);
-    super::invariant::hoist(&mut dst, fit);
+    super::invariant::hoist(&mut dst, machine);
     Ok(dst)
 }
 
@@ -102,8 +103,8 @@ type Key = (GraphOp, Vec<Value>, String);
 struct Copy<'m> {
     module: &'m GraphModule,
     dst: GraphFunc,
-    fit: Fit,
-    /// Sums keep the order that the interpreter takes.
+    machine: Machine,
+    /// Sums keep the order of the interpreter.
     ordered: bool,
     /// Pure ops that were copied, for each open block.
     seen: Vec<BTreeMap<Key, Vec<Value>>>,
@@ -184,12 +185,12 @@ impl<'m> Copy<'m> {
         if pure && is_identity(code, &attrs, &operands, &types, &self.dst) {
             return Ok(vec![operands[0]]);
         }
-        // Numbers that are not all the same are memory of the function, which blocks inside of it capture.
+        // Constants that are not a splat are memory of the function, which inner blocks capture.
         let dense = code == GraphOp::Const && attrs.get("data").is_some();
         let to = if dense { self.dst.body } else { to };
         let mut site = Site { func: &mut self.dst, block: to, loc: &old.loc };
         if let Some(made) =
-            expand(&mut site, self.fit, self.ordered, code, &operands, &attrs, &types)
+            expand(&mut site, self.machine, self.ordered, code, &operands, &attrs, &types)
         {
             let values = made.map_err(|why| {
                 let error =
@@ -256,8 +257,8 @@ impl<'m> Copy<'m> {
 }
 
 impl Copy<'_> {
-    /// A value for ops of this block. What a block captures is in memory; constants, positions and what
-    /// repeats or renames them are made again instead, where they cost nothing.
+    /// A value for ops of this block. Captured values are in memory; constants, positions, and
+    /// broadcasts and views of them are made again instead, where they cost nothing.
     fn local(&mut self, v: Value, to: BlockId) -> Value {
         let Some(id) = self.dst.def_id(v) else { return v };
         let op = &self.dst.ops[id];
@@ -293,7 +294,7 @@ impl Copy<'_> {
         value
     }
 
-    /// A transpose of a transpose is one of the array behind it, and so is a reshape.
+    /// A transpose of a transpose is a transpose of the original array, and likewise for reshape.
     fn compose(&self, code: GraphOp, operands: &mut [Value], attrs: &mut Attrs, to: BlockId) {
         if !matches!(code, GraphOp::Transpose | GraphOp::Reshape) {
             return;
@@ -403,7 +404,7 @@ fn is_remade(code: GraphOp, attrs: &Attrs) -> bool {
     }
 }
 
-/// Whether the op hands on what it gets.
+/// Whether the op returns its operands unchanged.
 fn is_identity(
     code: GraphOp,
     attrs: &Attrs,

@@ -1,13 +1,16 @@
-//! Copies that end a step list, forwarded: who computes a value writes it where the copy would have put it.
+//! Copy elision: the kernel that computes a value writes it directly where a later copy would put
+//! it.
 //!
-//! Iterations hand on what they carry, and write rows of what they stack, by copies of values that have memory of their
-//! own. Such a copy goes where the memory that it fills is free from the first write of the value on. A kernel that
-//! reads the old value may write the new one over it if it reads and writes each element at one place; its attribute
-//! `alias` then lists the parameters in pairs: one that is read, and the written one that has the same memory.
+//! Loops copy carried values to the next iteration and rows to their stacks. Such a copy can go
+//! where its destination is free from the first write of the value on. A kernel that reads the old
+//! value may write the new one over it if it reads and writes each element at one place. Its
+//! attribute `alias` then lists pairs of parameters: one that is read, and the written one that has
+//! the same memory.
 //!
-//! Before: a plan whose copies are in order. After: the same results, with fewer copies and buffers.
+//! Input: a plan whose copies are in order. Output: the same results, with fewer copies and
+//! buffers.
 
-use super::plan::{Array, BufferId, Origin, Plan, Step};
+use super::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};
@@ -140,7 +143,7 @@ fn list(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>) {
     }
 }
 
-/// A copy that may go.
+/// A copy that can be removed.
 struct Found {
     /// The step that writes the value first.
     first: usize,
@@ -153,7 +156,7 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
     let (s, t) = (from.buffer, to.buffer);
     let buffer = &plan.buffers[s];
     let local = buffer.origin == Origin::Scratch && s != t && is_dense(from) && is_dense(to);
-    let whole = from.offset == 0 && from.turns.is_empty() && from.dims == to.dims;
+    let whole = from.offset == 0 && from.iterations.is_empty() && from.dims == to.dims;
     let bytes = from.dims.iter().product::<i64>().max(0) as usize * from.dtype.bytes();
     if !local || !whole || bytes != buffer.bytes || from.dtype != to.dtype {
         return None;
@@ -170,7 +173,7 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
     if steps[first + 1..place].iter().any(|step| count(step, t) > 0) {
         return None;
     }
-    // Afterwards both are one memory: neither may be written while the other is wanted.
+    // Afterwards both share memory: neither may be written while the other is still needed.
     let mut overwritten = false;
     for step in &steps[place + 1..] {
         let mut written = [false; 2];
@@ -198,8 +201,8 @@ fn is_dense(a: &Array) -> bool {
     })
 }
 
-/// The parameters of a launch that read the memory which it would write, where each element is read before it is
-/// written and by no other group.
+/// The parameters of a launch that read the memory which it would write, where each element is read
+/// before it is written and by no other group.
 fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(usize, usize)>> {
     let (kernel, args) = match step {
         Step::Launch { kernel, args, .. } => (*kernel, args),
@@ -219,7 +222,8 @@ fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(us
     let mut out = Vec::new();
     for (r, read) in args.iter().enumerate().filter(|(_, a)| a.buffer == to.buffer) {
         let alike = read.offset == to.offset + write.offset
-            && (&read.dims, &read.strides, &read.turns) == (&write.dims, &write.strides, &to.turns)
+            && (&read.dims, &read.strides, &read.iterations)
+                == (&write.dims, &write.strides, &to.iterations)
             && read.dtype == write.dtype;
         let params = func.params();
         if read.writes || !alike || !is_paired(func, *params.get(r)?, *params.get(w)?) {
@@ -245,7 +249,7 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
         return false;
     }
     let store = &func.ops[store];
-    // Sums of a product may wait in the memory of its result.
+    // Accumulators of a matmul may be stored in the memory of its result meanwhile.
     if func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma) {
         return false;
     }
@@ -271,7 +275,7 @@ fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usiz
             if a.buffer == s {
                 a.buffer = t;
                 a.offset += to.offset;
-                a.turns.splice(0..0, to.turns.iter().copied());
+                a.iterations.splice(0..0, to.iterations.iter().copied());
             }
         });
     }

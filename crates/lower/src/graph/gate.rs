@@ -1,13 +1,13 @@
-//! `x * sigmoid(t)` as `x / (1 + e^-t)`: what the gates of models are (silu, gelu by tanh).
+//! `x * sigmoid(t)` becomes `x / (1 + e^-t)`: the gates of models (silu, gelu by tanh).
 //!
-//! A sigmoid is a quotient that is kept as exact as the scalar function promises, for small results
-//! too. In a product that care is in vain beside the product's own rounding, and the one division does
-//! for both. Far out the exponential is infinite and the quotient zero; the product would be that too,
-//! or too small for a normal number.
+//! A sigmoid is a quotient that is as exact as the scalar function promises, for small results too.
+//! In a product that accuracy is lost in the product's own rounding, and one division does both.
+//! Far out the exponential is infinite and the quotient zero; the product would be zero too, or too
+//! small for a normal number.
 //!
-//! For profiles that let functions differ within their bounds. Before: a flat function. After: the
-//! same, with such products as quotients where nobody else asks for the sigmoid; those have no users
-//! left.
+//! For profiles that let functions differ within their bounds. Input: a flat function. Output: the
+//! same, with such products as quotients where nothing else uses the sigmoid, which is left without
+//! users.
 
 use tessera_graph::{GraphFunc, GraphOp, walk};
 use tessera_ir::{Attr, OpId, OpSpec, Value};
@@ -40,7 +40,7 @@ pub fn gate(func: &mut GraphFunc) -> Result<(), String> {
     Ok(())
 }
 
-/// What is multiplied, and what the sigmoid is of.
+/// The other factor, and the argument of the sigmoid.
 fn gated(func: &GraphFunc, id: OpId, users: &dyn Fn(Value) -> usize) -> Option<(Value, Value)> {
     let op = &func.ops[id];
     let wide = matches!(func.ty(op.results[0]).dtype(), DType::F32 | DType::F64);

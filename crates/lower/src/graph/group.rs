@@ -1,9 +1,9 @@
-//! Which values get memory, and which ops share a kernel.
+//! Operator fusion: which values get memory, and which ops share a kernel.
 //!
-//! A block is walked from its end. Each use asks for a value at a map into the iteration space of the
-//! kernel that uses it. A value that one kernel alone asks for becomes a part of it; others get
-//! memory and a kernel, where possible that of one of those who ask, which then has several results.
-//! Ops that only rearrange pass requests on with another map.
+//! A block is walked from its end. Each use requests a value at a map into the iteration space of
+//! the kernel that uses it. A value that only one kernel requests is fused into it. Other values
+//! get memory and a kernel; where possible they become another result of a kernel that requests
+//! them. Views (transpose, slice, reshape) pass requests on with another map.
 
 use super::class::{Class, along, class, is_matrix, operand_maps, sides};
 use super::index::{Axis, Line, Map, Space, dims_of, is_view, is_whole, strides, through};
@@ -40,7 +40,7 @@ pub enum How {
 pub enum Kind {
     /// Loops over the space.
     Nest,
-    /// An op with a way of its own: a host call, control flow, sorting.
+    /// An op that is not a loop nest: a host call, control flow, sorting.
     Op(OpId),
     /// The block's end and all that is outside.
     End,
@@ -64,15 +64,15 @@ pub struct Group {
     pub kind: Kind,
     pub space: Space,
     pub outputs: Vec<Output>,
-    /// Axes that are combined, and for each reduction inside those of its axes.
+    /// Axes that are reduced, and for each reduction inside its axes.
     pub reduced: Vec<Axis>,
     pub bound: BTreeMap<Value, Vec<Axis>>,
-    /// A product whose sums the rest is computed from.
+    /// A matmul whose accumulator the rest is computed from.
     pub product: Option<Value>,
-    /// What the product reads from memory for each of its operands: the operand, or a value behind views of it. Only these are
-    /// known to be written before.
+    /// The value that the matmul reads from memory for each operand: the operand, or a value behind
+    /// views of it. Only these are known to be written before.
     pub operands: Vec<Value>,
-    /// Where in the block its latest op stands.
+    /// The position of its latest op in the block.
     pub place: usize,
     /// Operations of an element: ops that are parts of it, and those of their expansions.
     pub weight: usize,
@@ -82,15 +82,15 @@ pub struct Group {
 pub struct Grouping {
     pub block: BlockId,
     pub groups: Vec<Group>,
-    /// The values that have memory, and who writes it.
+    /// The values that have memory, and the group that writes it.
     pub stored: BTreeMap<Value, usize>,
-    /// Values that are others under another shape, in this block and in those around it.
+    /// Values that are reshapes of others, in this block and in those around it.
     pub alias: BTreeMap<Value, Value>,
 }
 
 impl Grouping {
-    /// The op that makes a value, where it is one of this block. What a block captures is in memory
-    /// when it runs: the op behind it belongs to another kernel, with another iteration space.
+    /// The op that defines a value, if it is in this block. A captured value is in memory when the
+    /// block runs: its op belongs to another kernel, with another iteration space.
     pub fn def(&self, func: &GraphFunc, v: Value) -> Option<OpId> {
         func.def_id(v).filter(|&id| func.ops[id].block == self.block)
     }
@@ -98,8 +98,8 @@ impl Grouping {
 
 pub const END: usize = 0;
 
-/// `split` are values that are to have memory, `alone` says that each has a kernel too, `apart` are products that are
-/// to have one, `outer` is the grouping of the block around this one.
+/// `split` are values that get memory, `alone` says that each has a kernel too, `apart` are matmuls
+/// that get one, `outer` is the grouping of the block around this one.
 pub fn group(
     func: &GraphFunc,
     block: BlockId,
@@ -151,11 +151,11 @@ struct Sweep<'f> {
     place: usize,
     /// The group of the next effect in the text: effects keep their order.
     effect: Option<usize>,
-    /// Values that are to have memory whatever the rules say.
+    /// Values that get memory whatever the rules say.
     split: &'f BTreeSet<Value>,
     /// No kernel has results of several ops.
     alone: bool,
-    /// Products that nothing else shares a kernel with.
+    /// Matmuls that nothing else is fused with.
     apart: &'f BTreeSet<Value>,
     uses: SideTable<Value, Vec<(OpId, usize)>>,
 }
@@ -242,7 +242,7 @@ impl Sweep<'_> {
             return;
         }
         if dense {
-            // Memory that is there before anything runs.
+            // Memory that exists before anything runs.
             let group = self.add(Kind::Op(id));
             self.store(v, group);
         } else if self.wanted(v).iter().any(stored) || self.split.contains(&v) {
@@ -378,8 +378,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// Asks for an operand of a product where its depth is one axis of memory: behind as many views
-    /// as leave it so.
+    /// Requests an operand of a matmul where its k is one axis of memory: behind as many views as
+    /// leave it so.
     fn stored_operand(&mut self, operand: Value, group: usize, map: Map) {
         let func = self.func;
         let depth = |sweep: &Self, v: Value, map: &Map| -> bool {
@@ -409,7 +409,7 @@ impl Sweep<'_> {
                 best = at;
             }
         }
-        // Views above are kept as they are; this one is what must be in memory.
+        // Views above are kept; this value must be in memory.
         self.out.groups[group].operands.push(best);
         self.ask(best, group, How::Stored);
     }
@@ -625,8 +625,8 @@ impl Sweep<'_> {
     }
 }
 
-/// Whether an op, or one of its regions, does something beside its results: a call that only reads is
-/// made for what it does on the host.
+/// Whether an op, or one of its regions, has an effect beside its results: a call that only reads
+/// is made for its effect on the host.
 fn has_effect(func: &GraphFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let inside = |&block: &BlockId| func.blocks[block].ops.iter().any(|&i| has_effect(func, i));

@@ -1,5 +1,5 @@
-//! Where an element of a value comes from: each axis of the value is a line through the axes of a
-//! kernel's iteration space. Ops that only rearrange change lines; nothing is moved for them.
+//! Index maps: each axis of a value as a line through the axes of a kernel's iteration space. Views
+//! only change lines; no data moves.
 
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, OpId};
@@ -37,11 +37,11 @@ impl Line {
     }
 }
 
-/// The axes of a space. An axis may be cut in two when something inside needs a part of it.
+/// The axes of a space. An axis may be split in two when an op needs a part of it.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
     pub extents: Vec<i64>,
-    /// What an axis was cut into, outer first.
+    /// The two axes that an axis was split into, outer first.
     cuts: Vec<Option<(Axis, Axis)>>,
     /// Axes that must stay as they are.
     pub fixed: Vec<Axis>,
@@ -105,8 +105,8 @@ pub fn is_view(code: GraphOp) -> bool {
     )
 }
 
-/// The map of the operand, given that of the result; `None` where the operand would have to be
-/// moved. May cut axes.
+/// The map of the operand, given that of the result; `None` where data would have to move. May
+/// split axes.
 pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Option<Map> {
     let op = &func.ops[id];
     let map = &space.settle(map);
@@ -232,7 +232,7 @@ fn deal(axes: &mut [Axis], extents: &[i64], lines: &mut [Line], space: &mut Spac
     list.iter().all(|&a| space.extents[a] == 1).then_some(())
 }
 
-/// Offset and stride along each axis, in elements, of a map into an array that lies row by row.
+/// Offset and stride along each axis, in elements, of a map into a row-major array.
 pub fn strides(dims: &[i64], map: &Map, space: &Space) -> (i64, Vec<(Axis, i64)>) {
     let (mut offset, mut out) = (0, Vec::new());
     let mut stride = 1;

@@ -1,32 +1,32 @@
-//! What no iteration of a loop changes is computed before the loop.
+//! Loop-invariant code motion on graphs.
 //!
-//! Before: a flat function. After: the same results; pure ops of a loop's body whose operands all come from outside
-//! stand before the loop, if each iteration would spend more on them than reading their result takes: reductions,
-//! products, gathers, sorts, functions of many instructions, and what must be in memory for an op that reads it there.
-//! What is in a branch stays: it may never be wanted. Loops that become one kernel keep theirs, which costs them no
-//! launch.
+//! Input: a flat function. Output: the same results; pure ops of a loop's body whose operands all
+//! come from outside are before the loop, if computing them in each iteration would cost more than
+//! reading their result: reductions, matmuls, gathers, sorts, functions of many instructions, and
+//! what must be in memory for an op that reads it there. Ops in a branch stay: they may never run.
+//! Loops that become one kernel keep theirs, which cost no launch.
 
 use super::class::{Class, class, is_light};
-use super::fit::Fit;
 use super::index::dims_of;
 use super::loop_kernel::is_small;
+use super::machine::Machine;
 use std::collections::BTreeSet;
 use tessera_graph::{GraphFunc, GraphOp, walk};
 use tessera_ir::{BlockId, OpId, Value};
 
-pub fn hoist(func: &mut GraphFunc, fit: Fit) {
+pub fn hoist(func: &mut GraphFunc, machine: Machine) {
     let body = func.body;
-    block(func, fit, body);
+    block(func, machine, body);
 }
 
-/// Inner loops first: what leaves one may leave the next.
-fn block(func: &mut GraphFunc, fit: Fit, at: BlockId) {
+/// Inner loops first: an op that leaves one may leave the next.
+fn block(func: &mut GraphFunc, machine: Machine, at: BlockId) {
     for id in func.blocks[at].ops.clone() {
         for region in func.ops[id].regions.clone() {
-            block(func, fit, region);
+            block(func, machine, region);
         }
         let repeats = matches!(func.ops[id].code, GraphOp::Loop | GraphOp::While);
-        let one_kernel = fit == Fit::Caches && is_small(func, id);
+        let one_kernel = machine == Machine::Cpu && is_small(func, id);
         if !repeats || one_kernel {
             continue;
         }
@@ -42,7 +42,7 @@ fn block(func: &mut GraphFunc, fit: Fit, at: BlockId) {
     }
 }
 
-/// The ops of a body that leave it, in order.
+/// The ops of a body that are hoisted, in order.
 fn invariant(func: &GraphFunc, region: BlockId) -> Vec<OpId> {
     let mut inside: BTreeSet<Value> = func.blocks[region].args.iter().copied().collect();
     let mut same = BTreeSet::new();

@@ -1,15 +1,15 @@
-//! Sums of parts that do not overlap are joins.
+//! Sums of zero-padded parts that do not overlap become concats.
 //!
-//! The derivative of parts of an array is a sum of arrays that are zero but for one part. Where the
-//! parts follow each other along an axis and fill it, the sum is the parts one after another: nothing
-//! is filled with zeros and nothing is added.
+//! The derivative of slices of an array is a sum of arrays that are zero except in one part. Where
+//! the parts are adjacent along an axis and fill it, the sum is their concat: nothing is filled
+//! with zeros and nothing is added.
 
 use super::index::dims_of;
 use tessera_graph::{GraphFunc, GraphOp, walk};
 use tessera_ir::{Attr, Attrs, OpId, Value};
 use tessera_numerics::ScalarFn;
 
-/// A part of the sum: the axis it lies along, where it begins, and the array.
+/// A part of the sum: its axis, where it begins, and the array.
 struct Part {
     axis: usize,
     start: i64,

@@ -1,10 +1,10 @@
-//! Sums that one group would take too long for, or too many registers: parts of them by many groups,
-//! and the parts' results by a second kernel. The parts are the same whatever runs beside, so that the
-//! result is too.
+//! Two-pass reductions and split-K matmuls: many groups compute partial results, and a second
+//! kernel combines them. It applies where one group would take too long or too many registers. The
+//! partition does not depend on the machine's load, so the result is deterministic.
 
 use super::expand::Site;
-use super::fit::{Fit, Matrix};
 use super::index::dims_of;
+use super::machine::{Machine, Matrix};
 use tessera_graph::{GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, Dim, OpSpec, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp};
@@ -16,7 +16,13 @@ fn dims(list: &[i64]) -> Vec<Dim> {
 }
 
 /// A reduction in several kernels; `None` where one is enough.
-pub fn reduce(site: &mut Site<'_>, fit: Fit, x: Value, attrs: &Attrs, ty: &Type) -> Option<Made> {
+pub fn reduce(
+    site: &mut Site<'_>,
+    machine: Machine,
+    x: Value,
+    attrs: &Attrs,
+    ty: &Type,
+) -> Option<Made> {
     let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
     let axes: Vec<usize> = attrs.get("axes")?.as_ints()?.iter().map(|&a| a as usize).collect();
     let from = elem(site.func.ty(x));
@@ -26,25 +32,25 @@ pub fn reduce(site: &mut Site<'_>, fit: Fit, x: Value, attrs: &Attrs, ty: &Type)
             from.storage.carrier()
         }
     };
-    if accum != accum.carrier() || most(site, fit, x, &axes).is_none() {
+    if accum != accum.carrier() || most(site, machine, x, &axes).is_none() {
         return None;
     }
     Some((|| {
         let wide = site.cast(x, NumType::plain(accum), None)?;
-        let sum = combined(site, fit, wide, op, &axes)?;
+        let sum = combined(site, machine, wide, op, &axes)?;
         let clamp = matches!(op, ReduceOp::Max | ReduceOp::Min) && ty.dtype().is_int();
         site.cast(sum, elem(ty), clamp.then_some(true))
     })())
 }
 
 /// How many elements a group may combine, where that is less than there are.
-fn most(site: &Site<'_>, fit: Fit, x: Value, axes: &[usize]) -> Option<i64> {
+fn most(site: &Site<'_>, machine: Machine, x: Value, axes: &[usize]) -> Option<i64> {
     let all = dims_of(site.func, x);
     let count: i64 = axes.iter().map(|&a| all[a]).product();
     let rows: i64 = all.iter().product::<i64>() / count.max(1);
     let innermost = all.iter().rposition(|&d| d != 1);
-    let side_by_side = innermost.is_some_and(|a| axes.contains(&a));
-    Some(fit.combined(count, side_by_side, rows)).filter(|&most| most < count)
+    let contiguous = innermost.is_some_and(|a| axes.contains(&a));
+    Some(machine.combined(count, contiguous, rows)).filter(|&most| most < count)
 }
 
 /// The largest number of at most `most` that divides `n`.
@@ -52,20 +58,20 @@ fn divisor(n: i64, most: i64) -> i64 {
     (1..=most.min(n)).rev().find(|d| n % d == 0).unwrap_or(1)
 }
 
-/// `x` is of the dtype that the result is kept in.
-fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
+/// `x` has the accumulator dtype.
+fn combined(site: &mut Site<'_>, machine: Machine, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
     let all = dims_of(site.func, x);
-    let Some(most) = most(site, fit, x, axes) else {
+    let Some(most) = most(site, machine, x, axes) else {
         return plain(site, x, op, axes);
     };
-    // The longest axis is cut; the others are combined with its parts where that is not too much.
+    // The longest axis is split; the others are combined with its parts where that is not too much.
     let longest = axes.iter().copied().max_by_key(|&a| all[a]).unwrap_or(0);
     let rest: i64 = axes.iter().filter(|&&a| a != longest).map(|&a| all[a]).product();
     let wanted = (most / rest.max(1)).max(1);
     let n = all[longest];
     let part = divisor(n, wanted);
     if part * 4 < wanted {
-        // No even parts: those that are, and what is left.
+        // No equal parts: the equal ones, and a remainder.
         let even = n / wanted * wanted;
         let slice = |site: &mut Site<'_>, from: i64, to: i64| {
             let mut start = vec![0; all.len()];
@@ -78,7 +84,7 @@ fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize
         };
         let (head, tail) = (slice(site, 0, even)?, slice(site, even, n)?);
         let (head, tail) =
-            (combined(site, fit, head, op, axes)?, combined(site, fit, tail, op, axes)?);
+            (combined(site, machine, head, op, axes)?, combined(site, machine, tail, op, axes)?);
         return site.ew(op.combine(), &[head, tail]);
     }
     let mut cut = all.clone();
@@ -86,9 +92,9 @@ fn combined(site: &mut Site<'_>, fit: Fit, x: Value, op: ReduceOp, axes: &[usize
     let parts = site.reshape(x, &cut)?;
     let moved = |&a: &usize| if a >= longest { a + 1 } else { a };
     let inner: Vec<usize> = axes.iter().map(moved).collect();
-    let sums = combined(site, fit, parts, op, &inner)?;
+    let sums = combined(site, machine, parts, op, &inner)?;
     let before = axes.iter().filter(|&&a| a < longest).count();
-    combined(site, fit, sums, op, &[longest - before])
+    combined(site, machine, sums, op, &[longest - before])
 }
 
 fn plain(site: &mut Site<'_>, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
@@ -98,10 +104,10 @@ fn plain(site: &mut Site<'_>, x: Value, op: ReduceOp, axes: &[usize]) -> Made {
     site.op(spec)
 }
 
-/// A product whose depth is summed in chunks; `None` where one group does all of it.
+/// A split-K matmul; `None` where one group does all of k.
 pub fn dot(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     operands: &[Value],
     attrs: &Attrs,
     ty: &Type,
@@ -109,7 +115,7 @@ pub fn dot(
     let ints = |name: &str| attrs.get(name).and_then(Attr::as_ints).unwrap_or_default();
     let (batch, contract) =
         ([ints("batch_a"), ints("batch_b")], [ints("contract_a"), ints("contract_b")]);
-    // One order of sums is asked for.
+    // A fixed order of additions is requested.
     if attrs.get("class").and_then(Attr::as_word) == Some("seq") {
         return None;
     }
@@ -121,7 +127,7 @@ pub fn dot(
         return None;
     }
     let sides = [0, 1].map(|i| dims_of(site.func, operands[i]));
-    // Axes of the depth that follow each other in both operands are one.
+    // Axes of k that are adjacent in both operands are one.
     let follow = |list: &[i64]| list.windows(2).all(|w| w[1] == w[0] + 1);
     let (Some(&a), Some(&b)) = (contract[0].first(), contract[1].first()) else { return None };
     if !contract.iter().all(|list| follow(list)) {
@@ -131,7 +137,7 @@ pub fn dot(
     let depth: i64 = contract[0].iter().map(|&i| sides[0][i as usize]).product();
     let pairs: i64 = batch[0].iter().map(|&i| sides[0][i as usize]).product();
     let free = |i: usize| sides[i].iter().product::<i64>() / (pairs * depth).max(1);
-    let split = fit.chunks(&Matrix {
+    let split = machine.chunks(&Matrix {
         rows: free(0),
         columns: free(1),
         depth,

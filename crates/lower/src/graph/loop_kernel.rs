@@ -1,14 +1,15 @@
-//! A loop whose iterations are small becomes one kernel.
+//! A loop with small iterations becomes one kernel.
 //!
-//! The kernel is one group. A carried value is a tile that the loop of Tile IR carries, an op of the body is an op on
-//! whole tiles; loops and branches inside are loops and branches of Tile IR. What the loop captures and its `xs` are
-//! read-only parameters, the last carried values and the stacks are written once. So no value of the body has memory
-//! that outlives an op, and an iteration costs its arithmetic instead of launches.
+//! The kernel is one group. A carried value is a tile that a loop of Tile IR carries, an op of the
+//! body is an op on whole tiles; loops and branches inside are loops and branches of Tile IR.
+//! Captured values and `xs` are read-only parameters; the final carried values and the stacks are
+//! written once. So no value of the body has memory that outlives an op, and an iteration costs its
+//! arithmetic instead of launches.
 //!
-//! Parts of tiles, which Tile IR has no ops for, go through buffers of the group.
+//! Slices of tiles, which Tile IR has no ops for, go through buffers of the group.
 //!
-//! `None` where an op of the body has no form on tiles, or where an iteration is large enough for kernels of its own:
-//! those use all cores and the blocked matmul.
+//! `None` where an op of the body has no form on tiles, or where an iteration is large enough for
+//! kernels of its own: those use all cores and the blocked matmul.
 
 use super::class::{Class, axes_of, class, is_empty, is_matrix, sides, weight_of};
 use super::emit::{ArrayUse, Kernel, plain_array, settle};
@@ -23,13 +24,13 @@ use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 mod ops;
 mod resident;
 
-/// Elements of a value in an iteration.
+/// The most elements of a value in an iteration.
 const LARGEST: i64 = 1 << 12;
 
-/// Elements that the ops of an iteration compute together.
+/// The most elements that the ops of an iteration compute together.
 const MOST_WORK: i64 = 1 << 18;
 
-/// Ops of a body, and the operations of an element that they are: code grows with them.
+/// The most ops of a body, and operations for an element: code size grows with them.
 const MOST_OPS: usize = 600;
 const HEAVIEST: usize = 4096;
 
@@ -211,7 +212,7 @@ impl Emitter<'_, '_> {
         let mut spec = OpSpec::new(TileOp::Load, &[mem])
             .group("at", at)
             .attr("extent", Attr::ints(extent.iter().copied()))
-            // Starts are constants, iterations, or moved back inside.
+            // Starts are constants, loop positions, or clamped to be inside.
             .attr("inbounds", Attr::Bool(true))
             .result(Type::value(shape_of(&shape), dtype));
         if let Some(step) = step.filter(|s| s.iter().any(|&n| n != 1)) {
@@ -345,12 +346,12 @@ impl Emitter<'_, '_> {
         self.b.ew(ScalarFn::Minimum, &[x, most])
     }
 
-    /// The ops of a block; what it hands on.
+    /// The ops of a block; returns what it yields.
     fn block(&mut self, block: BlockId) -> Option<Vec<Value>> {
         self.block_but(block, &[])
     }
 
-    /// The same without what it hands on at these places.
+    /// The same without the yields at these places.
     fn block_but(&mut self, block: BlockId, places: &[usize]) -> Option<Vec<Value>> {
         for &id in &self.func.blocks[block].ops {
             let op = &self.func.ops[id];
@@ -384,8 +385,8 @@ impl Emitter<'_, '_> {
         Some(())
     }
 
-    /// A loop or a branch; its results but the stacks, which are written to `stacks`, or to buffers that they are
-    /// then held in.
+    /// A loop or a branch. Returns its results except the stacks, which are written to `stacks`, or
+    /// to buffers that then hold them.
     fn control(&mut self, id: OpId, stacks: Option<&[Value]>) -> Option<Vec<Value>> {
         let op = &self.func.ops[id];
         match op.code {
@@ -466,17 +467,17 @@ impl Emitter<'_, '_> {
         let region = op.regions[0];
         let args = self.func.blocks[region].args.clone();
         self.region(to, |e| {
-            let turn = e.b.func.add_arg(to, Type::INDEX, Some("i"));
+            let iteration = e.b.func.add_arg(to, Type::INDEX, Some("i"));
             for (&i, ty) in places.iter().zip(types) {
                 let tile = e.b.func.add_arg(to, ty, None);
                 e.set(args[1 + i], tile);
             }
             e.put_in(&args[1..], &stays);
             let at = match reverse {
-                false => turn,
+                false => iteration,
                 true => {
                     let last = e.b.index(trip - 1);
-                    e.b.ew(ScalarFn::Sub, &[last, turn])
+                    e.b.ew(ScalarFn::Sub, &[last, iteration])
                 }
             };
             e.set(args[0], at);
@@ -503,7 +504,8 @@ impl Emitter<'_, '_> {
         self.all_results(id, made, &stays)
     }
 
-    /// Memory for the carried arrays of a loop that stay in one place, filled with what they begin with.
+    /// Memory for the carried arrays of a loop that stay in one place, filled with their initial
+    /// values.
     fn settle_in(&mut self, id: OpId) -> Option<Vec<(usize, Value)>> {
         let op = &self.func.ops[id];
         let mut out = Vec::new();
@@ -518,14 +520,14 @@ impl Emitter<'_, '_> {
         Some(out)
     }
 
-    /// Tells the ops of a region where these arrays are.
+    /// Maps these arrays in a region to their memory.
     fn put_in(&mut self, args: &[Value], stays: &[(usize, Value)]) {
         for &(place, mem) in stays {
             self.held.insert(args[place], Held { tile: None, mem: Some(mem) });
         }
     }
 
-    /// The carried results of a loop, those in memory read where it ends.
+    /// The carried results of a loop; those in memory are read at its end.
     fn all_results(
         &mut self,
         id: OpId,
@@ -548,7 +550,7 @@ impl Emitter<'_, '_> {
         Some(out)
     }
 
-    /// Where a row of a stack is.
+    /// The position of a row of a stack.
     fn row(&mut self, at: Value, dims: &[i64]) -> (Vec<Value>, Vec<i64>) {
         let zero = self.b.index(0);
         let mut place = vec![at];

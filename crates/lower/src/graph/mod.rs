@@ -1,17 +1,17 @@
-//! Graph IR to kernels: a function becomes a plan, a list of launches over buffers.
+//! Lowering of Graph IR: a function becomes a plan, a list of kernel launches over buffers.
 //!
-//! - `flatten`: one function without calls and symbols, equal ops made one.
-//! - `index`: rearrangement as lines through iteration spaces.
-//! - `group`: which values get memory, which ops share a kernel.
-//! - `nodes`: what a kernel computes; `shape`: how it goes through its space; `emit`: its Tile IR.
+//! - `flatten`: inlining and shape specialisation; equal ops become one.
+//! - `index`: views as index maps through iteration spaces.
+//! - `group`: operator fusion: which values get memory, which ops share a kernel.
+//! - `nodes`: the expressions of a kernel; `shape`: its tiles and grid; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
-//! - `plan`: steps and buffers; `forward`: copies that writers do without; `verify`: whether
-//!   it can be run; `text`: a plan to read, change and ask for.
-//! - `invariant`: what no iteration changes, before its loop.
-//! - `components`: arrays of few components taken apart.
-//! - `join`, `expand`, `gate`, `vector`: sums that are joins, windows that are parts, products that are quotients, products with
-//!   vectors that are sums; `scatter`: a kernel of its own.
-//! - `fit`: how kernels are cut for a kind of machine; for one of many threads, `large` (sums in parts),
+//! - `planner`: steps and buffers; `forward`: copy elision; `verify`: whether the plan can run;
+//!   `text`: a plan to read, change and give back.
+//! - `invariant`: loop-invariant code motion.
+//! - `components`: scalar replacement of arrays with a short axis.
+//! - `join`, `expand`, `gate`, `vector`: rewrites of sums to concats, windows to slices, gates to
+//!   quotients, and matrix-vector products to sums; `scatter`: a kernel of its own.
+//! - `machine`: tile sizes for CPUs and GPUs; for GPUs, `large` (two-pass reductions, split-K),
 //!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
 mod class;
@@ -19,7 +19,6 @@ mod components;
 mod emit;
 mod epilogue;
 mod expand;
-mod fit;
 mod flatten;
 mod forward;
 mod gate;
@@ -29,9 +28,10 @@ mod invariant;
 mod join;
 mod large;
 mod loop_kernel;
+mod machine;
 mod nodes;
 mod nothing;
-mod plan;
+mod planner;
 mod scatter;
 mod shape;
 mod sizes;
@@ -42,8 +42,8 @@ mod vector;
 mod verify;
 mod words;
 
-pub use fit::Fit;
 pub use flatten::flatten;
-pub use plan::{
+pub use machine::Machine;
+pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };

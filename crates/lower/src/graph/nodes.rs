@@ -1,5 +1,5 @@
-//! What a kernel computes, as expressions over its iteration space: the ops of a group with every
-//! rearrangement turned into strides.
+//! The expressions that a kernel computes over its iteration space: the ops of a fusion group, with
+//! every view turned into strides.
 
 use super::class::{
     Class, accumulator, class, combined_map, index_maps, is_matrix, operand_maps, operator, sums_in,
@@ -14,7 +14,7 @@ use tessera_numerics::{DType, NumType, ReduceOp, Rounding, Scalar, ScalarFn, cas
 
 pub type NodeId = usize;
 
-/// A line through an array: offset and stride along each axis, in elements.
+/// An access: offset and stride along each axis of the space, in elements.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Access {
     pub value: Value,
@@ -24,8 +24,8 @@ pub struct Access {
 
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// An element of an array, held in the carrier of its dtype as all values are. Outside of `window`, positions
-    /// along axes from the first to before the second, nobody wants it.
+    /// An element of an array, in the carrier of its dtype as all values are. Outside `window`,
+    /// positions along axes from the first to before the second, it is not used.
     Load {
         access: Access,
         dtype: DType,
@@ -96,13 +96,13 @@ pub enum Node {
         other: Option<NodeId>,
         clamp: bool,
     },
-    /// The sums of the kernel's product.
+    /// The accumulator of the kernel's matmul.
     Sums {
         to: NumType,
     },
 }
 
-/// A matrix product over the space.
+/// A matmul over the space.
 #[derive(Clone, Debug)]
 pub struct Product {
     pub a: Access,
@@ -130,9 +130,9 @@ pub struct Body {
     pub nodes: Vec<Node>,
     pub writes: Vec<Write>,
     pub product: Option<Product>,
-    /// Axes that are combined or scanned, so that all of them is in one place.
+    /// Axes that are reduced or scanned: all of each is in one tile.
     pub full: Vec<Axis>,
-    /// Axes that may not become one with others.
+    /// Axes that must not be merged with others.
     pub apart: Vec<Axis>,
     /// Whether sums over several axes take them in the order of the op.
     pub ordered: bool,
@@ -144,7 +144,7 @@ pub struct Tracer<'a> {
     group: &'a Group,
     me: usize,
     body: Body,
-    /// The positions along axes at which the value is wanted, where those are not all.
+    /// The positions along axes at which the value is used, where those are not all.
     window: Window,
     seen: BTreeMap<(Value, Map, Window), NodeId>,
 }
@@ -298,7 +298,7 @@ impl Tracer<'_> {
             let end = start + dims_of(func, op.operands[0])[place];
             let (from, to) = (start.max(first), end.min(last));
             if from >= to {
-                // All of it is beside what is padded.
+                // The whole element is padding.
                 self.window = around;
                 return self.value(op.operands[1], &Vec::new());
             }
@@ -345,7 +345,7 @@ impl Tracer<'_> {
         let to = elem(func.ty(v));
         let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
         match op.code {
-            // Numbers that are not all the same are in memory, also where a block around this one has them.
+            // Constants that are not a splat are in memory, also where an outer block has them.
             GraphOp::Const if op.attr("data").is_some() => self.load(v, map),
             GraphOp::Const => self.push(Node::Splat { value: splat(op.attr("value"), to.storage) }),
             GraphOp::Iota => {
@@ -455,17 +455,17 @@ impl Tracer<'_> {
         }
     }
 
-    /// The axes that a value is combined along, one for each of its own.
+    /// The axes that a value is reduced along, one for each of its own.
     fn axes(&self, v: Value) -> Vec<Axis> {
         self.group.bound.get(&v).cloned().unwrap_or_default()
     }
 
-    /// What they are cut into.
+    /// The axes that they are split into.
     fn bound(&self, v: Value) -> Vec<Axis> {
         self.body.space.expand(&self.axes(v))
     }
 
-    /// A scan from the end runs forwards over what is turned around.
+    /// A reverse scan is a forward scan over reversed positions.
     fn scan(&mut self, id: OpId, v: Value, map: &Map) -> NodeId {
         let func = self.func;
         let op = &func.ops[id];
@@ -535,8 +535,8 @@ impl Tracer<'_> {
         self.push(Node::Sums { to })
     }
 
-    /// The access to `read`, which is in memory and stands behind views of a product's operand. Another kernel may write one of
-    /// the views too, but not before this one runs.
+    /// The access to `read`, which is in memory behind views of a matmul's operand. Another kernel
+    /// may write one of the views too, but not before this one runs.
     fn operand(&mut self, mut v: Value, read: Value, map: &Map) -> Access {
         let mut map = self.body.space.settle(map);
         loop {
@@ -599,7 +599,7 @@ impl Tracer<'_> {
     }
 }
 
-/// There is no draw here; the nearest is the draw's expected choice.
+/// Stochastic rounding has no random draw here; round to nearest is its expectation.
 pub fn plain(round: Rounding) -> Rounding {
     match round {
         Rounding::Stochastic => Rounding::Rne,

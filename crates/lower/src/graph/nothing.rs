@@ -1,4 +1,4 @@
-//! Ops some of whose operands have no elements, by what is left of them.
+//! Ops with operands of no elements, expressed without them.
 
 use super::class::is_empty;
 use super::expand::Site;

@@ -1,12 +1,12 @@
-//! Updates at computed positions: one group for each part of a row takes the updates one after
-//! another, so that what is written twice is joined in order. Where groups are threads by the
-//! thousand, each update that is folded in has groups of its own; the backend sees to the order where
-//! it shows.
+//! Scatter kernels: updates at computed positions. On CPUs one group for each part of a row takes
+//! the updates one after another, so that repeated positions are combined in order. On GPUs each
+//! update of a reduction has groups of its own (atomics); the backend keeps the order where it
+//! matters.
 
 use super::class::{accumulator, axes_of};
 use super::emit::{ArrayUse, Kernel};
-use super::fit::Fit;
 use super::index::dims_of;
+use super::machine::Machine;
 use tessera_graph::{Graph, GraphFunc, GraphOp};
 use tessera_ir::{Attr, Builder, Dim, DimExpr, Op, OpId, OpSpec, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
@@ -28,19 +28,20 @@ fn operator(func: &GraphFunc, id: OpId) -> Option<ReduceOp> {
     func.ops[id].attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)
 }
 
-/// The positions that the kernel of a scatter reads, and whether negative ones of them count from the end. Python's positions are
-/// wrapped by ops of their own (`i < 0 ? i + n : i`), which the kernel does itself where they stand beside it.
+/// The positions that a scatter kernel reads, and whether negative ones count from the end.
+/// Python's positions are wrapped by ops (`i < 0 ? i + n : i`), which the kernel does itself where
+/// they are in the same block.
 pub fn positions(func: &GraphFunc, id: OpId) -> (Value, bool) {
     let given = func.ops[id].operands[1];
     let (mut bare, wraps) = wrapped(func, id).map_or((given, false), |bare| (bare, true));
-    // Narrow positions are widened as they are read.
+    // Narrow positions are widened when they are read.
     while let Some(narrow) = widened(func, id, bare) {
         bare = narrow;
     }
     (bare, wraps)
 }
 
-/// The integers that a cast beside the scatter puts into a wider type.
+/// The integers that a cast in the same block puts into a wider type.
 fn widened(func: &GraphFunc, id: OpId, v: Value) -> Option<Value> {
     let op = made_by(func, id, v, GraphOp::Cast)?;
     let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(v).dtype());
@@ -48,8 +49,8 @@ fn widened(func: &GraphFunc, id: OpId, v: Value) -> Option<Value> {
     (same && from.bytes() < to.bytes()).then_some(op.operands[0])
 }
 
-/// The op that makes a value, if it has this code and stands beside the scatter. What another block makes is in memory: its op
-/// does not run again here.
+/// The op that defines a value, if it has this code and is in the scatter's block. A value of
+/// another block is in memory: its op does not run again here.
 fn made_by(func: &GraphFunc, id: OpId, v: Value, code: GraphOp) -> Option<&Op<Graph>> {
     let op = &func.ops[func.def_id(v)?];
     (op.code == code && op.block == func.ops[id].block).then_some(op)
@@ -86,7 +87,7 @@ fn wrapped(func: &GraphFunc, id: OpId) -> Option<Value> {
 pub fn scatter(
     func: &GraphFunc,
     id: OpId,
-    fit: Fit,
+    machine: Machine,
     ordered: bool,
     memory: &dyn Fn(Value) -> Value,
 ) -> Kernel {
@@ -100,7 +101,7 @@ pub fn scatter(
     let batch = op.attr("batch").and_then(Attr::as_int).unwrap_or(0).max(0) as usize;
     let rest: Vec<usize> = (batch..dims.len()).filter(|a| !axes.contains(a)).collect();
     let stride = |a: usize| dims[a + 1..].iter().product::<i64>();
-    // Axes of a row that lie side by side are one.
+    // Contiguous axes of a row are merged.
     let mut row: Vec<(i64, i64)> = Vec::new();
     for &a in &rest {
         match row.last_mut() {
@@ -143,9 +144,9 @@ pub fn scatter(
         dtype: func.ty(indices).dtype(),
         writes: false,
     };
-    let folded = operator(func, id).and_then(privilege).filter(|_| fit == Fit::Threads);
+    let folded = operator(func, id).and_then(privilege).filter(|_| machine == Machine::Gpu);
     // Under `strict` no kernel adds floats by atomics, though one group would keep their order.
-    let numbers = fit == Fit::Caches
+    let numbers = machine == Machine::Cpu
         && !(ordered && dtype.is_float())
         && row.is_empty()
         && batch == 0
@@ -167,7 +168,7 @@ pub fn scatter(
         let ty = Type::View { dims: extents, elem: NumType::plain(one.dtype), privilege };
         params.push(tile.add_arg(body, ty, Some(name)));
     }
-    let width = fit.row_part();
+    let width = machine.row_part();
     let form = Form {
         params,
         args: &args,
@@ -187,8 +188,8 @@ pub fn scatter(
     Kernel { func: tile, args, grid: [grid, 1, 1] }
 }
 
-/// What the kernel is told: its parameters (places, updates, result) and the arrays behind them, the
-/// extents that updates are counted along, and how rows lie.
+/// The inputs of the kernel: its parameters (positions, updates, result) and the arrays behind
+/// them, the extents that updates are counted along, and the layout of rows.
 struct Form<'a> {
     params: Vec<Value>,
     args: &'a [ArrayUse],
@@ -215,7 +216,7 @@ fn privilege(op: ReduceOp) -> Option<Privilege> {
     }
 }
 
-/// How a number is changed at a position that is one of a tile, in the order of the tile.
+/// The atomic that updates a number at a position of an index tile, in the order of the tile.
 fn change(op: ReduceOp, dtype: DType) -> Option<&'static str> {
     let plain = matches!(
         dtype,
@@ -230,7 +231,7 @@ fn change(op: ReduceOp, dtype: DType) -> Option<&'static str> {
     }
 }
 
-/// Says of a load that it does not leave its array.
+/// Marks a load as in bounds.
 fn stays_inside(b: &mut Builder<'_, Tile>, loaded: Value) {
     if let Some(id) = b.func.def_id(loaded) {
         b.func.ops[id].attrs.set("inbounds", Attr::Bool(true));
@@ -347,7 +348,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
             });
         }
     }
-    let (turn, region) = if form.spread {
+    let (iteration, region) = if form.spread {
         let by = b.index(grid);
         grid *= rows;
         (b.ew(ScalarFn::FloorDiv, &[pid, by]), entry)
@@ -363,14 +364,14 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     let mut at = Vec::new();
     for axis in 0..batch {
         let by = b.index(lead[axis + 1..].iter().product());
-        let place = b.ew(ScalarFn::FloorDiv, &[turn, by]);
+        let place = b.ew(ScalarFn::FloorDiv, &[iteration, by]);
         let by = b.index(lead[axis]);
         at.push(b.ew(ScalarFn::Mod, &[place, by]));
     }
     let mut inside: Option<Value> = None;
     for k in 0..axes {
         let column = b.index(k as i64);
-        let place = b.load(params[0], &[turn, column], &[0, 0]);
+        let place = b.load(params[0], &[iteration, column], &[0, 0]);
         let mut place = b.cast(place, DType::I64);
         let extent = args[2].dims[batch + k];
         let (zero, end) = (b.index(0), b.index(extent));
@@ -392,7 +393,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
         }
         at.push(place);
     }
-    let mut own = vec![turn];
+    let mut own = vec![iteration];
     own.extend(&starts);
     at.extend(&starts);
     let extents = |n: usize| -> Vec<i64> {
@@ -414,7 +415,7 @@ fn write(func: &GraphFunc, id: OpId, tile: &mut TileFunc, form: &Form<'_>) -> i6
     };
     let mut spec = spec.group("at", &at).attr("extent", Attr::ints(extents(at.len())));
     match inside {
-        // A loop that leaves updates out by a branch changes whole rows, without masks.
+        // A loop that skips updates by a branch updates whole rows, without masks.
         Some(inside) if !form.spread => {
             let chosen = b
                 .op(OpSpec::new(TileOp::If, &[inside]).results(Vec::new()))

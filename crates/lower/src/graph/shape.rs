@@ -1,8 +1,8 @@
-//! How a kernel goes through its iteration space: which axes become one, which are tiles and which
-//! are groups of the grid.
+//! Tiling: how a kernel goes through its iteration space. Which axes are merged, which are tiled
+//! and which are axes of the grid.
 
-use super::fit::{Fit, Matrix, Side, threads};
 use super::index::Axis;
+use super::machine::{Machine, Matrix, Side, threads};
 use super::nodes::{Access, Body, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ pub struct Part {
     pub program: usize,
     /// How many groups there are along it.
     pub blocks: i64,
-    /// What a group's coordinate is divided by, and whether nothing is outside of it.
+    /// The divisor of a group's coordinate, and whether the blocks divide the axis without a
+    /// remainder.
     pub divide: i64,
     pub last: bool,
 }
@@ -25,28 +26,28 @@ pub struct Shape {
     pub tiled: Vec<(Axis, i64)>,
     pub parts: BTreeMap<Axis, Part>,
     pub grid: [i64; 3],
-    /// Rows and columns of a product.
+    /// Rows and columns of a matmul.
     pub matrix: Option<(Axis, Axis)>,
     pub depth: Axis,
     pub depth_tile: i64,
 }
 
-/// Elements of a tile that the nearest caches hold beside their neighbours.
+/// Elements of a tile that fit in the nearest cache with their neighbours.
 const TILE: i64 = 4096;
-/// As many neighbours at least, where rows are combined into one.
+/// The least contiguous elements where rows are reduced.
 const WIDE: i64 = 256;
-/// Rows that are combined beside each other: short ones, and long ones.
+/// Rows that are reduced together: short ones, and long ones.
 const MANY: i64 = 16;
 const SEVERAL: i64 = 4;
 
-pub fn shape(body: &mut Body, fit: Fit) -> Result<Shape, String> {
+pub fn shape(body: &mut Body, machine: Machine) -> Result<Shape, String> {
     let mut out = Shape { grid: [1; 3], ..Shape::default() };
     let order = order(body);
     let order = collapse(body, order);
     out.order = order;
     match body.product.is_some() {
-        true => matrix(body, fit, &mut out)?,
-        false => nest(body, fit, &mut out),
+        true => matrix(body, machine, &mut out)?,
+        false => nest(body, machine, &mut out),
     }
     Ok(out)
 }
@@ -79,7 +80,7 @@ fn order(body: &Body) -> Vec<Axis> {
         }
     }
     axes.retain(|&a| body.space.extents[a] != 1);
-    // Positions as such have an order too: that of the axes' numbers.
+    // Positions have an order too: that of the axes' indices.
     let best = accesses(body).into_iter().rev().max_by_key(|a| a.strides.len());
     let stride = |a: Axis| -> i64 {
         let found = best.and_then(|b| b.strides.iter().find(|(b, _)| *b == a));
@@ -98,7 +99,7 @@ fn order(body: &Body) -> Vec<Axis> {
     list
 }
 
-/// Makes one axis of two neighbours wherever every array is walked alike.
+/// Merges adjacent axes wherever every array has matching strides.
 fn collapse(body: &mut Body, mut order: Vec<Axis>) -> Vec<Axis> {
     let mut i = 1;
     while i < order.len() {
@@ -190,11 +191,11 @@ fn merge(body: &mut Body, a: Axis, b: Axis) {
     body.full.retain(|x| *x != a);
 }
 
-fn nest(body: &Body, fit: Fit, out: &mut Shape) {
+fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     let extent = |a: Axis| body.space.extents[a];
-    let tiles = match fit {
-        Fit::Caches => in_caches(body, &out.order),
-        Fit::Threads => in_threads(body, &out.order),
+    let tiles = match machine {
+        Machine::Cpu => in_caches(body, &out.order),
+        Machine::Gpu => in_threads(body, &out.order),
     };
     out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
     let blocks: Vec<(Axis, i64)> = out
@@ -256,19 +257,20 @@ fn in_caches(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
     tiles
 }
 
-/// A number of at most `room`, a multiple of `by`: one that divides `n` where that is not much less.
+/// A number of at most `room`, a multiple of `by`: one that divides `n` where that is not much
+/// less.
 fn evenly(n: i64, room: i64, by: i64) -> i64 {
     let divides = (1..=room.min(n)).rev().find(|d| n % d == 0 && d % by == 0);
     divides.filter(|d| d * 4 >= room).unwrap_or(room / by * by)
 }
 
-/// Rows of a tile that each become one number: processors take several beside each other.
+/// Rows of a tile that are each reduced to one number: CPUs take several together.
 fn rows(n: i64, room: i64) -> i64 {
     let by = if room >= MANY { MANY } else { SEVERAL };
     if room < by { evenly(n, room, 1) } else { evenly(n, room, by) }
 }
 
-/// Gives axes their parts of the grid from `first` on; more than there are share the last.
+/// Gives axes their parts of the grid from `first` on; excess axes share the last.
 fn spread(out: &mut Shape, blocks: &[(Axis, i64)], first: usize) {
     for &axis in &out.order {
         let part = Part { program: 0, blocks: 1, divide: 1, last: true };
@@ -290,9 +292,8 @@ fn spread(out: &mut Shape, blocks: &[(Axis, i64)], first: usize) {
     }
 }
 
-/// Exchanges rows and columns where results lie side by side along rows: the same product of the
-/// operands turned around.
-fn turn(body: &mut Body, order: &[Axis]) {
+/// Exchanges rows and columns where the result is contiguous along rows: `C^T = B^T A^T`.
+fn swap_sides(body: &mut Body, order: &[Axis]) {
     let Some(write) = body.writes.first() else { return };
     let Some(product) = &mut body.product else { return };
     let last = |list: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
@@ -305,11 +306,11 @@ fn turn(body: &mut Body, order: &[Axis]) {
     }
 }
 
-/// Tiles of a product. How it is cut does not change what it is; the target blocks it anew.
-fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
-    turn(body, &out.order);
+/// Tiles of a matmul. They do not change the result; the target tiles it again.
+fn matrix(body: &mut Body, machine: Machine, out: &mut Shape) -> Result<(), String> {
+    swap_sides(body, &out.order);
     let Some(product) = body.product.clone() else { return Ok(()) };
-    // The innermost in the kernel's order; one that is not there has one position.
+    // The innermost in the kernel's order; an axis that is missing has one position.
     let last = |list: &[Axis], order: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
     let row = last(&product.rows, &out.order);
     let column = last(&product.columns, &out.order);
@@ -320,7 +321,7 @@ fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
         [one] => one,
         _ => return Err("a depth that is not one axis".into()),
     };
-    // Rows before columns at the end of the order.
+    // Rows and columns are last in the order.
     out.order.retain(|&a| a != row && a != column);
     out.order.extend([row, column]);
     out.matrix = Some((row, column));
@@ -328,7 +329,7 @@ fn matrix(body: &mut Body, fit: Fit, out: &mut Shape) -> Result<(), String> {
     let extent = |a: Axis| body.space.extents[a];
     let batch =
         out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
-    let (bm, bn, bk) = fit.matrix(&Matrix {
+    let (bm, bn, bk) = machine.matrix(&Matrix {
         rows: extent(row),
         columns: extent(column),
         depth: extent(depth),

@@ -1,10 +1,11 @@
-//! Arrays that nothing can hold are refused before anything is counted in bytes. Those in between need no
-//! memory where they are fused; yet their positions are 64-bit integers, and are multiplied.
+//! Refuses arrays that no memory can hold, before sizes are computed in bytes. Intermediate arrays
+//! need no memory where they are fused; yet their positions are 64-bit integers, and are
+//! multiplied.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphFunc;
 
-/// What an array may take: far more than there is, far less than 64 bits count to.
+/// The most bytes of an array: far more than any memory, far less than 64 bits count to.
 const MOST_BYTES: i64 = 1 << 56;
 
 pub fn check(func: &GraphFunc) -> Result<(), Diagnostics> {

@@ -1,10 +1,10 @@
-//! Sorting by counting: an element's place is the number of those that go before it. Every step is an
-//! elementwise op, a sum or a gather, which become kernels of many groups.
+//! Sorting by rank: an element's place is the number of elements that go before it. Every step is
+//! an elementwise op, a sum or a gather, which become kernels of many groups.
 
 use super::expand::Site;
-use super::fit::Fit;
 use super::index::dims_of;
 use super::large;
+use super::machine::Machine;
 use tessera_graph::{GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, Dim, OpSpec, Value};
 use tessera_numerics::{DType, NumType, Scalar, ScalarFn};
@@ -13,7 +13,7 @@ type Made = Result<Value, String>;
 
 pub fn sort(
     site: &mut Site<'_>,
-    fit: Fit,
+    machine: Machine,
     operands: &[Value],
     attrs: &Attrs,
 ) -> Result<Vec<Value>, String> {
@@ -66,13 +66,13 @@ pub fn sort(
         let tied = site.ew(ScalarFn::And, &[equal, before])?;
         before = site.ew(ScalarFn::Or, &[less, tied])?;
     }
-    let rank = total(site, fit, before)?;
+    let rank = total(site, machine, before)?;
     // Which element has each place.
     let zero = site.splat(Scalar::I32(0), &cube, DType::I32)?;
     let rank = spread(site, rank, &cube, 2)?;
     let found = site.ew(ScalarFn::Eq, &[rank, mine])?;
     let from = site.op(OpSpec::new(GraphOp::Select, &[found, theirs, zero]))?;
-    let from = summed(site, fit, from)?;
+    let from = summed(site, machine, from)?;
     let from = site.reshape(from, &[count, n, 1])?;
     let mut back = vec![0; perm.len()];
     for (i, &p) in perm.iter().enumerate() {
@@ -99,17 +99,17 @@ fn spread(site: &mut Site<'_>, x: Value, cube: &[i64; 3], to: i64) -> Made {
     site.op(spec)
 }
 
-fn total(site: &mut Site<'_>, fit: Fit, flags: Value) -> Made {
+fn total(site: &mut Site<'_>, machine: Machine, flags: Value) -> Made {
     let ones = site.cast(flags, NumType::plain(DType::I32), None)?;
-    summed(site, fit, ones)
+    summed(site, machine, ones)
 }
 
 /// Sums along the last axis of a cube.
-fn summed(site: &mut Site<'_>, fit: Fit, x: Value) -> Made {
+fn summed(site: &mut Site<'_>, machine: Machine, x: Value) -> Made {
     let dims = dims_of(site.func, x);
     let attrs = Attrs::new().with("op", Attr::word("sum")).with("axes", Attr::ints([2]));
     let ty = large::shaped(site.func.ty(x), &dims[..2]);
-    match large::reduce(site, fit, x, &attrs, &ty) {
+    match large::reduce(site, machine, x, &attrs, &ty) {
         Some(made) => made,
         None => {
             let spec = OpSpec::new(GraphOp::Reduce, &[x])

@@ -1,12 +1,11 @@
-//! A value that is a rearrangement of one in memory, as an array of strides there: kernels that take
-//! such arrays need no copy of it.
+//! A view of a value in memory as a strided array: kernels that take strides need no copy of it.
 
 use super::index::{Axis, Line, Map, Space, dims_of, is_view, strides, through};
 use tessera_graph::ops::kernel::privileges;
 use tessera_graph::{Graph, GraphFunc, GraphOp};
 use tessera_ir::{Attr, BlockId, Op, Privilege, Value};
 
-/// Where a value is inside of another; offset and strides in elements.
+/// Where a value is inside another; offset and strides in elements.
 #[derive(Debug, PartialEq)]
 pub struct Strided {
     pub root: Value,
@@ -23,8 +22,8 @@ pub fn argument(func: &GraphFunc, op: &Op<Graph>, place: usize) -> Option<Stride
     if takes { strided(func, op.operands[place], op.block) } else { None }
 }
 
-/// `None` for a value that is computed, that repeats elements, or whose last axis does not lie side by
-/// side. What a block captures has memory itself, and what it is a view of need not.
+/// `None` for a value that is computed, that repeats elements, or whose last axis is not
+/// contiguous. A captured value has memory itself, and what it is a view of need not.
 fn strided(func: &GraphFunc, v: Value, block: BlockId) -> Option<Strided> {
     let dims = dims_of(func, v);
     if dims.contains(&0) {
@@ -57,11 +56,11 @@ fn strided(func: &GraphFunc, v: Value, block: BlockId) -> Option<Strided> {
         });
     }
     let last = dims.iter().rposition(|&d| d != 1);
-    let side_by_side = last.is_none_or(|i| i + 1 == dims.len() && out[i] == 1);
-    side_by_side.then_some(Strided { root, offset, strides: out })
+    let contiguous = last.is_none_or(|i| i + 1 == dims.len() && out[i] == 1);
+    contiguous.then_some(Strided { root, offset, strides: out })
 }
 
-/// The stride of an axis, which may have been cut on the way: its parts must follow each other.
+/// The stride of an axis, which may have been split: its parts must be adjacent.
 fn along(space: &Space, axis: Axis, found: &[(Axis, i64)]) -> Option<i64> {
     let mut stride = None;
     for part in space.expand(&[axis]).into_iter().rev().filter(|&a| space.extents[a] != 1) {
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lie_side_by_side_is_copied() {
+    fn what_is_not_contiguous_is_copied() {
         let turned = "func @f(%x: tensor<[4, 6], f32>) {
   %t = graph.transpose %x {perm = [1, 0]} : tensor<[6, 4], f32>
   graph.return %t
@@ -115,7 +114,7 @@ mod tests {
   %r = graph.reshape %t : tensor<[24, 2], f32>
   graph.return %r
 }";
-        // Two axes that do not follow each other are one of the value.
+        // Two axes that are not adjacent are one axis of the value.
         assert_eq!(of(joined), None);
         assert_eq!(of("func @f(%x: tensor<[4], f32>) {\ngraph.return %x\n}"), None);
     }

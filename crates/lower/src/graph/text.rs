@@ -1,7 +1,7 @@
-//! A plan as Schedule IR: what has memory, which kernels run in which order on what; and what a plan asks for that
-//! was printed, changed and handed back.
+//! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
+//! and the options that a printed and edited plan requests.
 
-use super::plan::{Array, Origin, Plan, PlanOptions, Step};
+use super::planner::{Array, Origin, Plan, PlanOptions, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -22,7 +22,7 @@ impl Plan {
             backend,
             func: Func::new(&*self.name),
             memory: Vec::new(),
-            turns: BTreeMap::new(),
+            iterations: BTreeMap::new(),
         };
         writer.buffers();
         let body = writer.func.body;
@@ -42,7 +42,7 @@ struct Writer<'p> {
     /// Of each buffer.
     memory: Vec<Value>,
     /// The indices of the loops around.
-    turns: BTreeMap<usize, Value>,
+    iterations: BTreeMap<usize, Value>,
 }
 
 /// Memory of the type of a value.
@@ -65,7 +65,7 @@ impl Writer<'_> {
         v
     }
 
-    /// The memory of the plan, and what has none.
+    /// The memory of the plan, and the values that have none.
     fn buffers(&mut self) {
         let body = self.func.body;
         for buffer in &self.plan.buffers {
@@ -108,11 +108,14 @@ impl Writer<'_> {
         let ty = self.func.ty(buffer).clone();
         let Type::View { privilege, .. } = ty else { return buffer };
         let part = Type::View { dims, elem, privilege };
-        if plain && a.offset == 0 && a.turns.is_empty() && part == ty {
+        if plain && a.offset == 0 && a.iterations.is_empty() && part == ty {
             return buffer;
         }
-        let moved: Vec<(Value, i64)> =
-            a.turns.iter().filter_map(|(id, by)| Some((*self.turns.get(id)?, *by))).collect();
+        let moved: Vec<(Value, i64)> = a
+            .iterations
+            .iter()
+            .filter_map(|(id, by)| Some((*self.iterations.get(id)?, *by)))
+            .collect();
         let at: Vec<Value> = moved.iter().map(|(v, _)| *v).collect();
         let mut spec = OpSpec::new(SchedOp::View, &[buffer]).group("at", &at).result(part);
         if a.offset != 0 {
@@ -122,7 +125,7 @@ impl Writer<'_> {
             spec = spec.attr("strides", Attr::ints(a.strides.clone()));
         }
         if !moved.is_empty() {
-            spec = spec.attr("turns", Attr::ints(moved.iter().map(|(_, by)| *by)));
+            spec = spec.attr("iteration_bytes", Attr::ints(moved.iter().map(|(_, by)| *by)));
         }
         self.made(block, spec, None)
     }
@@ -167,7 +170,7 @@ impl Writer<'_> {
                 }
                 Step::Host { inputs, outputs, label, .. } => {
                     let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
-                    // What it takes is read and what it makes is written, whatever the arrays say of themselves.
+                    // Operands are read and results written, whatever the arrays say of themselves.
                     let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
                     let arrays: Vec<Array> = inputs
                         .iter()
@@ -214,8 +217,8 @@ impl Writer<'_> {
                     }
                     let id = self.op(block, spec);
                     let region = self.func.ops[id].regions[0];
-                    let turn = self.func.add_arg(region, Type::INDEX, Some("turn"));
-                    self.turns.insert(*number, turn);
+                    let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
+                    self.iterations.insert(*number, iteration);
                     self.region(region, body, None);
                 }
             }
@@ -224,7 +227,7 @@ impl Writer<'_> {
 }
 
 impl PlanOptions {
-    /// The options that a plan's text, as printed or changed, asks for.
+    /// The options that a plan's text, as printed or changed, requests.
     pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
         let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`) alone";
         let given = kept(text, FILE).map_err(|found| found.or_help(help))?;
@@ -232,8 +235,8 @@ impl PlanOptions {
         Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
     }
 
-    /// Whether the plan that was handed back is one of this function. `made` is the plan that comes of its values in
-    /// memory, `again` makes the one that its steps were printed with.
+    /// Checks that a plan that was given back is one of this function. `made` is the plan with its
+    /// values in memory, `again` computes the one that its steps were printed with.
     pub fn check(
         &self,
         made: &Plan,

@@ -1,6 +1,6 @@
-//! Products with a vector as sums of products of elements: each element of the matrix is used once, so
-//! that there is nothing for the tiles of a product to use again, and a sum along rows reads them as
-//! they lie. For machines with caches, in profiles that leave the order of the sums open.
+//! Matrix-vector products as sums of elementwise products. Each element of the matrix is used once,
+//! so tiles have nothing to reuse, and a sum along rows reads them contiguously. For CPUs, in
+//! profiles that leave the order of additions open.
 
 use super::expand::Site;
 use super::index::dims_of;
@@ -8,7 +8,7 @@ use tessera_graph::{GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, Dim, OpSpec, Type, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
 
-/// Shorter sums are left to the tiles of a product, which take several rows in a vector.
+/// Shorter sums are left to tiled matmuls, which take several rows in a vector.
 const SHORTEST: i64 = 64;
 
 /// Fewer columns than this do not fill a vector.
@@ -21,8 +21,8 @@ fn rows_lie_so(site: &Site<'_>, x: Value) -> bool {
     op.code != GraphOp::Transpose || perm.last() == Some(&(perm.len() as i64 - 1))
 }
 
-/// `None` where neither operand is a vector beside its batches. Rows that do not lie along the sums are combined as
-/// columns, several beside each other.
+/// `None` where neither operand is a vector beside its batch axes. Rows that are not contiguous
+/// along the sum are reduced as columns, several together.
 pub fn dot(
     site: &mut Site<'_>,
     operands: &[Value],
@@ -42,7 +42,7 @@ pub fn dot(
     }
     let dims = [0, 1].map(|i| dims_of(site.func, operands[i]));
     let batch = ints("batch_a").len();
-    // Batches first, and the sums' axes in one order on both sides.
+    // Batch axes first, and the contracted axes in one order on both sides.
     let leads = |list: &[i64]| list.iter().enumerate().all(|(i, &a)| a == i as i64);
     let contract = [ints("contract_a"), ints("contract_b")];
     let ascends = |list: &[i64]| list.windows(2).all(|w| w[0] < w[1]);
@@ -54,7 +54,7 @@ pub fn dot(
     let depth: i64 = contract[0].iter().map(|&a| dims[0][a as usize]).product();
     let free = |i: usize| dims[i].iter().product::<i64>() / (pairs * depth).max(1);
     let matrix = (0..2).find(|&i| free(1 - i) == 1)?;
-    // Where what is summed comes last, rows are as long as the sums.
+    // Where the contracted axes come last, rows are as long as the sums.
     let first = dims[matrix].len() - contract[matrix].len();
     let ends = contract[matrix].iter().enumerate().all(|(k, &a)| a == (first + k) as i64);
     let along_rows = ends == rows_lie_so(site, operands[matrix]);

@@ -1,10 +1,10 @@
-//! Whether the steps of a plan stand in an order that can be run: what a step reads, the caller gave, a constant is, or a step
-//! before has written. Which part of a buffer was written is not looked at.
+//! Verifies the order of a plan's steps: everything that a step reads is an argument, a constant,
+//! or written by an earlier step. Which part of a buffer was written is not checked.
 //!
-//! A plan that fails is a fault of the planner's and reported as an internal error: without this, programs would compute with what happened to be
-//! in memory.
+//! A plan that fails is a bug of the planner and reported as an internal error. Without this check,
+//! programs would compute with uninitialised memory.
 
-use super::plan::{Array, BufferId, Origin, Plan, Step};
+use super::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeSet;
 use tessera_ir::Privilege;
 
@@ -75,7 +75,7 @@ fn walk(steps: &[Step], written: &mut BTreeSet<BufferId>) -> Option<BufferId> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Buffer;
+    use super::super::planner::Buffer;
     use super::*;
     use tessera_diag::Loc;
     use tessera_ir::Type;
@@ -89,7 +89,7 @@ mod tests {
             strides: vec![4],
             dtype: DType::F32,
             writes: true,
-            turns: Vec::new(),
+            iterations: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Bounds conditions: comparisons of a position along one axis with a scalar.
 
-use super::state::{Root, Spread};
+use super::ragged_state::{Root, Spread};
 use crate::sign::may_be_negative;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use tessera_ir::{Attr, Value};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{TileFunc, TileOp};
 
-/// How many ops one question may look at: an op that uses a value twice doubles the way through it.
+/// The most ops of one query: an op that uses a value twice doubles the paths through it.
 const FUEL: usize = 1000;
 
 /// False once the fuel is spent.
@@ -56,9 +56,9 @@ fn disjunction(a: &Bounds, b: &Bounds) -> Bounds {
     a.iter().filter_map(|(axis, sides)| Some((*axis, sides.both(*b.get(axis)?)))).collect()
 }
 
-/// The axes along which a condition says where a tile ends or begins: it is, or has as a conjunct,
-/// a comparison of something that varies along that axis only with something that varies along
-/// none. A causal mask compares two axes and bounds neither.
+/// The axes along which a condition bounds a tile: it is, or has as a conjunct, a comparison of
+/// something that varies along that axis only with something that varies along none. A causal mask
+/// compares two axes and bounds neither.
 pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> Bounds {
     bounded(func, condition, true, &Cell::new(FUEL))
 }
@@ -79,7 +79,7 @@ fn bounded(func: &TileFunc, condition: Value, holds: bool, fuel: &Cell<usize>) -
         TileOp::Ew(ScalarFn::Not) => bounded(func, op.operands[0], !holds, fuel),
         TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
             let f = if holds { f } else { complement(f) };
-            // What is below the least of some is below each of them.
+            // What is below the minimum of some is below each of them.
             let (a, b) = match f {
                 ScalarFn::Lt | ScalarFn::Le => (ScalarFn::Maximum, ScalarFn::Minimum),
                 _ => (ScalarFn::Minimum, ScalarFn::Maximum),
@@ -124,7 +124,7 @@ fn compared(func: &TileFunc, f: ScalarFn, [a, b]: [Value; 2], fuel: &Cell<usize>
         (0, 1) => (b, !below),
         _ => return Bounds::new(),
     };
-    // A position that falls along its axis is below a bound at the axis's end.
+    // A position that decreases along its axis is below a bound at the axis's end.
     let sides = |course: Course| match (course, below) {
         (Course::Rises, true) | (Course::Falls, false) => Sides { lower: false, upper: true },
         (Course::Rises, false) | (Course::Falls, true) => Sides { lower: true, upper: false },

@@ -5,22 +5,22 @@
 //! change nothing: sums of values that are still zero there, and `mma` with an operand that is.
 //! Must not: change anything, or let run-time sizes decide what is accepted.
 //!
-//! Each axis of each tile is tracked by itself (`state.rs`), through loops and buffers to a fixed
-//! point (`flow.rs`). What stands in the padding is known where padding and constants alone make it
-//! (`held.rs`): a product is zero there where one factor is and the other is finite. A select on a
-//! bounds condition (`condition.rs`) ends the raggedness.
+//! Each axis of each tile is tracked by itself (`ragged_state.rs`), through loops and buffers to a
+//! fixed point (`ragged_flow.rs`). The contents of padding are known where they are computed from
+//! padding and constants alone (`held.rs`): a product is zero there where one factor is zero and
+//! the other is finite. A select on a bounds condition (`condition.rs`) ends the raggedness.
 
 mod condition;
-mod flow;
 mod held;
-mod state;
+mod ragged_flow;
+mod ragged_state;
 
 use crate::facts::{
     dim_expr, extents, int_const, kept_axes, positioned, python, quoted, user_name,
 };
-use flow::{Flow, flow};
 use held::Held;
-use state::{Axis, Root, Spread};
+use ragged_flow::{Flow, flow};
+use ragged_state::{Axis, Root, Spread};
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
@@ -39,11 +39,11 @@ impl Pass<Tile> for Ragged {
         }
         let flow = flow(func);
         let mut errors = Diagnostics::new();
-        // One slice that is not masked spoils everything computed from it: told once.
-        let mut told: BTreeSet<Root> = BTreeSet::new();
+        // One unmasked slice spoils everything computed from it: reported once.
+        let mut reported: BTreeSet<Root> = BTreeSet::new();
         for id in func.walk() {
             if let Some((root, error)) = check(func, &flow, id)
-                && told.insert(root)
+                && reported.insert(root)
             {
                 errors.push(error);
             }
@@ -98,10 +98,7 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             let left = ka.root().is_some() && !ka.is_zero() || kb.root().is_none();
             let (value, axis, state) = if left { (a, 1, ka) } else { (b, 0, kb) };
             let root = state.root()?;
-            Some((
-                root,
-                error(func, id, value, axis, root, "a matrix product over", state, Some("0.0")),
-            ))
+            Some((root, error(func, id, value, axis, root, "a matmul over", state, Some("0.0"))))
         }
         // Padding of an index tile is a position like any other: the first element.
         TileOp::Scatter | TileOp::Atomic => {
@@ -134,7 +131,7 @@ fn filler(operator: &str) -> Option<&'static str> {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // All of it is told to the user.
+#[allow(clippy::too_many_arguments)] // All of it is reported to the user.
 fn error(
     func: &TileFunc,
     id: OpId,
@@ -149,7 +146,7 @@ fn error(
     let memory = positioned(access).unwrap_or(access.operands[0]);
     let dim = dim_expr(&func.ty(memory).shape()[root.axis]).map(|e| python(&e));
     let tensor = quoted(func, memory, "a tensor");
-    // A value without a name is shown as what stands in the call.
+    // A value without a name is shown as the expression in the call.
     let named = user_name(func, value);
     let name = named.unwrap_or("…");
     let beyond =
@@ -222,8 +219,8 @@ fn error(
         .help(help)
 }
 
-/// Where padding may be anywhere in what is reduced, no condition tells it from the rest: the slice
-/// itself is to be masked.
+/// Where padding may be anywhere in the reduced tile, no condition separates it from the rest: the
+/// slice itself must be masked.
 fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str) -> String {
     let access = &func.ops[root.access];
     let slice = access.results.first().copied().filter(|&v| func.ty(v).is_value());

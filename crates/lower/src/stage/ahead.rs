@@ -1,19 +1,20 @@
-//! `stage-ahead`: what a loop streams through registers is loaded a turn before it is used.
+//! `stage-ahead`, register prefetch (double buffering in registers): a loop's loads to registers
+//! are issued one iteration before their use.
 //!
-//! Before: a valid Staged function. After: in each `for` loop that [`takes`] names, the loop carries
-//! the tiles that its turn uses; those of the next turn are loaded after the last use of this turn's,
-//! into registers that are free then, so that loads are under way all the time. A thread reads what
-//! it uses: there is no shared memory, and nobody waits for anyone.
+//! Input: a valid Staged function. Output: each `for` loop that [`takes`] accepts carries the tiles
+//! that its iteration uses. The tiles of the next iteration are loaded after the last use of the
+//! current ones, into the registers that become free, so that loads are always in flight. Each
+//! thread loads what it uses: there is no shared memory and no barrier.
 //!
-//! There is no turn after the last one. Its loads are held against the end of the loop, by moving
-//! them outside of their array: nothing is read then, and what comes is not used.
+//! The last iteration has no next one. Its loads are moved outside their array, where nothing is
+//! read; the result is not used.
 //!
-//! Loops of products on the engine have rings for what is multiplied. What else each turn reads, a
-//! scale for each row or one for all, is little: [`beside_products`] loads that a turn early, so that
-//! it comes while the engine multiplies. Numbers that say where a turn reads are needed by several roles: each
-//! loads its own, and those who multiply do it a turn early ([`beside_copies`]).
+//! Matmul loops have pipelines for the MMA operands. Their other loads, such as a scale for each
+//! row, are small: [`beside_products`] issues them an iteration early, while the tensor cores work.
+//! Scalars that say where an iteration reads are needed by several roles: each role loads its own,
+//! and consumers do so an iteration early ([`beside_copies`]).
 
-use super::rings::{copied, depends, writes};
+use super::pipelines::{copied, depends, writes};
 use super::seeds;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value};
@@ -22,25 +23,27 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// Bytes of a tile below which there is little to wait for.
+/// Tiles of fewer bytes are not worth a prefetch.
 const LEAST: u64 = 4096;
-/// Registers of a thread that all tiles of a loop may take together; more go through shared memory.
+/// Registers of a thread that all tiles of a loop may take together; larger ones go through shared
+/// memory.
 const MOST_WORDS: u64 = 32;
-/// Far below every array, and a multiple of every vector.
+/// Far before every array, and a multiple of every vector size.
 const OUTSIDE: i64 = -(1 << 40);
 
 type Rw<'f> = Rewriter<'f, Staged>;
 
-/// The loads of a loop that are done a turn ahead, in registers.
+/// The loads of a loop that are issued an iteration ahead, in registers.
 pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let op = &func.ops[loop_op];
     let config = func.attrs.get("config").and_then(Attr::as_dict);
-    let asked =
+    let requested =
         op.attr("prefetch").is_some() || config.is_some_and(|c| c.get("num_stages").is_some());
-    if op.code != StagedOp::Tile(TileOp::For) || asked {
+    if op.code != StagedOp::Tile(TileOp::For) || requested {
         return Vec::new();
     }
-    // Groups wait for each other's threads anyway, and want more than one of them under way.
+    // In a loop over groups threads wait for each other anyway, and more than one load should be in
+    // flight.
     if func.def(op.operands[2]).is_some_and(|d| d.code == StagedOp::Workers) {
         return Vec::new();
     }
@@ -50,7 +53,7 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
         matches!(code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
             && func.block_within(func.ops[id].block, body)
     };
-    // Products take their operands from shared memory, and have all registers.
+    // MMAs take their operands from shared memory, and need all registers.
     if func.walk().iter().any(multiplies) {
         return Vec::new();
     }
@@ -60,7 +63,7 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     if words <= MOST_WORDS { loads } else { Vec::new() }
 }
 
-/// Whether a load reads a large tile at a place that is known a turn ahead and changes.
+/// Whether a load reads a large tile at a position that changes and is known an iteration ahead.
 fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     let op = &func.ops[id];
     let Some(ty) = op.results.first().map(|&v| func.ty(v)).filter(|ty| ty.is_tile()) else {
@@ -70,7 +73,7 @@ fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     elements * ty.dtype().bytes() as u64 >= LEAST && moves_evenly(func, body, id)
 }
 
-/// Whether an op is a load at a place that is known a turn ahead and changes.
+/// Whether an op is a load at a position that changes and is known an iteration ahead.
 fn moves_evenly(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Load) {
@@ -94,10 +97,10 @@ fn words(func: &StagedFunc, id: OpId) -> u64 {
     (regs * ty.dtype().bytes() as u64).div_ceil(4)
 }
 
-/// Registers of a thread that all such loads of a loop of products may take together.
+/// Registers of a thread that all such loads of a matmul loop may take together.
 const FEW_WORDS: u64 = 8;
 
-/// The body of a loop that has products.
+/// The body of a loop with MMAs.
 fn body_with_products(func: &StagedFunc, loop_op: OpId) -> Option<BlockId> {
     let op = &func.ops[loop_op];
     let body = *op.regions.first().filter(|_| op.code == StagedOp::Tile(TileOp::For))?;
@@ -105,7 +108,7 @@ fn body_with_products(func: &StagedFunc, loop_op: OpId) -> Option<BlockId> {
     func.blocks[body].ops.iter().any(issues).then_some(body)
 }
 
-/// The loads of a loop of products that are no operands, and small.
+/// The loads of a matmul loop that are not operands, and small.
 fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let Some(body) = body_with_products(func, loop_op) else { return Vec::new() };
     let ops = &func.blocks[body].ops;
@@ -119,7 +122,7 @@ fn takes_beside(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     if words <= FEW_WORDS { loads } else { Vec::new() }
 }
 
-/// Numbers by which a loop of products knows where to read, once its copies are others' work.
+/// Scalars that say where a matmul loop reads, once producers do its loads.
 fn takes_numbers(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     let Some(body) = body_with_products(func, loop_op) else { return Vec::new() };
     let ops = &func.blocks[body].ops;
@@ -132,13 +135,13 @@ fn takes_numbers(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     ops.iter().copied().filter(number).take(FEW_WORDS as usize).collect()
 }
 
-/// Loads the numbers that loops of products read a turn early, where roles are cut already.
+/// Loads the scalars of matmul loops an iteration early, after warp specialization.
 pub fn beside_copies(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes_numbers)
 }
 
-/// Whether what is loaded decides where something is read or written, or what is done: others than
-/// those who multiply may need it.
+/// Whether a loaded value decides where something is read or written, or which branch is taken:
+/// roles other than the consumer may need it.
 fn decides(func: &StagedFunc, load: OpId) -> bool {
     let mut seen = vec![func.ops[load].result()];
     let mut next = 0;
@@ -170,7 +173,7 @@ fn decides(func: &StagedFunc, load: OpId) -> bool {
     false
 }
 
-/// Loads what loops of products read beside their operands a turn early.
+/// Issues the loads of matmul loops that are not operands an iteration early.
 pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes_beside)
 }
@@ -265,9 +268,9 @@ fn rotated(
     }
 }
 
-/// The op of the loop's body after which a load's tile, and what it is cast to, are not used any more:
-/// the load itself where nothing uses it. A cast is not held beside the tile: it is done element by
-/// element where its result is used.
+/// The op of the loop's body after which a load's tile, and its cast, are not used any more; the
+/// load itself where nothing uses it. A cast takes no registers beside the tile: it is done element
+/// by element where its result is used.
 fn last_use(func: &StagedFunc, body: BlockId, load: OpId) -> OpId {
     let mut tiles = vec![func.ops[load].result()];
     let mut last = load;
@@ -277,7 +280,7 @@ fn last_use(func: &StagedFunc, body: BlockId, load: OpId) -> OpId {
             .into_iter()
             .filter(|&o| o == id || func.ancestors(func.ops[o].block).contains(&id));
         let op = &func.ops[id];
-        // What is yielded is used last of all, and is yielded as it was loaded.
+        // What is yielded is used last, and is yielded as it was loaded.
         let used = inside.any(|o| func.ops[o].operands.iter().any(|v| tiles.contains(v)));
         if op.is_terminator() || !used {
             continue;
@@ -290,7 +293,7 @@ fn last_use(func: &StagedFunc, body: BlockId, load: OpId) -> OpId {
     last
 }
 
-/// A load of the loop's body as the turn at `position` does it, if there is such a turn.
+/// A load of the loop's body as the iteration at `position` does it, if there is such an iteration.
 fn load_at(
     rw: &mut Rw<'_>,
     load: OpId,
@@ -305,16 +308,16 @@ fn load_at(
     let first = old.blocks[body].args[0];
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     let moves = |&a: &usize| depends(old, op.group("at")[a], body, first, 64) == Some(true);
-    // A dim of the tile, where one moves: all of its positions are looked at anyway.
+    // A dim of the tile that moves, if there is one: all its positions are checked anyway.
     let moving: Vec<usize> = (0..extent.len()).filter(moves).collect();
     let guarded = moving.iter().copied().find(|&a| extent[a] != 0).unwrap_or(moving[0]);
     let mut moved = BTreeMap::from([(first, position)]);
     let mut at: Vec<Value> =
         op.group("at").iter().map(|&v| copied(rw, v, body, &mut moved, block)).collect();
     let mut build = rw.builder(block, loc.clone());
-    let is_turn = build.ew(ScalarFn::Lt, &[position, end]);
+    let is_iteration = build.ew(ScalarFn::Lt, &[position, end]);
     let outside = build.index(OUTSIDE);
-    at[guarded] = build.select(is_turn, at[guarded], outside);
+    at[guarded] = build.select(is_iteration, at[guarded], outside);
     let src = rw.get(op.operands[0]);
     let checked = checked_axes(op, extent.len());
     let bounds = checked

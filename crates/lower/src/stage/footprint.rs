@@ -1,4 +1,5 @@
-//! What a staged function takes of a processor, and by how many warps it would take less of a thread.
+//! Resource use of a staged function (registers, shared memory, threads), and with how many warps a
+//! thread would need fewer registers.
 
 use super::StageCaps;
 use tessera_ir::{Attr, Attrs};
@@ -7,7 +8,7 @@ use tessera_staged::{StagedFunc, StagedOp, pressure};
 use tessera_target::Footprint;
 use tessera_tile::{TileFunc, TileOp};
 
-/// Threads of a warp, and the count that registers are given out in multiples of.
+/// Threads of a warp, and the granularity of register allocation.
 const LANES: u32 = 32;
 const UNIT: u32 = 8;
 
@@ -18,12 +19,12 @@ pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
     let even = caps.regs_per_block / threads.max(1) / UNIT * UNIT;
     let even = int("regs").map_or(even.min(caps.regs_per_thread), small);
     let mut found =
-        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), engine: None };
+        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), async_mma: None };
     for widest in pressure(func) {
         let own = widest.role.and_then(|role| role_info(func, role).regs);
         let registers = own.map_or(even, small).min(caps.regs_per_thread);
         let tiles = u32::try_from(widest.registers).unwrap_or(u32::MAX);
-        // A role that only fills rings holds no tiles, and has few registers.
+        // A producer holds no tiles, and has few registers.
         let room = |tiles: u32, registers: u32| i64::from(registers) - i64::from(tiles);
         let least = found.tiles == 0 || room(tiles, registers) < room(found.tiles, found.registers);
         if tiles > 0 && least {
@@ -31,11 +32,11 @@ pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
             found.widest = func.ops[widest.at].loc.clone();
         }
     }
-    found.engine = products(func);
+    found.async_mma = products(func);
     found
 }
 
-/// Whether all products run on the matrix engine; none where there are no products.
+/// Whether all MMAs are asynchronous; none where there are no MMAs.
 fn products(func: &StagedFunc) -> Option<bool> {
     let mut found = None;
     for id in func.walk() {
@@ -48,18 +49,18 @@ fn products(func: &StagedFunc) -> Option<bool> {
     found
 }
 
-/// The warps that the user asks for.
+/// The warps that the user requests.
 pub fn pinned_warps(func: &TileFunc) -> Option<i64> {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     config.and_then(|c| c.get("num_warps").and_then(Attr::as_int)).filter(|&n| n > 0)
 }
 
-/// Counts of warps, above those of a function whose tiles do not fit, of which all together have more registers: until
-/// the block has them all.
+/// Larger numbers of warps for a function whose tiles do not fit in registers, up to the registers
+/// of a block.
 pub fn wider(of: &Footprint, caps: &StageCaps) -> impl Iterator<Item = u32> + use<> {
     let most = caps.regs_per_block / (caps.regs_per_thread + 1) / LANES;
     let first = if of.spilled() > 0 { (of.threads / LANES).next_power_of_two() } else { u32::MAX };
-    // A role that fills rings may be among the threads.
+    // Producer warps may be among the threads.
     std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(move |&n| n <= most)
 }
 
@@ -72,7 +73,7 @@ pub fn with_warps(func: &TileFunc, warps: u32) -> TileFunc {
     func
 }
 
-/// Says of the schedule what the user said.
+/// Copies the user's requests to the staged function.
 pub fn take_config(staged: &mut StagedFunc, func: &TileFunc) {
     match func.attrs.get("config") {
         Some(config) => staged.attrs.set("config", config.clone()),

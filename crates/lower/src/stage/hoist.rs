@@ -1,16 +1,17 @@
-//! `stage-hoist`: what every turn of a loop loads alike is loaded once, before the loop.
+//! `stage-hoist`, loop-invariant code motion of loads: a tile that every iteration loads alike is
+//! loaded once, before the loop.
 //!
-//! Before: a valid Staged function. After: the same, where loads of tiles that do not depend on a
-//! loop's turn, from parameters that the function does not write, stand before the loop, as long as
-//! the tiles fit in registers beside what the loop itself holds. Narrow elements stay packed there
-//! until they are used. In a loop over groups, tiles for which there are no registers left go to
-//! shared memory, as far as two turns of what the loop streams still fit beside them.
+//! Input: a valid Staged function. Output: the same, where loads that do not depend on the
+//! iteration, from parameters that the function does not write, are before the loop, as long as
+//! their tiles fit in registers beside the loop's own. Narrow elements stay packed until they are
+//! used. In a loop over groups, tiles that do not fit in registers go to shared memory, as far as
+//! two stages of the loop's own loads still fit.
 //!
-//! Loops of products on the engine have no registers to spare. Of what their turns load alike, a number
-//! for each row or one for all is little: [`beside_products`] loads that before them.
+//! Matmul loops on the tensor cores have no registers to spare. Small invariant loads, one number
+//! for each row or one for all, are hoisted by [`beside_products`].
 //!
-//! The loop may have no turns. Then the load is done all the same, and nothing that was known inside
-//! of the loop may be used: positions are held against the extents unless they are constants.
+//! The loop may have no iterations. The load is done all the same, so nothing that was known inside
+//! the loop may be used: positions that are not constants are checked against the extents.
 
 use super::Staging;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,10 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp, registers};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// Registers of a thread for everything that is no tile, and for elements under way.
+/// Registers of a thread for scalars and addresses, and for elements in flight.
 const BESIDE: u64 = 56;
-/// Shared memory that reductions and the ends of rings take, and what an allocation is aligned to.
+/// Shared memory that reductions and conversions after pipelines take, and the alignment of an
+/// allocation.
 const OTHER_SHARED: u64 = 8 << 10;
 const ALIGN: u64 = 1 << 10;
 /// Registers of a thread that let two blocks of 256 threads run on a multiprocessor.
@@ -44,10 +46,10 @@ pub fn hoist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     rewritten(func, |id| chosen(func, staging, id))
 }
 
-/// Registers of a thread that loads before a loop of products on the engine may take together.
+/// Registers of a thread that hoisted loads of a matmul loop on the tensor cores may take together.
 const FEW_WORDS: u64 = 8;
 
-/// Loads before loops of products what little all their turns read alike.
+/// Hoists the small invariant loads of matmul loops.
 pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, |id| {
         let body = func.ops[id].regions[0];
@@ -88,7 +90,7 @@ fn rewritten(func: &StagedFunc, chosen: impl Fn(OpId) -> Chosen) -> Option<Stage
     Some(rw.new)
 }
 
-/// `kept` has the shared memory that tiles of loads are in.
+/// `kept` has the shared memory that hoisted tiles are in.
 fn emit(
     rw: &mut Rewriter<'_, Staged>,
     plan: &Plan,
@@ -134,7 +136,7 @@ fn emit(
     rw.copy_op_with(id, into, &mut |rw, inner, block| emit(rw, plan, kept, inner, block));
 }
 
-/// How a tile lies in shared memory: as its threads hold it, so that each reads what it wrote.
+/// The layout of a tile in shared memory: as its threads hold it, so that each reads what it wrote.
 fn memory(func: &StagedFunc, load: OpId) -> Option<Shared> {
     let ty = func.ty(func.ops[load].result());
     let shared = Shared::row_major(&super::seeds::extents(ty), ty.dtype().bytes() as u32);
@@ -147,7 +149,7 @@ fn memory(func: &StagedFunc, load: OpId) -> Option<Shared> {
     }
 }
 
-/// Writes a load of the loop's body before the loop.
+/// Copies a load of the loop's body before the loop.
 fn before(
     rw: &mut Rewriter<'_, Staged>,
     load: OpId,
@@ -168,7 +170,7 @@ fn before(
         let constant = old.def(v).is_some_and(|d| d.code == StagedOp::Tile(TileOp::Const));
         if checked || !constant { "checked" } else { "inside" }
     });
-    // What was said of turns is not said of a loop without any.
+    // Facts about iterations do not hold for a loop without any.
     spec.attrs.remove("inbounds");
     spec.attrs.set("bounds", Attr::words(bounds));
     let result = op.result();
@@ -204,7 +206,7 @@ fn scalar(
     new
 }
 
-/// The loads that are moved out of a loop: in program order, as many as fit.
+/// The loads that are hoisted out of a loop: in program order, as many as fit.
 fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
     let body = func.ops[id].regions[0];
     let mut multiplies = false;
@@ -212,7 +214,7 @@ fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
         multiplies |= matches!(func.ops[o].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue);
     });
     let mut out = Chosen::default();
-    // Products have other uses for registers.
+    // Loops with MMAs need their registers.
     if multiplies {
         return out;
     }
@@ -226,7 +228,7 @@ fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
     let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(128).max(32) as u64;
     let most = u64::from(staging.caps.regs_per_block) / threads;
     let most = most.min(u64::from(staging.caps.regs_per_thread));
-    // A loop over groups has its multiprocessor for itself.
+    // A loop over groups has its multiprocessor to itself.
     let groups = over_groups(func, id);
     let most = if groups { most } else { most.min(SHARED_OUT) };
     let mut taken = held(func, body, &alike) + BESIDE;
@@ -257,7 +259,7 @@ fn over_groups(func: &StagedFunc, id: OpId) -> bool {
     func.def(func.ops[id].operands[2]).is_some_and(|op| op.code == StagedOp::Workers)
 }
 
-/// Whether an op of a loop's body loads the same in every turn.
+/// Whether an op of a loop's body loads the same in every iteration.
 fn is_alike(func: &StagedFunc, id: OpId, body: BlockId) -> bool {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Load) {
@@ -281,7 +283,7 @@ pub fn is_only_read(func: &StagedFunc, view: Value) -> bool {
     func.params().contains(&view) && !func.walk().iter().any(writes)
 }
 
-/// Whether a scalar is the same in every turn, and can be computed before the loop.
+/// Whether a scalar is the same in every iteration, and can be computed before the loop.
 fn is_constant_in(func: &StagedFunc, v: Value, body: BlockId, fuel: u32) -> bool {
     let home = match func.values[v].def {
         ValueDef::Result(id, _) => func.ops[id].block,
@@ -308,12 +310,12 @@ fn is_constant_in(func: &StagedFunc, v: Value, body: BlockId, fuel: u32) -> bool
         && op.operands.iter().all(|&o| is_constant_in(func, o, body, fuel))
 }
 
-/// The registers that the body's own tiles take while threads meet; where they never do, those of
-/// two of its largest tiles.
+/// The registers that the body's own tiles take at its barriers; where it has none, those of two of
+/// its largest tiles.
 fn held(func: &StagedFunc, body: BlockId, alike: &[OpId]) -> u64 {
     let ops = &func.blocks[body].ops;
     let place: BTreeMap<OpId, usize> = ops.iter().enumerate().map(|(i, &o)| (o, i)).collect();
-    // Of each tile of the body where it is made and where it is used last.
+    // For each tile of the body, where it is defined and where it is used last.
     let mut last: BTreeMap<Value, usize> = BTreeMap::new();
     for (i, &id) in ops.iter().enumerate() {
         let mut inside: BTreeSet<Value> = func.ops[id].operands.iter().copied().collect();
@@ -339,7 +341,7 @@ fn held(func: &StagedFunc, body: BlockId, alike: &[OpId]) -> u64 {
         Some((*place.get(&id)?, end, registers(func.ty(v)))).filter(|_| tile)
     });
     let tiles: Vec<(usize, usize, u64)> = tiles.collect();
-    let meets = |&&id: &&OpId| {
+    let synchronises = |&&id: &&OpId| {
         matches!(
             func.ops[id].code,
             StagedOp::Tile(TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan)
@@ -350,6 +352,6 @@ fn held(func: &StagedFunc, body: BlockId, alike: &[OpId]) -> u64 {
         tiles.iter().filter(|(made, end, _)| *made < at && at < *end).map(|t| t.2).sum::<u64>()
     };
     let largest = tiles.iter().map(|t| t.2).max().unwrap_or(0);
-    let most = ops.iter().filter(meets).map(|id| across(place[id])).max();
+    let most = ops.iter().filter(synchronises).map(|id| across(place[id])).max();
     most.unwrap_or(2 * largest).max(largest)
 }

@@ -1,9 +1,9 @@
-//! How threads share a product that they make one multiply-add at a time, from shared memory.
+//! Layouts of SIMT matmuls: MMAs that threads compute with FMA instructions, from shared memory.
 //!
-//! A load takes neighbours: along k where the operand lies so, along its lines where it does not. In
-//! the first case the lanes' lines follow each other, so that their loads find all banks in memory
-//! whose pieces change places from line to line; in the second each lane has runs of lines. The second
-//! is better for registers, and copies turn operands into it where that is worth it.
+//! A thread loads vectors of an operand: along k where that is contiguous, otherwise along m or n.
+//! In the first case consecutive lanes have consecutive lines of the operand, and a swizzle from
+//! line to line avoids bank conflicts. In the second case each lane has runs of lines, which needs
+//! fewer registers. Copies transpose operands into that form where it is worth it.
 
 use super::Staging;
 use super::layouts::permutation;
@@ -13,17 +13,17 @@ use tessera_ir::{OpId, Value};
 use tessera_layout::{Blocked, Layout};
 use tessera_tile::{TileFunc, TileOp};
 
-/// Lines of a lane side by side.
+/// Adjacent lines of a lane.
 const RUN: u32 = 4;
-/// An operand is turned on its way to shared memory where each element is multiplied so often: single
-/// elements are then copied by instructions of their own.
+/// An operand is transposed on its copy to shared memory where each element is used this many
+/// times: a transposing copy needs one instruction for each element.
 const WORTH: u32 = 64;
 /// The fewest bytes that a copy to shared memory moves.
 const LEAST: u32 = 4;
-/// Lanes along rows and columns: the first of two that are as good.
+/// Lanes along rows and columns, in order of preference.
 const LANES: [[u32; 2]; 4] = [[8, 4], [4, 8], [2, 16], [16, 2]];
 
-/// The layout of a product's sums.
+/// The layout of an MMA's accumulator.
 pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Layout {
     let op = &func.ops[id];
     let shape = extents(func.ty(op.result()));
@@ -45,7 +45,8 @@ pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Lay
                 all.next_multiple_of(vector[d])
             };
             let [rows, columns] = [lines(0), lines(1)];
-            // Lanes without runs along the last dim, which most memory has side by side, want to be many.
+            // Lanes without runs along the last dim, which is contiguous in most memory, should be
+            // many.
             let short = vector[1] == 1 && lanes[1] < 8;
             let cost = (rows * columns, rows + columns, short);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
@@ -64,14 +65,14 @@ pub fn sums(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId) -> Lay
     Layout::blocked(&shape, &spec)
 }
 
-/// Whether an operand that lies along k in its array lies across k in shared memory, where each of its
-/// elements is multiplied so often.
+/// Whether an operand that is contiguous along k in its array should be transposed in shared
+/// memory, where each element is used `times` times.
 pub fn is_worth_turning(bytes: u32, times: u32) -> bool {
     bytes >= LEAST && times >= WORTH
 }
 
-/// The dim along which an operand's elements lie side by side in the memory that it comes from: that
-/// of the array it is loaded from, else the last one; and whether it is loaded.
+/// The dim along which an operand is contiguous in the memory that it comes from: that of the array
+/// it is loaded from, else the last one; and whether it is loaded.
 fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> (usize, bool) {
     let mut perm: Vec<usize> = (0..func.ty(v).rank()).collect();
     let last = perm.len() - 1;
@@ -80,8 +81,8 @@ fn fast_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> (usize, bool) {
         let op = &func.ops[id];
         match op.code {
             TileOp::Transpose => {
-                let turn = permutation(op.attr("perm"));
-                perm = perm.iter().map(|&p| turn[p]).collect();
+                let iteration = permutation(op.attr("perm"));
+                perm = perm.iter().map(|&p| iteration[p]).collect();
                 v = op.operands[0];
             }
             TileOp::Load => {

@@ -1,5 +1,9 @@
-//! A layout for every tile. From each wish the layout spreads to all values that must or can share
-//! it without moving data, as long as they have none; where two meet, data moves between them.
+//! Layout assignment: propagates layouts from the seeds (`seeds`) to all tiles, as Triton's layout
+//! propagation does.
+//!
+//! Input: a group kernel and its seeds. Output: a layout for every tile. A layout spreads to all
+//! values that must or can share it without moving data, as long as they have none. Where two
+//! layouts conflict, `open` inserts a conversion.
 
 use super::Staging;
 use super::seeds::{extents, seeds};
@@ -16,7 +20,7 @@ struct Spread<'a> {
     func: &'a TileFunc,
     /// The ops that each value is an operand or result of.
     near: BTreeMap<Value, Vec<OpId>>,
-    /// Values that are one value to the program: carried by loops, given by branches.
+    /// Values that must have one layout: carried by loops, given by branches.
     same: BTreeMap<Value, Vec<Value>>,
     layouts: Layouts,
     queue: VecDeque<Value>,
@@ -55,7 +59,7 @@ pub fn assign(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Layouts {
                     join(arg, op.results[i]);
                 }
             }
-            TileOp::Repair => {
+            TileOp::SlowPath => {
                 for (i, &result) in op.results.iter().enumerate() {
                     join(result, op.group("init")[i]);
                     join(result, yields(op.regions[0])[i]);
@@ -91,7 +95,7 @@ pub fn assign(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Layouts {
 impl Spread<'_> {
     fn give(&mut self, v: Value, layout: Arc<Layout>) {
         let Type::Tile { .. } = self.func.ty(v) else { return };
-        // Constants are made wherever they are needed: they pass nothing on.
+        // Constants are rematerialised where they are needed: they pass nothing on.
         if self.layouts.contains_key(&v) {
             return;
         }
@@ -113,7 +117,7 @@ impl Spread<'_> {
         }
     }
 
-    /// What one value of an op says of the others.
+    /// Propagates the layout of one value of an op to the others.
     fn across(&mut self, id: OpId, v: Value, layout: &Arc<Layout>) {
         let func = self.func;
         let op = &func.ops[id];
@@ -173,7 +177,7 @@ impl Spread<'_> {
                     self.give(other, Arc::new(l));
                 }
             }
-            // The sums alone share a layout; the operands have one of their own.
+            // The accumulators alone share a layout; the operands have one of their own.
             TileOp::Mma if op.operands[2] == v || is_result => {
                 self.give(op.operands[2], layout.clone());
                 self.give(op.result(), layout.clone());

@@ -1,10 +1,11 @@
-//! From Tile IR to Staged IR: how many threads run a group, and which of them holds what.
+//! Lowering from Tile IR to Staged IR: chooses the number of threads of a group, the layout of
+//! every tile, the software pipelines and the warp roles.
 //!
-//! Before: a group kernel after the tile pipeline. After: the same program with a layout on every
-//! tile, data moved between threads only by ops that say so, and valid by the rules of `staged`.
+//! Input: a group kernel after the tile passes. Output: the same program with a layout on every
+//! tile, data moved between threads only by explicit ops, and valid by the rules of `staged`.
 
 mod ahead;
-mod engine;
+mod async_mma;
 mod footprint;
 mod hoist;
 mod lanes;
@@ -12,7 +13,7 @@ mod layouts;
 mod open;
 mod passes;
 mod persist;
-mod rings;
+mod pipelines;
 mod scalars;
 mod seeds;
 mod threads;
@@ -22,7 +23,7 @@ pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;
 pub use passes::{Off, Step};
-pub use rings::{chunk_bytes, neighbour_axis, rings};
+pub use pipelines::{chunk_bytes, neighbour_axis, pipelines};
 pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
 
@@ -32,7 +33,7 @@ use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileFunc;
 
-/// One kind of product that matrix units do for a warp.
+/// One kind of MMA instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MatrixRow {
     pub a: DType,
@@ -42,7 +43,7 @@ pub struct MatrixRow {
     pub k: u32,
 }
 
-/// What the passes ask of a target.
+/// The properties of a target that the passes use.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StageCaps {
     pub max_threads: u32,
@@ -50,26 +51,27 @@ pub struct StageCaps {
     /// Registers of 32 bits that a thread may have, and a block.
     pub regs_per_thread: u32,
     pub regs_per_block: u32,
-    /// Blocks that may share memory; 1 where there are no clusters.
+    /// CTAs of the largest cluster; 1 where there are no clusters.
     pub max_cluster: u32,
     /// Asynchronous copies to shared memory.
     pub async_copy: bool,
-    /// Products of a warp.
+    /// MMA instructions of a warp.
     pub matrix: Vec<MatrixRow>,
-    /// Products of four warps on the engine that reads shared memory and runs beside the threads.
-    /// Targets that have it also copy boxes.
-    pub engine: Vec<MatrixRow>,
-    /// What such copies of boxes fold into memory, with the bits that threads would give.
+    /// Asynchronous MMA instructions of a warpgroup, which read shared memory (WGMMA). Targets that
+    /// have them also have TMA.
+    pub async_mma: Vec<MatrixRow>,
+    /// TMA reductions that give the bits that threads would give.
     pub folds: Vec<(ReduceOp, DType)>,
-    /// Warps of one block may take registers from others.
+    /// Warps of a block may take registers from others (`setmaxnreg`).
     pub register_pools: bool,
-    /// Multiprocessors of a usual chip: how many blocks of a large kernel run at once.
+    /// Multiprocessors of a usual chip: how many blocks of a large kernel are resident, with one
+    /// each.
     pub multiprocessors: u32,
-    /// Of the cache that all multiprocessors share, what stays in it while others read: somewhat less than all.
+    /// Bytes of the L2 cache that stay while other data is read: somewhat less than its size.
     pub cache_bytes: u32,
 }
 
-/// What is compiled for.
+/// The target and the options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Staging<'a> {
     pub caps: &'a StageCaps,
@@ -78,9 +80,9 @@ pub struct Staging<'a> {
 }
 
 impl Staging<'_> {
-    /// The matrix instruction for these operands, if one may be used: `strict` wants every product
-    /// added in order, where that makes a difference. It may be one for wider operands that hold
-    /// the same numbers.
+    /// The MMA instruction for these operands, if one may be used: `strict` requires every product
+    /// to be added in order, where that makes a difference. It may be one for wider operands that
+    /// represent the same numbers.
     pub fn matrix(&self, a: DType, b: DType, acc: DType) -> Option<MatrixRow> {
         if self.profile == Profile::Strict && acc.is_float() {
             return None;
@@ -94,30 +96,31 @@ impl Staging<'_> {
     }
 }
 
-/// The most slots that a ring may have.
-pub const MOST_SLOTS: u32 = 8;
+/// The largest pipeline depth.
+pub const MOST_STAGES: u32 = 8;
 
-/// All of it. Each ring has at most `slots` slots; `notes` gets what the user may want to know. Where the user leaves open
-/// how many warps run a group, and tiles do not fit in the registers of as many as usual, there are more.
+/// Runs all passes. Each pipeline has at most `stages` stages; `notes` gets what the user may want
+/// to know. Where the user leaves the number of warps open, and tiles do not fit in the registers
+/// of the usual number, more are used.
 pub fn stage(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
-    let staged = stage_once(func, staging, slots, notes)?;
+    let staged = stage_once(func, staging, stages, notes)?;
     if pinned_warps(func).is_some() {
         return Ok(staged);
     }
     let first = footprint(&staged, staging.caps);
     for warps in footprint::wider(&first, staging.caps) {
-        let mut told = Diagnostics::new();
-        let again = stage_once(&with_warps(func, warps), staging, slots, &mut told);
+        let mut reported = Diagnostics::new();
+        let again = stage_once(&with_warps(func, warps), staging, stages, &mut reported);
         let Ok(mut again) = again else { continue };
         let other = footprint(&again, staging.caps);
-        if other.spilled() == 0 && other.engine == first.engine {
+        if other.spilled() == 0 && other.async_mma == first.async_mma {
             footprint::take_config(&mut again, func);
-            *notes = told;
+            *notes = reported;
             return Ok(again);
         }
     }
@@ -127,33 +130,37 @@ pub fn stage(
 fn stage_once(
     func: &TileFunc,
     staging: &Staging<'_>,
-    slots: u32,
+    stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
     let off = Off::of(func);
-    if !staging.caps.engine.is_empty() {
-        if !off.has(Step::Encode)
-            && let Some(staged) = engine::stage(func, staging, slots, notes)?
+    if !staging.caps.async_mma.is_empty() {
+        if !off.has(Step::AsyncMma)
+            && let Some(staged) = async_mma::stage(func, staging, stages, notes)?
         {
             return Ok(staged);
         }
-        let caps = StageCaps { engine: Vec::new(), ..staging.caps.clone() };
-        return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, slots, notes);
+        let caps = StageCaps { async_mma: Vec::new(), ..staging.caps.clone() };
+        return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, stages, notes);
     }
-    let always = tessera_tile::without_repairs(func);
+    let always = tessera_tile::without_slow_paths(func);
     let func = always.as_ref().unwrap_or(func);
     let team = threads::choose(func, staging)?;
     let layouts = layouts::assign(func, staging, team);
     let staged = open(func, staging, team, &layouts)?;
     tessera_ir::verify(&staged)?;
     let staged = match persist::persist(&staged, staging) {
-        Some(again) if slots > 1 && !off.has(Step::Persist) => again,
+        Some(again) if stages > 1 && !off.has(Step::PersistentBlocks) => again,
         _ => staged,
     };
     let hoisted = if off.has(Step::Hoist) { None } else { hoist(&staged, staging) };
     let staged = hoisted.unwrap_or(staged);
-    let staged = if off.has(Step::Rings) { staged } else { rings(&staged, staging, slots, notes) };
-    let early = if off.has(Step::Ahead) { None } else { ahead::ahead(&staged) };
+    let staged = if off.has(Step::SoftwarePipelining) {
+        staged
+    } else {
+        pipelines(&staged, staging, stages, notes)
+    };
+    let early = if off.has(Step::RegisterPrefetch) { None } else { ahead::ahead(&staged) };
     let staged = early.unwrap_or(staged);
     tessera_ir::verify(&staged)?;
     Ok(staged)

@@ -1,5 +1,5 @@
-//! Writes the Staged function: every op again, with layouts on its tiles, and conversions where an
-//! operand is held elsewhere than its op needs it.
+//! Writes the Staged function: every op with the layouts of its tiles, and a layout conversion
+//! wherever an operand has another layout than its op needs.
 
 use super::layouts::{Layouts, inverse, permutation};
 use super::seeds::{better_access, canonical, extents, is_ordered, product};
@@ -20,9 +20,9 @@ pub(super) struct Open<'a> {
     pub(super) team: Team,
     layouts: &'a Layouts,
     pub(super) out: StagedFunc,
-    /// What stands for each value.
+    /// The new value of each value.
     pub(super) map: BTreeMap<Value, Value>,
-    /// Copies of a value at other places, for the block they were made in.
+    /// Copies of a value in other layouts, and the block that each was made in.
     copies: BTreeMap<(Value, Arc<Layout>), (Value, BlockId)>,
 }
 
@@ -56,7 +56,7 @@ pub fn open(
 }
 
 impl<'a> Open<'a> {
-    /// The type of a value here.
+    /// The type of a value in the new function.
     fn ty(&self, v: Value) -> Type {
         match self.func.ty(v) {
             Type::Tile { shape, dtype } => {
@@ -83,7 +83,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// What stands for a value where a tile of this layout is needed.
+    /// The new value with this layout.
     pub(super) fn at(
         &mut self,
         v: Value,
@@ -109,8 +109,8 @@ impl<'a> Open<'a> {
         copy
     }
 
-    /// A tile at another place, and the block it is moved in: before all loops that it comes from
-    /// outside of.
+    /// A tile in another layout, and the block of the conversion: before all loops that the tile is
+    /// defined outside.
     fn moved(&mut self, tile: Value, ty: Type, block: BlockId, loc: &Loc) -> (Value, BlockId) {
         let home = match self.out.values[tile].def {
             ValueDef::Result(id, _) => self.out.ops[id].block,
@@ -137,7 +137,7 @@ impl<'a> Open<'a> {
         (build.convert_layout(tile, ty), block)
     }
 
-    /// Makes a value once more at another place, where that moves no data: constants, positions and
+    /// Rematerialises a value in another layout, where that moves no data: constants, positions and
     /// what is computed from them alone.
     fn again(
         &mut self,
@@ -188,7 +188,7 @@ impl<'a> Open<'a> {
         ) && op.operands.iter().all(|&o| self.is_cheap(o, fuel))
     }
 
-    /// An op with the same operands elsewhere and results of these types.
+    /// An op with its operands in another layout and results of these types.
     fn copy_op(
         &mut self,
         id: OpId,
@@ -210,12 +210,12 @@ impl<'a> Open<'a> {
         self.build(block, &loc).op(spec).expect("types are given")
     }
 
-    /// Operands as they are, tiles at the layout of `like`.
+    /// The operands of an op, tiles in this layout.
     fn operands_at(&mut self, op: &Op<Tile>, layout: &Arc<Layout>, block: BlockId) -> Vec<Value> {
         op.operands.iter().map(|&v| self.at(v, layout, block, &op.loc)).collect()
     }
 
-    /// Gives the results of an op to the values of the original, converted where they must be.
+    /// Maps the results of an op, converted where they must be.
     fn give(&mut self, id: OpId, new: OpId) {
         let results = self.out.ops[new].results.clone();
         for (&v, r) in self.func.ops[id].results.iter().zip(results) {
@@ -230,7 +230,7 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// A tile that came out at `got` and is wanted elsewhere.
+    /// A tile whose op gave another layout than the assigned one.
     pub(super) fn settle(&mut self, v: Value, got: Value, block: BlockId, loc: &Loc) {
         let wanted = self.layouts[&v].clone();
         let value = if self.out.ty(got).layout() == Some(&wanted) {
@@ -247,12 +247,12 @@ impl<'a> Open<'a> {
         let func = self.func;
         let op = &func.ops[id];
         match op.code {
-            TileOp::For | TileOp::If | TileOp::While | TileOp::Repair => {
+            TileOp::For | TileOp::If | TileOp::While | TileOp::SlowPath => {
                 return self.control(id, block);
             }
             TileOp::Yield => return self.yields(id, block),
-            TileOp::Mma if !self.staging.caps.engine.is_empty() => {
-                return self.engine_product(id, block);
+            TileOp::Mma if !self.staging.caps.async_mma.is_empty() => {
+                return self.async_mma(id, block);
             }
             TileOp::Mma => return self.mma(id, block),
             TileOp::Expand | TileOp::Transpose | TileOp::Broadcast | TileOp::Reshape
@@ -278,7 +278,7 @@ impl<'a> Open<'a> {
             }
             _ => {}
         }
-        // Everything else finds its tiles at one place: that of the result, or of what is written.
+        // All tiles of any other op have one layout: that of the result, or of what is written.
         let place = op
             .results
             .iter()
@@ -286,7 +286,7 @@ impl<'a> Open<'a> {
             .chain(op.operands.iter())
             .find_map(|v| self.layouts.get(v).cloned());
         let operands = match &place {
-            // What is printed is told from wherever it is.
+            // `print` takes tiles in any layout.
             Some(layout) if op.code != TileOp::Print => self.operands_at(op, layout, block),
             _ => op.operands.iter().map(|v| self.map[v]).collect(),
         };
@@ -296,7 +296,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Loads where the memory wants it, and moves the tile to where it is wanted.
+    /// Loads in the layout that suits the memory, and converts the tile to its own.
     fn load(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let result = op.result();
@@ -311,7 +311,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Stores from where the memory wants it.
+    /// Stores in the layout that suits the memory.
     fn store(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let value = op.operands[1];
@@ -329,7 +329,7 @@ impl<'a> Open<'a> {
         let (x, result) = (op.operands[0], op.result());
         let (had, wanted) = (self.layouts[&x].clone(), self.layouts[&result].clone());
         let shape = extents(func.ty(x));
-        // What the operand must be so that the result is where it is wanted; else what comes out.
+        // The layout that the operand needs for the wanted result; else the one that comes out.
         let (needed, gives) = match op.code {
             TileOp::Expand => match wanted.squeeze(axis_of(op)) {
                 Some(l) if l.expand(axis_of(op)) == *wanted => (Arc::new(l), wanted),
@@ -351,7 +351,7 @@ impl<'a> Open<'a> {
                 match (had.reshape(&to), back) {
                     (_, Some(l)) => (Arc::new(l), wanted),
                     (Some(l), None) => (had, Arc::new(l)),
-                    // Where no place serves both, the data moves.
+                    // Where no layout serves both, the data moves.
                     (None, None) => linear(&shape).unwrap_or((had, wanted)),
                 }
             }
@@ -392,7 +392,7 @@ impl<'a> Open<'a> {
     fn yields(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
-        // Where the op around wants them: the places of its results, or of a loop's arguments.
+        // The layouts that the op around needs: those of its results, or of a loop's arguments.
         let parent = func.blocks[op.block].parent.map(|p| &func.ops[p]);
         let wanted: Vec<Option<Arc<Layout>>> = (0..op.operands.len())
             .map(|i| {
@@ -436,7 +436,7 @@ impl<'a> Open<'a> {
         let regions = self.out.ops[new].regions.clone();
         for (&from, &to) in op.regions.iter().zip(&regions) {
             for (i, &arg) in func.blocks[from].args.iter().enumerate() {
-                // Carried values are where the results are.
+                // Carried values have the layouts of the results.
                 let carried = match op.code {
                     TileOp::For => i.checked_sub(1),
                     _ => Some(i),
@@ -481,7 +481,7 @@ impl<'a> Open<'a> {
                 let open = build.mma_open(sums);
                 let pending = build.mma_issue(a, b, open);
                 let done = build.mma_retire(pending, 0, false);
-                // The next turn of a loop writes the same memory.
+                // The next iteration of a loop writes the same memory.
                 build.sync(StagedOp::BlockBarrier);
                 done
             }
@@ -490,7 +490,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// A tile in shared memory of its own, written by the threads that hold it.
+    /// A tile in a shared memory buffer of its own, written by the threads that hold it.
     fn in_shared(&mut self, v: Value, block: BlockId, loc: &Loc) -> Value {
         let (shape, dtype) = (extents(self.func.ty(v)), self.func.ty(v).dtype());
         let bytes = dtype.bytes() as u32;
@@ -511,7 +511,7 @@ fn axis_of(op: &Op<Tile>) -> usize {
     op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize
 }
 
-/// The layouts of a product's operands, given that of its sums.
+/// The layouts of an MMA's operand fragments, given that of its accumulator.
 pub fn fragments(row: MatrixRow, acc: &Layout, k: u32) -> (Layout, Layout) {
     if row.acc == DType::F64 {
         (Layout::mma_a_f64(acc, k), Layout::mma_b_f64(acc, k))

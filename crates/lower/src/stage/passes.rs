@@ -1,8 +1,8 @@
-//! Passes that can be left out, each by itself, to see what it gives. Without one a kernel, or a plan, takes
-//! the next best way and computes the same.
+//! Passes that can be switched off one by one, to measure what each gains. Without one a kernel, or
+//! a plan, takes the next best path and computes the same.
 //!
-//! The names stand in the function's `config`, as `off = [epilogue, rotate]`: what is left out is a
-//! part of the text that code is made from and kept by.
+//! The names are in the function's `config`, as `off = [epilogue, mma_in_flight]`, and so part of
+//! the text that the code is generated from and cached by.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Attrs, Func, Level};
@@ -28,64 +28,95 @@ macro_rules! steps {
 }
 
 steps! {
-    /// Masks that hide nothing are dropped.
-    Whole = "whole",
-    /// Turns of a loop in which masks hide nothing are a loop of their own.
-    Split = "split",
-    /// Arithmetic is shortened as far as the profile allows.
-    Relax = "relax",
-    /// Products go to the matrix engine; without it warps make them.
-    Encode = "encode",
-    /// A block takes one group of the launch after another.
-    Tiles = "tiles",
-    /// Groups are walked in bands.
+    /// Masks that are known to be true everywhere are dropped.
+    MaskElimination = "mask_elimination",
+    /// A loop is split where its masks begin to hide elements (index-set splitting).
+    LoopSplitting = "loop_splitting",
+    /// Arithmetic is simplified as far as the profile allows.
+    FastMath = "fast_math",
+    /// MMAs run asynchronously (WGMMA); without it warps issue synchronous ones.
+    AsyncMma = "async_mma",
+    /// A persistent kernel: a block computes one output tile after another.
+    TileScheduler = "tile_scheduler",
+    /// Output tiles are assigned in raster order.
     Raster = "raster",
-    /// Groups of different length go to whoever is free, the longest first.
-    Order = "order",
-    /// Results leave through shared memory.
+    /// A dynamic tile scheduler hands tiles of different length to free blocks, longest first.
+    DynamicScheduler = "dynamic_scheduler",
+    /// The epilogue stores results through shared memory.
     Epilogue = "epilogue",
-    /// A finished result is stored, piece by piece, while the next is computed.
-    Defer = "defer",
-    /// What products read comes in rings, by copies of boxes.
-    Feeds = "feeds",
-    /// A product is under way while the next turn begins.
-    Rotate = "rotate",
-    /// The second of two products is begun with the next first.
-    Pair = "pair",
-    /// Loops of two products that follow each other are one sequence of turns.
-    Chain = "chain",
-    /// Loops that hand registers to the engine run two turns a round.
-    Twice = "twice",
+    /// The epilogue of a tile overlaps with the main loop of the next.
+    OverlappedEpilogue = "overlapped_epilogue",
+    /// Operands of MMAs come through pipelines of TMA copies.
+    ProducerLoads = "producer_loads",
+    /// An MMA stays in flight across iterations.
+    MmaInFlight = "mma_in_flight",
+    /// Of two dependent MMAs, the second is issued with the next iteration's first.
+    InterleavedMmas = "interleaved_mmas",
+    /// Consecutive loops of two MMAs are fused into one.
+    LoopFusion = "loop_fusion",
+    /// Loops whose MMAs read registers are unrolled by two.
+    UnrollByTwo = "unroll_by_two",
     /// Accumulators keep their registers from loop to loop.
-    Stay = "stay",
-    /// What few rows need is asked for by warps.
-    Seldom = "seldom",
-    /// One role fills the rings, another works.
-    Roles = "roles",
-    /// Roles share registers unevenly.
-    Pools = "pools",
-    /// Three warpgroups share rows that are three times theirs.
-    Divide = "divide",
-    /// Warpgroups store their parts of a result each on its own.
-    Apart = "apart",
-    /// Warpgroups begin the products of a loop in turn.
-    Alternate = "alternate",
-    /// Blocks of a cluster copy what they all read once.
+    AccumulatorCoalescing = "accumulator_coalescing",
+    /// Ops that few rows need are behind a warp-uniform branch.
+    WarpUniformBranch = "warp_uniform_branch",
+    /// Warps are specialised: producers load, consumers compute.
+    WarpSpecialization = "warp_specialization",
+    /// Producers give registers to consumers (`setmaxnreg`).
+    RegisterReallocation = "register_reallocation",
+    /// Three warpgroups divide the rows of a tile.
+    MSplit = "m_split",
+    /// Each warpgroup stores its part of a result by itself.
+    PerWarpgroupStore = "per_warpgroup_store",
+    /// Warpgroups issue the MMAs of a loop in turn.
+    WarpgroupPingpong = "warpgroup_pingpong",
+    /// Blocks of a cluster multicast what they all read.
     Multicast = "multicast",
-    /// Blocks take one group after another where a group reads much at once.
-    Persist = "persist",
-    /// What all turns of a loop read alike is loaded before it.
+    /// Blocks of memory-bound kernels are persistent.
+    PersistentBlocks = "persistent_blocks",
+    /// Loop-invariant loads are hoisted.
     Hoist = "hoist",
-    /// Copies of threads run ahead of a loop.
-    Rings = "rings",
-    /// Loads to registers run a turn ahead.
-    Ahead = "ahead",
-    /// A loop of a function whose iterations are small is one kernel; without it iterations are launches.
+    /// Loads of a loop are pipelined through shared memory (`cp.async`).
+    SoftwarePipelining = "software_pipelining",
+    /// Loads to registers are issued one iteration early.
+    RegisterPrefetch = "register_prefetch",
+    /// A loop with small iterations is one kernel; without it iterations are launches.
     LoopKernel = "loop_kernel",
-    /// Kernels write what an iteration hands on where the next one reads it; without it that is copied.
-    Forward = "forward",
-    /// Code reads no clocks; without it loops say how long they take (`k.profile()`).
-    Bare = "bare",
+    /// Kernels write carried values where the next iteration reads them, without copies.
+    CopyElision = "copy_elision",
+    /// Code reads no clocks; without it loops report how long they take (`k.profile()`).
+    NoClocks = "no_clocks",
+}
+
+/// The pass that had this name before passes got the names of the field. Schedules and scripts may hold it for one more release.
+fn former(name: &str) -> Option<Step> {
+    const NAMES: &[(&str, Step)] = &[
+        ("ahead", Step::RegisterPrefetch),
+        ("alternate", Step::WarpgroupPingpong),
+        ("apart", Step::PerWarpgroupStore),
+        ("bare", Step::NoClocks),
+        ("chain", Step::LoopFusion),
+        ("defer", Step::OverlappedEpilogue),
+        ("divide", Step::MSplit),
+        ("encode", Step::AsyncMma),
+        ("feeds", Step::ProducerLoads),
+        ("forward", Step::CopyElision),
+        ("order", Step::DynamicScheduler),
+        ("pair", Step::InterleavedMmas),
+        ("persist", Step::PersistentBlocks),
+        ("pools", Step::RegisterReallocation),
+        ("relax", Step::FastMath),
+        ("rings", Step::SoftwarePipelining),
+        ("roles", Step::WarpSpecialization),
+        ("rotate", Step::MmaInFlight),
+        ("seldom", Step::WarpUniformBranch),
+        ("split", Step::LoopSplitting),
+        ("stay", Step::AccumulatorCoalescing),
+        ("tiles", Step::TileScheduler),
+        ("twice", Step::UnrollByTwo),
+        ("whole", Step::MaskElimination),
+    ];
+    NAMES.iter().find(|(former, _)| *former == name).map(|(_, step)| *step)
 }
 
 /// A set of passes that are left out.
@@ -118,14 +149,15 @@ impl Off {
         Step::ALL.iter().copied().filter(move |&s| self.has(s))
     }
 
-    /// The passes of these names; `place` says where they stand.
+    /// The passes of these names; `place` says where the names were given.
     pub fn named<'n>(
         names: impl IntoIterator<Item = &'n str>,
         place: &str,
     ) -> Result<Self, Diagnostics> {
         let mut off = Off::default();
         for name in names {
-            let found = Step::ALL.iter().copied().find(|s| s.name() == name);
+            let found =
+                Step::ALL.iter().copied().find(|s| s.name() == name).or_else(|| former(name));
             let Some(step) = found else {
                 let known: Vec<_> = Step::ALL.iter().map(|s| s.name()).collect();
                 let message = format!(
@@ -145,8 +177,8 @@ impl Off {
         (!self.is_empty()).then(|| Attr::words(self.steps().map(Step::name)))
     }
 
-    /// What a function's `config` leaves out. Names that nothing has are no passes of it: whoever
-    /// writes the attribute has looked them up.
+    /// The passes that a function's `config` leaves out. Unknown names are ignored: they are
+    /// checked where the attribute is written.
     pub fn of<L: Level>(func: &Func<L>) -> Self {
         Self::in_attrs(&func.attrs)
     }
@@ -168,12 +200,23 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written_and_others_refused() {
-        let off = Off::named(["rotate", "epilogue"], "`off`").unwrap();
-        assert!(off.has(Step::Rotate) && off.has(Step::Epilogue) && !off.has(Step::Pair));
-        assert_eq!(off.attr().unwrap().to_string(), "[epilogue, rotate]");
-        let errors = Off::named(["rotated"], "`off`").unwrap_err();
+        let off = Off::named(["mma_in_flight", "epilogue"], "`off`").unwrap();
+        assert!(
+            off.has(Step::MmaInFlight)
+                && off.has(Step::Epilogue)
+                && !off.has(Step::InterleavedMmas)
+        );
+        assert_eq!(off.attr().unwrap().to_string(), "[epilogue, mma_in_flight]");
+        assert_eq!(
+            Off::named(["rotate"], "`off`").unwrap(),
+            Off::default().with(Step::MmaInFlight)
+        );
+        let errors = Off::named(["in_flight"], "`off`").unwrap_err();
         let error = errors.errors().next().unwrap();
         assert_eq!(error.code, Code::E_ARGUMENT);
-        assert!(error.message.contains("\"rotated\"") && error.message.contains("rotate, pair"));
+        assert!(
+            error.message.contains("\"in_flight\"")
+                && error.message.contains("mma_in_flight, interleaved_mmas")
+        );
     }
 }

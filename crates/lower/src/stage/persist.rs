@@ -1,11 +1,12 @@
-//! `stage-persist`: a block takes one group after another, so that what the next one reads can be
-//! copied while this one computes.
+//! `stage-persist`, persistent blocks for memory-bound kernels: a block computes one group after
+//! another, so that the loads of the next group overlap with the computation of this one.
 //!
-//! Before: a valid Staged function for one group. After: the same in a loop over the groups of this
-//! worker in its phase, `first + worker, first + worker + workers, …`; coordinates are found from the
-//! group's number. With equal shares for all, those that the memory serves last would be waited for. Where there
-//! are enough short groups, blocks that follow each other hide their reads already, and the function
-//! stays as it is, unless most of what it reads is alike for all groups.
+//! Input: a valid Staged function for one group. Output: the same in a loop over the groups of a
+//! worker in its phase, `first + worker, first + worker + workers, …`; coordinates are computed
+//! from the group's index. The work is divided into phases that become shorter: with equal shares,
+//! all would wait for the workers that the memory serves last. Where there are enough short groups,
+//! consecutive blocks hide their loads already, and the function is left alone, unless most of what
+//! it reads is the same for all groups.
 
 use super::Staging;
 use tessera_ir::{Attr, Builder, OpId, OpSpec, Rewriter, Type, Value};
@@ -13,7 +14,7 @@ use tessera_numerics::{DType, ScalarFn};
 use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Bytes that a group reads in one tile from which on it is worth it.
+/// Bytes that a group reads in one tile, from which on the loop is worth it.
 const LEAST: u64 = 48 << 10;
 
 pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
@@ -40,7 +41,7 @@ pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     let block = rw.new.ops[new].regions[0];
     let number = rw.new.add_arg(block, Type::INDEX, Some("group"));
     // Groups are numbered along the last axis first. A launch has less than 2^31 of them, and
-    // quotients of narrow numbers are much shorter code.
+    // division of 32-bit numbers is much shorter code.
     let mut build = rw.builder(block, loc.clone());
     let mut ids = vec![number; axes];
     if axes > 1 {
@@ -77,8 +78,8 @@ pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     Some(rw.new)
 }
 
-/// The groups of a worker in its phase: where they begin and where they end. With `t` turns of all
-/// workers for all groups, phase `i` ends at turn `t - (t >> (i + 2))`, and the last one at the end.
+/// The range of groups of a worker in its phase. With `t` iterations of all workers for all groups,
+/// phase `i` ends at iteration `t - (t >> (i + 2))`, and the last one at the end.
 fn phase(
     build: &mut Builder<'_, Staged>,
     worker: Value,
@@ -89,18 +90,18 @@ fn phase(
     let phase = build.one(along(StagedOp::Worker), Type::INDEX);
     let phases = build.one(along(StagedOp::Workers), Type::INDEX);
     let [zero, one, two] = [0, 1, 2].map(|n| build.index(n));
-    // Quotients of narrow numbers are short code; there are less than 2^31 groups.
-    let [all, at_once] = [total, workers].map(|v| build.cast(v, DType::U32));
+    // Division of 32-bit numbers is short code; there are less than 2^31 groups.
+    let [all, resident] = [total, workers].map(|v| build.cast(v, DType::U32));
     let less = build.constant(Type::Scalar(DType::U32), Attr::Int(1));
-    let more = build.ew(ScalarFn::Sub, &[at_once, less]);
-    let turns = build.ew(ScalarFn::Add, &[all, more]);
-    let turns = build.ew(ScalarFn::FloorDiv, &[turns, at_once]);
-    let turns = build.cast(turns, DType::I64);
-    // The group where the turns that `shift` leaves for later phases begin.
+    let more = build.ew(ScalarFn::Sub, &[resident, less]);
+    let iterations = build.ew(ScalarFn::Add, &[all, more]);
+    let iterations = build.ew(ScalarFn::FloorDiv, &[iterations, resident]);
+    let iterations = build.cast(iterations, DType::I64);
+    // The group where the iterations that `shift` leaves for later phases begin.
     let before = |build: &mut Builder<'_, Staged>, shift: Value| {
         let by = build.ew(ScalarFn::Add, &[phase, shift]);
-        let left = build.ew(ScalarFn::Shr, &[turns, by]);
-        let done = build.ew(ScalarFn::Sub, &[turns, left]);
+        let left = build.ew(ScalarFn::Shr, &[iterations, by]);
+        let done = build.ew(ScalarFn::Sub, &[iterations, left]);
         build.ew(ScalarFn::Mul, &[done, workers])
     };
     let start = before(build, one);
@@ -114,7 +115,7 @@ fn phase(
     (build.ew(ScalarFn::Add, &[start, worker]), end)
 }
 
-/// Whether the function reads much at once, in straight code that can be done again and again.
+/// Whether the function reads a large tile in straight-line code, which can be put in a loop.
 fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let stages = config.and_then(|c| c.get("num_stages").and_then(Attr::as_int));
@@ -139,12 +140,12 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             _ => {}
         }
     }
-    // Asked for by name it is done for less. Two groups' tiles must fit.
+    // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.
     let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
     bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
 }
 
-/// The bytes of a tile that a load takes from memory that depends on the group.
+/// The bytes of a tile that a load reads from memory that depends on the group.
 fn streamed_bytes(func: &StagedFunc, id: OpId) -> u64 {
     let op = &func.ops[id];
     let ty = func.ty(op.result());

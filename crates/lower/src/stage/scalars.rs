@@ -1,4 +1,4 @@
-//! What is known of scalars of a Staged function before it runs.
+//! Static analysis of scalars in a Staged function: divisibility, sign and upper bounds.
 
 use tessera_ir::{Attr, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -8,7 +8,7 @@ use tessera_tile::TileOp;
 /// How far a chain of scalars is followed.
 const FUEL: u32 = 32;
 
-/// By how much a scalar is divisible for certain; 0 is divisible by everything.
+/// A number that certainly divides a scalar; 0 is divisible by everything.
 pub fn divisor(func: &StagedFunc, v: Value) -> u64 {
     divisor_within(func, v, FUEL)
 }
@@ -17,7 +17,7 @@ fn divisor_within(func: &StagedFunc, v: Value, fuel: u32) -> u64 {
     let Some(fuel) = fuel.checked_sub(1) else { return 1 };
     let of = |v| divisor_within(func, v, fuel);
     let Some(op) = func.def(v) else {
-        // The position of a loop moves by the step from the lower end on.
+        // The position of a loop is its lower end plus a multiple of the step.
         return loop_of(func, v).map_or(1, |op| gcd(of(op[0]), of(op[2])));
     };
     let StagedOp::Tile(code) = op.code else { return 1 };
@@ -34,7 +34,7 @@ fn divisor_within(func: &StagedFunc, v: Value, fuel: u32) -> u64 {
         TileOp::Select => gcd(of(op.operands[1]), of(op.operands[2])),
         _ => 1,
     };
-    // Sums and products wrap at powers of two: of other factors nothing is left then.
+    // Sums and products wrap at powers of two: only such factors remain then.
     if sure == 0 { 0 } else { 1 << sure.trailing_zeros().min(30) }
 }
 
@@ -45,25 +45,25 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Lower end, upper end and step of the loop whose position a value is.
+/// Lower end, upper end and step of the loop that a value is the position of.
 fn loop_of(func: &StagedFunc, v: Value) -> Option<[Value; 3]> {
     let ValueDef::Arg(block, 0) = func.values[v].def else { return None };
     let op = &func.ops[func.blocks[block].parent?];
     (op.code == StagedOp::Tile(TileOp::For)).then(|| [0, 1, 2].map(|i| op.operands[i]))
 }
 
-/// Whether a position is never below zero: made of what is not, such as numbers of groups, extents
-/// and positions of loops, and too small to wrap.
+/// Whether a position is never negative: computed from group indices, extents and positions of
+/// loops, and too small to wrap.
 pub fn is_from_zero(func: &StagedFunc, v: Value) -> bool {
     most(func, v, FUEL).is_some()
 }
 
-/// Programs of a launch, and elements that memory can have.
+/// The most groups of a launch, and elements of memory.
 const MOST_PROGRAMS: u64 = 1 << 31;
 const MOST_EXTENT: u64 = 1 << 47;
 const MOST: u64 = 1 << 62;
 
-/// A bound from above of what is never below zero.
+/// An upper bound of a value that is never negative.
 fn most(func: &StagedFunc, v: Value, fuel: u32) -> Option<u64> {
     let fuel = fuel.checked_sub(1)?;
     let of = |v| most(func, v, fuel);

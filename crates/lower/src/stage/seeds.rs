@@ -1,5 +1,5 @@
-//! Where layouts come from: accesses of memory want neighbours side by side, products and ordered
-//! sums have forms of their own. The weightiest wish is granted first.
+//! Layout seeds: the ops that prefer a layout. Memory accesses want contiguous elements in a thread
+//! (coalescing), MMAs and ordered sums have layouts of their own. The highest-priority seed wins.
 
 use super::layouts::{inverse, permutation};
 use super::threads::{Team, elements};
@@ -11,11 +11,11 @@ use tessera_target::arrays::ArrayClass;
 use tessera_tile::ops::mma::is_promoted;
 use tessera_tile::{TileFunc, TileOp};
 
-/// A wish: this value would best be laid out so.
+/// A layout preference for a value.
 pub struct Seed {
     pub value: Value,
     pub layout: Layout,
-    /// Greater comes first.
+    /// The larger priority comes first.
     pub weight: (u8, u64),
 }
 
@@ -23,7 +23,7 @@ pub fn extents(ty: &Type) -> Vec<u32> {
     ty.static_shape().unwrap_or_default().iter().map(|&d| d.max(1) as u32).collect()
 }
 
-/// All wishes, the weightiest first, those of one weight in program order.
+/// All seeds, the highest priority first, those of one priority in program order.
 pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
     let mut out = Vec::new();
     for id in func.walk() {
@@ -56,7 +56,7 @@ pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
             _ => {}
         }
     }
-    // Values that nothing says anything of.
+    // Values without a seed.
     for id in func.walk() {
         for &value in &func.ops[id].results {
             if let Type::Tile { .. } = func.ty(value) {
@@ -86,13 +86,13 @@ fn shared_dim(shape: &[u32], team: Team) -> Option<usize> {
         .filter(|&d| shape[d] >= team.blocks * 32)
 }
 
-/// Neighbours side by side along the last dim.
+/// The last dim contiguous.
 pub fn plain(shape: &[u32], team: Team) -> Layout {
     let last = shape.len().checked_sub(1);
     Layout::coalesced(shape, last, 4, team.warps, team.blocks, shared_dim(shape, team))
 }
 
-/// The axis of the memory along which neighbours lie side by side, as a dim of the tile.
+/// The contiguous axis of the memory, as a dim of the tile.
 pub fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
     let op = &func.ops[id];
     let param = func.params().iter().position(|&p| p == op.operands[0])?;
@@ -102,15 +102,14 @@ pub fn contiguous_dim(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Optio
     axes.enumerate().find(|&(_, axis)| class.is_contiguous(axis)).map(|(dim, _)| dim)
 }
 
-/// The dim of a tile that is loaded or stored along which the other end of its way through the
-/// function has neighbours side by side, where that is another one than this end has: the tile is
-/// transposed on its way.
+/// For a tile that is transposed between its load and its store: the dim of the tile that is
+/// contiguous at the other end, where it is not the one that is contiguous at this end.
 pub fn turned(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<usize> {
     let op = &func.ops[id];
     let own = contiguous_dim(func, staging, id)?;
     let loads = op.code == TileOp::Load;
     let value = if loads { op.result() } else { *op.operands.get(1)? };
-    // Values on the way, each with the dims of the first that its own are.
+    // Values between load and store, each with its dims as those of the first.
     let mut seen = vec![(value, (0..func.ty(value).rank()).collect::<Vec<_>>())];
     let mut next = 0;
     while let Some((v, dims)) = seen.get(next).cloned() {
@@ -165,7 +164,8 @@ pub fn turned_bytes(func: &TileFunc, staging: &Staging<'_>) -> Option<u32> {
     accesses.filter(|&id| turned(func, staging, id).is_some()).map(bytes).max()
 }
 
-/// The layout an access should have, where the tile's own would waste most of what is moved.
+/// The layout that an access should have, where the tile's own would waste most of each
+/// transaction.
 pub fn better_access(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -174,8 +174,9 @@ pub fn better_access(
     value: Value,
     own: &Layout,
 ) -> Option<Layout> {
-    // Blocks of a cluster do not exchange tiles. Beside the engine's rings there is no room to.
-    if team.blocks > 1 || !staging.caps.engine.is_empty() {
+    // Blocks of a cluster do not exchange tiles. Beside asynchronous MMAs' pipelines there is no
+    // shared memory for it.
+    if team.blocks > 1 || !staging.caps.async_mma.is_empty() {
         return None;
     }
     let dim = contiguous_dim(func, staging, id)?;
@@ -185,8 +186,8 @@ pub fn better_access(
     (useful(own, dim, bytes, widest) < 0.6 * useful(&best, dim, bytes, widest)).then_some(best)
 }
 
-/// What part of the 32-byte sectors that a warp's access of up to `widest` elements a thread touches it
-/// asked for.
+/// The fraction of the 32-byte sectors touched by a warp's access, of up to `widest` elements a
+/// thread, that was requested.
 pub fn useful(layout: &Layout, dim: usize, bytes: u32, widest: u32) -> f64 {
     let vector = layout.run_along(dim).min(widest).max(1);
     let mut sectors = std::collections::BTreeSet::new();
@@ -202,12 +203,12 @@ pub fn useful(layout: &Layout, dim: usize, bytes: u32, widest: u32) -> f64 {
     (elements.len() as u32 * bytes) as f64 / (sectors.len() * 32) as f64
 }
 
-/// Whether elements lie so that no word of several may be moved.
+/// Whether elements are too misaligned for any vector access.
 fn is_rough(class: ArrayClass, bytes: u32) -> bool {
     bytes < 4 && class.align < 4
 }
 
-/// Whether tiles are written where no word of several elements may be moved.
+/// Whether tiles are stored where no vector access is possible.
 fn writes_roughly(func: &TileFunc, staging: &Staging<'_>) -> bool {
     func.walk().into_iter().any(|id| {
         let op = &func.ops[id];
@@ -219,7 +220,7 @@ fn writes_roughly(func: &TileFunc, staging: &Staging<'_>) -> bool {
     })
 }
 
-/// As wide as the memory allows.
+/// The widest access that the memory allows.
 fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: Value) -> Layout {
     let op = &func.ops[id];
     let shape = extents(func.ty(value));
@@ -233,15 +234,15 @@ fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: V
     let axes: Vec<usize> = (0..extent.len()).filter(|&a| extent[a] != 0).collect();
     let dim = axes.iter().position(|&axis| class.is_contiguous(axis));
     let widest = 16 / bytes.min(16);
-    // Neighbours at any address are read as those of good addresses are, and shifted into place. What is
-    // written there wants each element in a thread of its own.
+    // Misaligned rows are loaded as aligned vectors and shifted into place. Misaligned stores want
+    // each element in a thread of its own.
     let shifts =
         op.code == TileOp::Load && is_rough(class, bytes) && !writes_roughly(func, staging);
     let vector = if shifts { widest } else { (class.align.max(bytes) / bytes).clamp(1, widest) };
     let dims = shared_dim(&shape, team);
     match dim {
         Some(dim) => {
-            // As many rows of vectors as a vector the other way has elements.
+            // As many rows of vectors as a vector along the other dim has elements.
             let beside = turned(func, staging, id).map(|other| (other, 16 / bytes.min(16)));
             let (warps, blocks) = (team.warps, team.blocks);
             Layout::coalesced_beside(&shape, Some(dim), vector, beside, warps, blocks, dims)
@@ -252,7 +253,7 @@ fn access(func: &TileFunc, staging: &Staging<'_>, team: Team, id: OpId, value: V
     }
 }
 
-/// How warps divide a product's rows and columns: so that each has about as many of either.
+/// How warps divide an MMA's rows and columns: about as many of either for each warp.
 fn divide(m: u32, n: u32, warps: u32, atom: (u32, u32)) -> [u32; 2] {
     let (mut wm, mut wn) = (1, 1);
     while wm * wn < warps {
@@ -266,8 +267,8 @@ fn divide(m: u32, n: u32, warps: u32, atom: (u32, u32)) -> [u32; 2] {
     [wm, wn]
 }
 
-/// Whether whole rows of a product's sums are wanted in one warp: they are reduced along rows, or are
-/// the left operand of another product, whose rows are then its own.
+/// Whether whole rows of an MMA's accumulator are wanted in one warp: they are reduced along rows,
+/// or are the left operand of another MMA, whose rows are then the same.
 fn wants_rows(func: &TileFunc, id: OpId) -> bool {
     let same = |code: TileOp| matches!(code, TileOp::Ew(_) | TileOp::Cast | TileOp::Select);
     let mut seen = vec![func.ops[id].result()];
@@ -286,7 +287,7 @@ fn wants_rows(func: &TileFunc, id: OpId) -> bool {
             }
         }
     }
-    // From the other side.
+    // From the operand's side.
     let mut open = vec![func.ops[id].operands[0]];
     while let Some(op) = open.pop().and_then(|v| func.def(v)) {
         match op.code {
@@ -298,7 +299,7 @@ fn wants_rows(func: &TileFunc, id: OpId) -> bool {
     false
 }
 
-/// How the warps divide a product.
+/// How the warps divide an MMA.
 fn divided(func: &TileFunc, id: OpId, team: Team, two: [u32; 2]) -> [u32; 2] {
     if wants_rows(func, id) && two[0].is_multiple_of(16 * team.warps) {
         return [team.warps, 1];
@@ -306,14 +307,14 @@ fn divided(func: &TileFunc, id: OpId, team: Team, two: [u32; 2]) -> [u32; 2] {
     divide(two[0], two[1], team.warps, (16, 8))
 }
 
-/// The matrix instruction of a product, if one is used.
+/// The MMA instruction, if one is used.
 pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<MatrixRow> {
     let op = &func.ops[id];
     let [a, b] = [0, 1].map(|i| func.ty(op.operands[i]).dtype());
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let k = extents(func.ty(op.operands[0]))[1];
-    // Units that take 8-bit floats keep too few bits of their sums for the class `f32`.
+    // Tensor cores accumulate 8-bit floats with too few bits for the class `f32`.
     let whole = op.attr("class").and_then(Attr::as_word) == Some("f32");
     let [a, b] = match is_promoted(a, None) && whole {
         true => [DType::F16; 2],
@@ -324,7 +325,7 @@ pub fn matrix(func: &TileFunc, staging: &Staging<'_>, id: OpId) -> Option<Matrix
     })
 }
 
-/// The layout of a product's sums, and the matrix instruction if one is used.
+/// The layout of an MMA's accumulator, and the MMA instruction if one is used.
 pub fn product(
     func: &TileFunc,
     staging: &Staging<'_>,
@@ -335,13 +336,13 @@ pub fn product(
     let ty = func.ty(op.result());
     let shape = extents(ty);
     let two = [shape[0], shape[1]];
-    if let Some(layout) = super::engine::sums(staging, team, &two) {
+    if let Some(layout) = super::async_mma::sums(staging, team, &two) {
         return (None, layout);
     }
     let row = matrix(func, staging, id);
     match row {
         Some(row) if ty.dtype() == DType::F64 => {
-            // Rows that are 8 apart stay in a warp: some targets multiply 16 rows at once.
+            // Rows that are 8 apart stay in a warp: some targets have MMAs of 16 rows.
             let warps = divided(func, id, team, two);
             let whole = two[0].is_multiple_of(16 * warps[0]) && two[1].is_multiple_of(8 * warps[1]);
             let powers = two[0].is_power_of_two() && two[1].is_power_of_two();
@@ -366,9 +367,10 @@ pub fn product(
     }
 }
 
-/// Lanes along the lowest five bits of the axis, the next bit in the lowest warp bit (or a register,
-/// with one warp), registers above, other warps above those: partial sums of every 64th element are
-/// in one place, and what comes later is held later.
+/// The layout of the canonical reduction: lanes along the lowest five bits of the axis, the next
+/// bit in the lowest warp bit (or a register, with one warp), registers above, other warps above
+/// those. Partial sums of every 64th element are in one thread, and later elements are in later
+/// registers.
 pub fn canonical(shape: &[u32], axis: usize, team: Team) -> Layout {
     let rank = shape.len();
     let unit = |n: u32| {
@@ -395,7 +397,7 @@ pub fn canonical(shape: &[u32], axis: usize, team: Team) -> Layout {
             regs.extend((0..held).map(|i| unit(64 << i)));
             warps.extend((0..wanted).map(|i| unit(64 << (held + i))));
         }
-        // What is left takes rows, or holds copies.
+        // The rest takes rows, or holds copies.
         let mut left = bits - 1 - wanted;
         let mut dims: Vec<usize> = (0..rank).filter(|&d| d != axis).collect();
         dims.sort_by_key(|&d| std::cmp::Reverse(shape[d]));

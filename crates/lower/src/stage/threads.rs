@@ -1,5 +1,5 @@
-//! How many threads run a group. The largest tile decides: each thread holds so many of its elements
-//! that loads are wide and enough of them are under way, and so few that they fit in registers.
+//! Chooses the number of threads of a group. The largest tile decides: each thread holds enough
+//! elements for wide loads, with enough of them in flight, and few enough to fit in registers.
 
 use super::{Staging, seeds};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -13,16 +13,16 @@ pub struct Team {
     pub blocks: u32,
 }
 
-/// Elements that a thread holds of the largest tile, where nothing forces more: few barriers for the
-/// work where elements are combined, many threads under way where they are not.
+/// Elements of the largest tile for each thread: with reductions or other exchanges, where fewer
+/// threads need fewer barriers, and without, where more threads have more loads in flight.
 const EACH_COMBINED: u64 = 32;
 const EACH_ALONE: u64 = 8;
 /// The most where tiles are transposed.
 const EACH_TURNED: u64 = 64;
-/// The most it may hold: with what is computed from them they fill the registers.
+/// The most elements of a thread: with what is computed from them they fill the registers.
 const MOST: u64 = 128;
-/// Warps of a block while each thread holds less than the most: fewer threads meet faster, and what
-/// they hold is what is under way.
+/// Warps of a block while each thread holds less than the most. Fewer threads synchronise faster,
+/// and their elements are the loads in flight.
 const WARPS: u64 = 8;
 
 pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostics> {
@@ -33,15 +33,15 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
         let op = &func.ops[id];
         for &v in &op.results {
             let n = elements(func.ty(v));
-            // Operands of products go through shared memory and are not held whole.
+            // MMA operands go through shared memory and are not held whole.
             let feeds = op.code == TileOp::Load && feeds_product(func, v);
             if n > largest.0 && !feeds {
                 largest = (n, Some(id));
             }
         }
         if op.code == TileOp::Mma {
-            // So many sums a thread leave room for operands; with matrix units, 64 x 64 a warp read
-            // the least shared memory for each product.
+            // Accumulator elements of a thread that leave room for operands. With tensor cores, 64
+            // x 64 for a warp reads the least shared memory per MMA.
             let matrix = seeds::matrix(func, staging, id).is_some();
             let words = (func.ty(op.result()).dtype().bytes() as u64).div_ceil(4);
             let each = if matrix { 128 } else { 64 } / words;
@@ -60,7 +60,7 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
     let combined = combines(func);
     let each = match seeds::turned_bytes(func, staging) {
         _ if combined => EACH_COMBINED,
-        // A block of vectors both ways.
+        // A square of vectors, to transpose in registers.
         Some(bytes) => u64::from(16 / bytes.min(16)).pow(2).clamp(EACH_ALONE, EACH_TURNED),
         None => EACH_ALONE,
     };
@@ -119,7 +119,7 @@ pub fn elements(ty: &Type) -> u64 {
     }
 }
 
-/// Whether a tile is only an operand of products.
+/// Whether a tile is only an operand of MMAs.
 pub fn feeds_product(func: &TileFunc, v: tessera_ir::Value) -> bool {
     let mut found = false;
     for id in func.walk() {
@@ -143,7 +143,7 @@ fn combines(func: &TileFunc) -> bool {
         .any(|&id| matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan))
 }
 
-/// Whether all that moves data between threads can do so between blocks.
+/// Whether every op that moves data between threads can do so between blocks.
 fn spreads(func: &TileFunc) -> bool {
     let stays = |id: OpId| {
         matches!(

@@ -10,8 +10,8 @@ const SIN: [f32; 4] = [-0.16666667, 0.00833338, -0.00019853504, 0.0000028373859]
 /// cos r = 1 - t/2 + t² g(t); weighted error 2^-37.2 (tools/fit.py COS).
 const COS: [f32; 4] = [0.041666668, -0.0013888982, 0.000024822983, -0.00000028976956];
 
-/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter turn for an
-/// angle whose significand, read as an integer, is multiplied by 2^-24.
+/// 26 zero bits, then 2/π. Bit `o` of this stream has the weight 2^(1-o) of a quarter revolution
+/// for an angle whose significand, read as an integer, is multiplied by 2^-24.
 const TWO_OVER_PI: [u64; 5] = [
     0x00000028be60db93,
     0x91054a7f09d5f47d,
@@ -23,16 +23,16 @@ const PI_OVER_4: f32 = f32::from_bits(0x3f490fdb);
 /// Below this, sin x and tan x are x.
 const SMALL: f32 = f32::from_bits((127 - 14) << 23);
 
-/// The angle less `quarter` quarter turns.
+/// The angle less `quarter` quarter revolutions.
 struct Reduced<T: Real> {
     quarter: T::Int,
     r: Pair<T>,
 }
 
-/// The reduction for magnitudes from ½ up. Whole turns fall off the top of the product, because the
-/// window begins at the bits that weigh half a turn; two bits of quarters and 62 of fraction are
-/// left, and no f32 but 0 is nearer than 2^-29.9 to a whole number of quarters (0x6f79be45 is the
-/// nearest).
+/// The reduction for magnitudes from ½ up (Payne-Hanek). Whole revolutions are shifted out at the
+/// top of the product, because the window begins at the bits that weigh half a revolution. Two bits
+/// of quarters and 62 of fraction are left, and no f32 but 0 is nearer than 2^-29.9 to a whole
+/// number of quarters (0x6f79be45 is the nearest).
 #[inline(always)]
 fn reduce_large<T: Real>(x: T) -> Reduced<T> {
     let word = <<T::Int as Int>::Word as Word>::c;
@@ -98,7 +98,7 @@ fn cos_part<T: Real>(r: Pair<T>) -> Pair<T> {
     Pair { hi: head.hi, lo: (t.hi * t.hi).fma(horner(t.hi, &COS), low) }
 }
 
-/// sin of the angle `quarter` quarter turns on from `r`.
+/// sin of `r` plus `quarter` quarter revolutions.
 #[inline(always)]
 fn sin_of<T: Real>(quarter: T::Int, r: Pair<T>) -> T {
     let odd = quarter.and(T::Int::c(1)).eq(T::Int::c(1));

@@ -66,10 +66,10 @@ pub fn exp2<T: Real>(x: T) -> T {
     })
 }
 
-/// With `m = e^2|x| - 1`: `m / (m + 2)`. The error of the divisor's sum is brought back in; that takes
-/// its inverse, which is half of what the result lacks to 1. In loops that carry one number nothing but
-/// the length of this chain counts, so that the polynomial is taken in pairs of terms, and the error is
-/// found while the quotient is under way.
+/// With `m = e^2|x| - 1`: `m / (m + 2)`. The error of the divisor's sum is brought back in; that
+/// takes its inverse, which is half of what the result lacks to 1. In loops that carry one number
+/// nothing but the length of this chain counts, so the polynomial is evaluated in pairs of terms,
+/// and the error is computed in parallel with the quotient.
 #[inline(always)]
 pub fn tanh<T: Real>(x: T) -> T {
     let (a, two) = (x.abs(), T::c(2.0));

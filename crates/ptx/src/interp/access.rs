@@ -8,12 +8,12 @@ use super::races::Use;
 use super::warp::{Warp, lanes};
 use crate::inst::Space;
 
-/// Where in an address the rank of the block in its cluster stands.
+/// The bit position of the block's cluster rank in a shared address.
 pub(super) const RANK_SHIFT: u32 = 24;
 
 impl Machine<'_> {
-    /// The block and the offset in it that a shared address means. `named`: the address is a
-    /// register's; else it is an offset in the own block.
+    /// The block and offset that a shared address means. `named`: the address is in a register;
+    /// else it is an offset in the own block.
     #[inline(always)]
     pub(super) fn find(
         &self,
@@ -165,7 +165,7 @@ impl Machine<'_> {
 }
 
 impl Access {
-    /// A loaded number as its register holds it. Registers of 16 bits hold their bits alone.
+    /// A loaded value as its register holds it. 16-bit registers hold only the bits.
     #[inline(always)]
     fn extend(&self, d: Slot, value: u64) -> u64 {
         if !self.signed {

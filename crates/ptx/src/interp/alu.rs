@@ -1,9 +1,9 @@
-//! Integer arithmetic of one thread, and the one place that says what any `Alu` operation gives.
+//! Integer arithmetic of one thread, and the definition of every `Alu` operation.
 
 use super::float::{self, Mods};
 use crate::inst::{Alu, Ty};
 
-/// An operation with all that decides its result but the operands.
+/// An operation with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct AluSpec {
     pub op: Alu,
@@ -21,7 +21,7 @@ pub(super) fn sign_extend(x: u64, bits: u32) -> i64 {
     ((x << (64 - bits)) as i64) >> (64 - bits)
 }
 
-/// The number of operands; `None` where the operation is not one of the type.
+/// The number of operands; `None` where the type does not have the operation.
 pub(super) fn arity(op: Alu, ty: Ty) -> Option<usize> {
     let float = float::format(ty).is_some();
     let int = !float && matches!(ty.bits(), 16 | 32 | 64);
@@ -55,7 +55,7 @@ pub(super) fn arity(op: Alu, ty: Ty) -> Option<usize> {
     Some(n)
 }
 
-/// The result in its low bits; what is above its width is not defined. Carries are not here.
+/// The result in its low bits; higher bits are undefined. Carries are handled elsewhere.
 pub(super) fn eval(spec: AluSpec, x: [u64; 4]) -> u64 {
     let AluSpec { op, ty, mods } = spec;
     if float::format(ty).is_some() {
@@ -79,7 +79,7 @@ pub(super) fn eval(spec: AluSpec, x: [u64; 4]) -> u64 {
         Alu::MulWide => (sa.wrapping_mul(sb)) as u64,
         Alu::MadLo => a.wrapping_mul(b).wrapping_add(c),
         Alu::MadWide => (sa.wrapping_mul(sb) as u64).wrapping_add(x[2]),
-        // The ISA leaves division by zero open; the code that the assembler makes gives all ones.
+        // The ISA leaves division by zero undefined; the hardware gives all ones.
         Alu::Div => {
             if b == 0 {
                 u64::MAX
@@ -102,7 +102,7 @@ pub(super) fn eval(spec: AluSpec, x: [u64; 4]) -> u64 {
         Alu::Or => a | b,
         Alu::Xor => a ^ b,
         Alu::Not => !a,
-        // Amounts are 32-bit words whatever the type; beyond the width they count as the width.
+        // Shift amounts are 32-bit words for every type; they are clamped to the width.
         Alu::Shl => {
             let n = x[1] as u32;
             if n >= w { 0 } else { a << n }
@@ -158,8 +158,8 @@ fn clamp(x: i128, w: u32) -> u64 {
     x.clamp(-(1i128 << (w - 1)), (1i128 << (w - 1)) - 1) as u64
 }
 
-/// Positions and lengths go up to 255. Beyond, the ISA says nothing: operations on words look at
-/// eight bits of them, those on 64 bits at all, as the hardware was seen to do.
+/// Positions and lengths up to 255. Beyond, the ISA says nothing: 32-bit operations read eight bits
+/// of them, 64-bit operations all, as observed on hardware.
 fn field(pos: u32, len: u32, w: u32) -> (u32, u32) {
     if w == 64 { (pos.min(255), len.min(255)) } else { (pos & 0xFF, len & 0xFF) }
 }
@@ -183,7 +183,7 @@ fn bfi(a: u64, b: u64, pos: u32, len: u32, w: u32) -> u64 {
     b & !field | (a << pos) & field
 }
 
-/// The sum of four products of bytes.
+/// The dot product of four bytes.
 fn dp4a(a: u64, b: u64, signed: bool) -> u64 {
     let byte = |x: u64, i: u32| {
         let x = (x >> (8 * i)) as u8;

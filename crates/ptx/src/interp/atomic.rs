@@ -1,4 +1,4 @@
-//! Read-modify-write operations.
+//! Atomic read-modify-write operations.
 
 use super::alu::{mask, sign_extend};
 use super::fault::Res;
@@ -29,8 +29,8 @@ pub(super) fn exists(op: AtomOp, ty: Ty) -> bool {
     }
 }
 
-/// The new value. Subnormal sums of f32 are kept in shared memory and flushed in global memory, as
-/// the ISA says of `atom.add.f32`.
+/// The new value. Subnormal f32 sums are kept in shared memory and flushed in global memory, as the
+/// ISA says of `atom.add.f32`.
 pub(super) fn apply(op: AtomOp, ty: Ty, flush: bool, old: u64, a: u64, b: u64) -> u64 {
     let w = ty.bits();
     let wide = |x: u64| {
@@ -77,7 +77,7 @@ pub(super) fn apply(op: AtomOp, ty: Ty, flush: bool, old: u64, a: u64, b: u64) -
 }
 
 impl Machine<'_> {
-    /// Lanes come one after another, in the order of the lanes.
+    /// Lanes execute one after another, in lane order.
     pub(super) fn atomic(&mut self, w: &mut Warp, mask: u32, atom: &Atomic) -> Res<()> {
         for lane in lanes(mask) {
             self.atomic_lane(w, lane, atom).map_err(|t| t.lane(lane))?;

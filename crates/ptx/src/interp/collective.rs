@@ -1,4 +1,4 @@
-//! What the lanes of a warp do together.
+//! Warp-collective instructions: shuffles, votes, `redux`, `elect`, `bar.warp.sync`.
 
 use super::exec::Flow;
 use super::fault::{FaultKind, Res, Trouble};
@@ -8,9 +8,9 @@ use super::warp::{Warp, lanes, name_lanes};
 use crate::inst::{AtomOp, Shfl, Vote};
 
 impl Machine<'_> {
-    /// The groups of lanes that meet at an instruction: those whose masks name the same lanes.
-    /// None if lanes that are named are not here.
-    fn meet(&self, w: &Warp, here: u32, named: Slot) -> Res<Option<Vec<u32>>> {
+    /// The groups of lanes that synchronise at an instruction: those whose masks name the same
+    /// lanes. None if a named lane is not here yet.
+    fn converge(&self, w: &Warp, here: u32, named: Slot) -> Res<Option<Vec<u32>>> {
         let mut groups: Vec<u32> = Vec::new();
         let mut rest = here;
         while rest != 0 {
@@ -36,7 +36,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn shuffle(&mut self, w: &mut Warp, here: u32, s: &Shuffle) -> Res<Flow> {
-        let Some(groups) = self.meet(w, here, s.mask)? else { return Ok(Flow::Park) };
+        let Some(groups) = self.converge(w, here, s.mask)? else { return Ok(Flow::Park) };
         let mut values = [0; 32];
         let mut inside = 0;
         for group in groups {
@@ -67,7 +67,7 @@ impl Machine<'_> {
         (p, negated): (u32, bool),
         named: Slot,
     ) -> Res<Flow> {
-        let Some(groups) = self.meet(w, here, named)? else { return Ok(Flow::Park) };
+        let Some(groups) = self.converge(w, here, named)? else { return Ok(Flow::Park) };
         let yes = if negated { !w.preds[p as usize] } else { w.preds[p as usize] };
         for group in groups {
             let votes = yes & group;
@@ -93,7 +93,7 @@ impl Machine<'_> {
         a: Slot,
         named: Slot,
     ) -> Res<Flow> {
-        let Some(groups) = self.meet(w, here, named)? else { return Ok(Flow::Park) };
+        let Some(groups) = self.converge(w, here, named)? else { return Ok(Flow::Park) };
         for group in groups {
             let words = lanes(group).map(|lane| w.get(a, lane) as u32);
             let whole = words.reduce(|x, y| match op {
@@ -112,9 +112,9 @@ impl Machine<'_> {
         Ok(Flow::Next)
     }
 
-    /// True in one lane. Which one the ISA leaves open; it is the lowest here.
+    /// True in one lane. Which one the ISA leaves open; here it is the lowest.
     pub(super) fn elect(&mut self, w: &mut Warp, here: u32, p: u32, named: Slot) -> Res<Flow> {
-        let Some(groups) = self.meet(w, here, named)? else { return Ok(Flow::Park) };
+        let Some(groups) = self.converge(w, here, named)? else { return Ok(Flow::Park) };
         for group in groups {
             w.set_pred(p, group, group & group.wrapping_neg());
         }
@@ -122,9 +122,9 @@ impl Machine<'_> {
     }
 
     pub(super) fn warp_sync(&mut self, w: &mut Warp, here: u32, named: Slot) -> Res<Flow> {
-        let Some(groups) = self.meet(w, here, named)? else { return Ok(Flow::Park) };
+        let Some(groups) = self.converge(w, here, named)? else { return Ok(Flow::Park) };
         let me = self.number(w);
-        // Lanes of a part of the warp are not told apart, so only the whole warp is ordered.
+        // Partial warps are not tracked, so only a barrier of the whole warp orders accesses.
         if groups == [w.alive]
             && let Some(races) = &mut self.races
         {
@@ -134,7 +134,7 @@ impl Machine<'_> {
     }
 }
 
-/// The lane that a shuffle reads, and whether it is inside of its segment.
+/// The lane that a shuffle reads, and whether it is inside its segment.
 fn source(kind: Shfl, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);
     let max = lane & segment | clamp & !segment;

@@ -1,7 +1,8 @@
-//! `cp.async`: copies of a thread from global to shared memory, which land when they are waited for.
+//! `cp.async`: copies of a thread from global to shared memory, which complete when they are waited
+//! for.
 //!
 //! The bytes may be used only after the wait, whenever they are fetched. `Options::copies` chooses
-//! when that is: a kernel that is right does not see it.
+//! when: the results of a correct kernel do not depend on it.
 
 use super::fault::{FaultKind, Res, Trouble};
 use super::machine::{Copies, Machine};
@@ -20,7 +21,7 @@ pub(super) struct Pending {
     src: u64,
     bytes: u8,
     from_source: u8,
-    /// What was fetched at once, if it was.
+    /// The bytes, if they were fetched at issue.
     early: Option<[u8; 16]>,
     pc: u32,
 }
@@ -30,7 +31,7 @@ impl Pending {
         self.lane as usize == lane
     }
 
-    /// Where it goes.
+    /// The destination range.
     pub fn range(&self) -> (usize, usize) {
         (self.dst, self.bytes as usize)
     }
@@ -102,7 +103,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Bytes of global memory, with zeros behind them.
+    /// Bytes of global memory, zero-padded.
     fn fetch(&self, src: u64, bytes: u32) -> [u8; 16] {
         let mut out = [0; 16];
         for (i, o) in out[..bytes as usize].iter_mut().enumerate() {
@@ -116,7 +117,7 @@ impl Machine<'_> {
         let mut kept = Vec::new();
         for c in copies.drain(..) {
             let lane = c.lane as usize;
-            // Copies of the last `groups` groups, and those not yet in one, go on.
+            // Copies of the last `groups` groups, and those not yet committed, stay in flight.
             if mask >> lane & 1 == 0 || c.group + groups >= w.commits[lane] {
                 kept.push(c);
                 continue;
@@ -127,7 +128,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The bytes of a copy come.
+    /// The bytes of a copy land.
     pub(super) fn land_copy(&mut self, block: usize, c: &Pending) {
         let data = match c.early {
             Some(data) => data,

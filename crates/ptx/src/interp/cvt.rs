@@ -1,4 +1,4 @@
-//! Conversions between the types of numbers, and comparisons.
+//! Conversions between number types, and comparisons.
 
 use super::alu::{mask, sign_extend};
 use super::float::{self, Mods, NAN_F32};
@@ -6,15 +6,15 @@ use super::soft::Mode;
 use crate::inst::{Cmp, Round, Ty};
 use tessera_numerics::{DType, Rounding, Scalar, decode, encode};
 
-/// A conversion with all that decides its result but the operands.
+/// A conversion with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct CvtSpec {
     pub to: Ty,
     pub from: Ty,
     pub mods: Mods,
-    /// Two numbers of `from` make one of `to`.
+    /// Two values of `from` give one of `to`.
     pub pair: bool,
-    /// The result goes to a register of 16 bits.
+    /// The destination is a 16-bit register.
     pub narrow: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct CvtSpec {
 enum Kind {
     Int,
     Float,
-    /// Two numbers in one register, each of this storage type.
+    /// Two values in one register, each of this storage type.
     Packed(DType),
     No,
 }
@@ -57,7 +57,7 @@ pub(super) fn exists(spec: CvtSpec) -> bool {
     }
 }
 
-/// The result, extended by the sign of its type to 64 bits.
+/// The result, sign-extended to 64 bits by its type.
 pub(super) fn eval(spec: CvtSpec, a: u64, b: u64) -> u64 {
     let CvtSpec { to, from, mods, .. } = spec;
     match (kind(from), kind(to)) {
@@ -81,7 +81,7 @@ pub(super) fn eval(spec: CvtSpec, a: u64, b: u64) -> u64 {
     }
 }
 
-/// Bits that one number of a pair takes: the six-bit formats take a byte each.
+/// Bits of one value of a pair: six-bit formats take a byte each.
 fn half_width(dt: DType) -> u32 {
     match dt {
         DType::F16 | DType::BF16 => 16,
@@ -90,13 +90,13 @@ fn half_width(dt: DType) -> u32 {
     }
 }
 
-/// A number as an element of a pair. The small formats saturate to their greatest value
-/// (`.satfinite`, which they must have); halves clamp to 0..1 where `sat` is asked for.
+/// A value as an element of a pair. The small formats saturate to their greatest value
+/// (`.satfinite` is mandatory); halves clamp to 0..1 with `sat`.
 fn narrow(dt: DType, x: f64, mods: Mods) -> u64 {
     match dt {
         DType::F16 => float::code(Ty::F16, clamped(x, mods.sat), Mode::of(mods.round)),
         DType::BF16 => float::code(Ty::BF16, clamped(x, mods.sat), Mode::of(mods.round)),
-        // The NaN of e5m2 is written with all bits set, as that of the others is.
+        // NaN in e5m2 has all bits set, as in the other formats.
         DType::Fp8E5M2 if x.is_nan() => 0x7F,
         _ => encode(dt, Scalar::F64(x), rounding(mods.round), true),
     }
@@ -129,7 +129,7 @@ fn whole(ty: Ty, a: u64) -> i128 {
     if ty.is_signed() { sign_extend(a, w) as i128 } else { (a & mask(w)) as i128 }
 }
 
-/// Cut to the type and extended again by its sign.
+/// Truncated to the type and sign-extended.
 fn fit(ty: Ty, v: i128) -> u64 {
     let w = ty.bits();
     if ty.is_signed() { sign_extend(v as u64, w) as u64 } else { v as u64 & mask(w) }
@@ -180,7 +180,7 @@ fn float_to_float(from: Ty, to: Ty, mods: Mods, a: u64) -> u64 {
     if to == Ty::Tf32 {
         return tf32(a as u32, mods.round) as u64;
     }
-    // Flushing is of f32: the hardware takes subnormal numbers to f16 as they are.
+    // Only f32 is flushed: the hardware converts subnormals to f16 unchanged.
     let mut x = flushed(from, mods.ftz && to != Ty::F16, a);
     if x.is_nan() && !mods.sat {
         return nan_to_nan(from, to, mods.ftz, a);
@@ -192,8 +192,8 @@ fn float_to_float(from: Ty, to: Ty, mods: Mods, a: u64) -> u64 {
     if mods.ftz && to == Ty::F32 { float::flush(out as u32) as u64 } else { out }
 }
 
-/// Which NaN a NaN becomes: those from and to f64 keep their sign and payload, as does bf16 that is
-/// only moved to the upper half; the others are the NaN of PTX. Seen on an H200.
+/// Which NaN a NaN becomes: conversions from and to f64 keep sign and payload, as does bf16 that is
+/// only moved to the upper half; all others give the canonical NaN of PTX. Observed on an H200.
 fn nan_to_nan(from: Ty, to: Ty, ftz: bool, a: u64) -> u64 {
     let (Some((old, _)), Some((new, _))) = (float::format(from), float::format(to)) else {
         return 0;
@@ -215,8 +215,8 @@ fn nan_to_nan(from: Ty, to: Ty, ftz: bool, a: u64) -> u64 {
     sign | new.inf_code() | 1 << (new.man_bits - 1) | fraction
 }
 
-/// An f32 whose low 13 bits are zero. A NaN loses its low bits, or becomes the NaN of PTX without
-/// them; the first is `rna`, which can so make an infinity of it.
+/// An f32 whose low 13 bits are zero. A NaN loses its low bits (`rna`, which can make it an
+/// infinity), or becomes the canonical NaN without them.
 pub(super) fn tf32(x: u32, round: Option<Round>) -> u32 {
     if x & 0x7F80_0000 == 0x7F80_0000 {
         let nan = x & 0x7F_FFFF != 0 && matches!(round, Some(Round::Rn | Round::Rz));

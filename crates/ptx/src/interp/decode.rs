@@ -1,4 +1,5 @@
-//! From a kernel to a [`Program`]. What cannot be run is found here, before anything is.
+//! Decoding: from a kernel to a [`Program`]. Instructions that cannot be run are found here, before
+//! the run.
 
 use super::alu::{self, AluSpec};
 use super::cvt::{self, CvtSpec};
@@ -9,7 +10,7 @@ use crate::inst::*;
 use crate::module::*;
 use std::collections::BTreeMap;
 
-/// The block of parameter bytes and where each parameter is in it.
+/// The parameter bytes and the offset of each parameter.
 pub(super) struct Params<'a> {
     pub bytes: &'a [u8],
     pub offsets: BTreeMap<String, u32>,
@@ -30,7 +31,7 @@ pub(super) struct Decoder<'a> {
 
 pub(super) type Out<T> = Result<T, String>;
 
-/// On failure: the statement and what is wrong with it.
+/// On failure: the statement and the reason.
 pub(super) fn decode(
     kernel: &Kernel,
     params: &Params<'_>,
@@ -123,7 +124,7 @@ impl Decoder<'_> {
         guard.map_or(Ok(ALWAYS), |g| Ok(self.pred(g.reg)? << 1 | g.negated as u32))
     }
 
-    /// Operands as rows of `class`; constants get a row of their own.
+    /// An operand as a row of `class`; constants get a row of their own.
     pub(super) fn opnd(&mut self, class: Class, o: Opnd) -> Out<Slot> {
         let bits = match o {
             Opnd::Reg(r) => {
@@ -169,7 +170,7 @@ impl Decoder<'_> {
             return Err(format!("{s:?} is not read as {class:?}"));
         }
         if wide {
-            // Time is read when the instruction comes, into a row of its own.
+            // Clocks are read when the instruction executes, into a row of their own.
             p.wide += 1;
             let d = Slot::W(p.wide - 1);
             self.emit(Op::Clock { d });
@@ -206,7 +207,7 @@ impl Decoder<'_> {
         })
     }
 
-    /// Notes how finely shared memory is used.
+    /// Records the access granularity of shared memory.
     pub(super) fn grain(&mut self, space: Space, bytes: u32) {
         if matches!(space, Space::Shared | Space::SharedCluster) {
             self.program.grain = self.program.grain.min(bytes);
@@ -343,10 +344,10 @@ impl Decoder<'_> {
             | Inst::BulkReduce { .. }
             | Inst::BulkSend { .. }
             | Inst::StAsync { .. }
-            | Inst::RedAsync { .. } => Op::Bulk(Box::new(self.engine(inst)?)),
+            | Inst::RedAsync { .. } => Op::Bulk(Box::new(self.async_copy(inst)?)),
             Inst::BulkCommit => Op::BulkCommit,
             Inst::BulkWait { groups, .. } => Op::BulkWait { groups: *groups },
-            Inst::Wgmma { .. } => self.group_product(inst)?,
+            Inst::Wgmma { .. } => self.group_mma(inst)?,
             Inst::WgmmaFence => Op::WgmmaFence,
             Inst::WgmmaCommit => Op::WgmmaCommit,
             Inst::WgmmaWait { groups } => Op::WgmmaWait { groups: *groups },
@@ -375,7 +376,7 @@ impl Decoder<'_> {
 
     fn address_of(&mut self, d: Reg, name: &str) -> Out<Op> {
         if let Some(&at) = self.program.shared.get(name) {
-            // Shared addresses carry the block's rank; it is added when the warp begins.
+            // Shared addresses contain the block's rank; it is added when the warp starts.
             let d = self.result(Class::B32, d)?;
             let a = self.constant(Class::B32, at as u64);
             let rank = self.special(Special::ClusterCtaRank, Class::B32)?;
@@ -487,7 +488,7 @@ impl Decoder<'_> {
         if !cvt::exists(spec) {
             return Err(format!("no conversion from {:?} to {:?}", spec.from, spec.to));
         }
-        // Integers may stand in wider registers than their type, and go to wider ones.
+        // Integers may be in wider registers than their type, and results too.
         let slot = |this: &mut Self, o: Opnd| match o {
             Opnd::Reg(r) if width(r.class) >= spec.from.bits() && r.class != Class::Pred => {
                 this.reg(r)
@@ -515,7 +516,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A number that is stored may stand in a wider register than its type.
+    /// A stored value may be in a wider register than its type.
     pub(super) fn stored(&mut self, ty: Ty, o: Opnd) -> Out<Slot> {
         match o {
             Opnd::Reg(r) if width(r.class) >= ty.bits() && r.class != Class::Pred => self.reg(r),

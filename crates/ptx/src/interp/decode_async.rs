@@ -1,4 +1,4 @@
-//! The part of decoding for what the engines and warpgroups do.
+//! Decoding of asynchronous copies, mbarriers and WGMMA.
 
 use super::atomic;
 use super::decode::{Decoder, Out};
@@ -39,7 +39,7 @@ impl Decoder<'_> {
         })
     }
 
-    pub(super) fn engine(&mut self, inst: &Inst) -> Out<Bulk> {
+    pub(super) fn async_copy(&mut self, inst: &Inst) -> Out<Bulk> {
         let word = Class::B32;
         let words = |this: &mut Self, all: &[Opnd]| -> Out<Box<[Slot]>> {
             let all: Out<Vec<Slot>> = all.iter().map(|o| this.opnd(word, *o)).collect();
@@ -61,28 +61,28 @@ impl Decoder<'_> {
                 multicast: multicast.map(|m| self.opnd(Class::B16, m)).transpose()?,
             },
             Inst::BulkStore { dst, src, bytes, .. } => {
-                self.program.engines = true;
+                self.program.async_copies = true;
                 let (dst, src) = (self.at(dst)?, self.at(src)?);
                 Bulk::Store { dst, src, bytes: self.opnd(word, *bytes)?, reduce: None }
             }
             Inst::BulkReduce { op, ty, dst, src, bytes, .. } => {
-                self.program.engines = true;
+                self.program.async_copies = true;
                 folds(*op, *ty)?;
                 let (dst, src) = (self.at(dst)?, self.at(src)?);
                 Bulk::Store { dst, src, bytes: self.opnd(word, *bytes)?, reduce: Some((*op, *ty)) }
             }
             Inst::TmaStore { map, coords, src, .. } => {
-                self.program.engines = true;
+                self.program.async_copies = true;
                 let (map, coords) = (self.result(Class::B64, *map)?, words(self, coords)?);
                 Bulk::TensorStore { map, coords, src: self.at(src)?, reduce: None }
             }
             Inst::TmaReduce { op, map, coords, src, .. } => {
-                self.program.engines = true;
+                self.program.async_copies = true;
                 let (map, coords) = (self.result(Class::B64, *map)?, words(self, coords)?);
                 Bulk::TensorStore { map, coords, src: self.at(src)?, reduce: Some(*op) }
             }
             Inst::BulkSend { dst, src, bytes, bar } => {
-                self.program.engines = true;
+                self.program.async_copies = true;
                 let bytes = self.opnd(word, *bytes)?;
                 Bulk::Send { dst: self.at(dst)?, src: self.at(src)?, bytes, bar: self.at(bar)? }
             }
@@ -100,13 +100,13 @@ impl Decoder<'_> {
                 Bulk::Put { addr, a, bytes: ty.bits() / 8, bar, reduce: Some((*op, *ty)) }
             }
             Inst::CpAsyncArrive { addr } => Bulk::CopyArrive { bar: self.at(addr)? },
-            _ => return Err("not a copy of an engine".to_string()),
+            _ => return Err("not an asynchronous copy".to_string()),
         })
     }
 
-    pub(super) fn group_product(&mut self, inst: &Inst) -> Out<Op> {
+    pub(super) fn group_mma(&mut self, inst: &Inst) -> Out<Op> {
         let Inst::Wgmma { row, d, a, b, add, neg_a, neg_b, trans_a, trans_b } = inst else {
-            return Err("not a product of a warpgroup".to_string());
+            return Err("not a WGMMA".to_string());
         };
         let known = row.n >= 8
             && row.n <= 256
@@ -120,13 +120,13 @@ impl Decoder<'_> {
                 _ => false,
             };
         if !known || d.len() != row.regs() {
-            return Err(format!("{row:?} into {} registers is no product of a warpgroup", d.len()));
+            return Err(format!("{row:?} into {} registers is no WGMMA", d.len()));
         }
         let halves = row.a.bits() == 16;
         if (*trans_a || *trans_b) && !halves {
             return Err("only elements of 16 bits can lie transposed".to_string());
         }
-        self.program.engines = true;
+        self.program.async_copies = true;
         let d = self.regs(Class::B32, d)?;
         let a = match a {
             WgmmaA::Shared(a) => GroupA::Shared(self.result(Class::B64, *a)?),
@@ -139,7 +139,7 @@ impl Decoder<'_> {
         if let GroupA::Regs(a) = &a {
             self.program.group_regs.extend(a.iter().map(|s| s.row()));
         }
-        Ok(Op::Wgmma(Box::new(GroupProduct {
+        Ok(Op::Wgmma(Box::new(GroupMma {
             row: *row,
             d,
             a,
@@ -152,7 +152,7 @@ impl Decoder<'_> {
         })))
     }
 
-    /// Marks the steps that touch registers of products and are none.
+    /// Marks the steps, other than WGMMAs, that touch WGMMA registers.
     pub(super) fn watch(&mut self) {
         if self.program.group_regs.is_empty() {
             return;

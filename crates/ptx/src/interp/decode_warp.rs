@@ -1,4 +1,4 @@
-//! The part of decoding for atomic operations and for what the lanes of a warp do together.
+//! Decoding of atomics and warp-collective instructions.
 
 use super::decode::{Decoder, Out};
 use super::program::*;
@@ -79,7 +79,7 @@ impl Decoder<'_> {
             return Err(format!("expected {want:?} registers for a, b and c"));
         }
         let class = |ty: Ty| if ty == Ty::F64 { Class::B64 } else { Class::B32 };
-        Ok(Op::Mma(Box::new(Product {
+        Ok(Op::Mma(Box::new(WarpMma {
             row,
             d: self.regs(class(row.c), d)?,
             a: self.regs(class(row.a), a)?,

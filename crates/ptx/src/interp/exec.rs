@@ -1,4 +1,5 @@
-//! One warp's turn: instructions for all lanes that stand together, until the warp has to wait.
+//! One time slice of a warp: executes instructions for all converged lanes, until the warp has to
+//! wait.
 
 use super::alu;
 use super::cvt;
@@ -14,9 +15,9 @@ pub(super) enum Flow {
     Next,
     Jump(u32),
     Return,
-    /// The lanes wait for others of their warp, and execute it then.
+    /// The lanes wait for others of their warp, then execute it.
     Park,
-    /// The lanes wait for something outside of their warp, and try again then.
+    /// The lanes wait for something outside their warp, then try again.
     Hold,
     /// It is done, and the whole warp waits at a barrier.
     Wait,
@@ -24,7 +25,7 @@ pub(super) enum Flow {
 
 impl Machine<'_> {
     /// Runs a warp until it waits, ends, or has used up its slice.
-    pub(super) fn turn(&mut self, w: &mut Warp, slice: u32) -> Res<()> {
+    pub(super) fn run_slice(&mut self, w: &mut Warp, slice: u32) -> Res<()> {
         let program = self.program;
         let mut left = slice;
         w.held = 0;
@@ -113,8 +114,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// All lanes that could go on wait for others of the warp. If some have returned since, they may
-    /// be enough now; else they never will.
+    /// All runnable lanes wait for others of the warp. If some have returned since, the rest may
+    /// suffice now; else they never will.
     fn unpark(&mut self, w: &mut Warp) -> Res<()> {
         if w.parked_alive != w.alive {
             w.parked_alive = w.alive;
@@ -139,12 +140,12 @@ impl Machine<'_> {
         Err(trouble.lane(here.trailing_zeros() as usize))
     }
 
-    /// A register of a warpgroup's product is used by something else.
+    /// A WGMMA register is used by another instruction while the WGMMA is in flight.
     #[cold]
     fn watch(&mut self, w: &mut Warp, pc: u32) -> Res<()> {
         for row in &self.program.watch[&pc] {
             if w.flying.contains(row) {
-                let text = "a register of a product under way is used before it was waited for";
+                let text = "a register of a WGMMA in flight is used before it was waited for";
                 return Err(Trouble::new(FaultKind::InFlight, text));
             }
             w.loose.insert(*row);
@@ -264,7 +265,7 @@ impl Machine<'_> {
             Op::CopyWait { groups } => self.copy_wait(w, mask, *groups)?,
             Op::Ldmatrix { d, trans, at } => return self.ldmatrix(w, mask, d, *trans, *at),
             Op::Stmatrix { a, trans, at } => return self.stmatrix(w, mask, a, *trans, *at),
-            Op::Mma(product) => return self.mma(w, mask, product),
+            Op::Mma(mma) => return self.mma(w, mask, mma),
             Op::Mapa { d, a, rank } => {
                 for lane in lanes(mask) {
                     let (a, rank) = (w.get(*a, lane), w.get(*rank, lane));
@@ -300,11 +301,11 @@ impl Machine<'_> {
             Op::BulkCommit => lanes(mask).for_each(|lane| w.bulk_commits[lane] += 1),
             Op::BulkWait { groups } => self.bulk_wait(w, mask, *groups)?,
             Op::FenceProxy => self.fence_proxy(w, mask),
-            Op::Wgmma(product) => return self.wgmma(w, mask, product),
+            Op::Wgmma(wgmma) => return self.wgmma(w, mask, wgmma),
             Op::WgmmaFence | Op::WgmmaCommit if mask != u32::MAX => return Ok(Flow::Park),
             Op::WgmmaFence => w.loose.clear(),
             Op::WgmmaCommit => {
-                w.product_commits += 1;
+                w.wgmma_commits += 1;
                 self.events += 1;
             }
             Op::WgmmaWait { groups } => return self.wgmma_wait(w, mask, *groups),
@@ -313,7 +314,7 @@ impl Machine<'_> {
     }
 }
 
-/// Bits that a result has: those of the type, or twice as many.
+/// The mask of a result: the bits of the type, or twice as many.
 fn result_mask(op: Alu, bits: u32) -> u64 {
     match op {
         Alu::MulWide | Alu::MadWide => alu::mask(bits * 2),
@@ -397,7 +398,7 @@ fn select(w: &mut Warp, mask: u32, p: u32, d: Slot, a: Slot, b: Slot) {
     }
 }
 
-/// Sums with the carry flag.
+/// Addition with the carry flag.
 fn carry(w: &mut Warp, mask: u32, from: bool, to: bool, [d, a, b]: [Slot; 3]) {
     let bits = if matches!(d, Slot::W(_)) { 64 } else { 32 };
     for lane in lanes(mask) {

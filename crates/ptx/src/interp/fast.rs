@@ -1,7 +1,7 @@
-//! Operations on all lanes of a warp at once, for the instructions that kernels are made of.
+//! Vectorised operations on all lanes of a warp, for the instructions that kernels use most.
 //!
-//! Each gives in every lane what `alu::eval` and `cvt::eval` give; a test says so. Lanes that do not
-//! take part are computed and thrown away, so nothing here may fail.
+//! Each gives in every lane what `alu::eval` and `cvt::eval` give; a test checks it. Inactive lanes
+//! are computed and discarded, so nothing here may fail.
 
 use super::alu::{AluSpec, lop3, prmt};
 use super::cvt::CvtSpec;
@@ -11,7 +11,7 @@ use crate::inst::{Alu, Cmp, Round, Ty};
 pub(super) type L32 = [u32; 32];
 pub(super) type L64 = [u64; 32];
 
-/// A function of whole rows of lanes, by the widths of its operands and its result.
+/// A function on rows of lanes, by the widths of its operands and its result.
 #[derive(Copy, Clone)]
 pub(super) enum Row {
     N1(fn(&L32, &mut L32)),
@@ -78,7 +78,7 @@ fn g(x: u64) -> f64 {
     f64::from_bits(x)
 }
 
-/// The last NaN of the operands passes, made quiet.
+/// The last NaN operand is propagated, quieted.
 #[inline(always)]
 fn v(x: f64, of: [u64; 3]) -> u64 {
     if !x.is_nan() {
@@ -138,7 +138,7 @@ fn int32(op: Alu, signed: bool) -> Option<Row> {
             row!(N3, |a, b, c| ((((b as u64) << 32 | a as u64) << (c & 31)) >> 32) as u32)
         }
         (Alu::ShfR, _) => row!(N3, |a, b, c| (((b as u64) << 32 | a as u64) >> (c & 31)) as u32),
-        // The tables that code is usually made of.
+        // The usual truth tables.
         (Alu::Lop3(0x80), _) => row!(N3, |a, b, c| a & b & c),
         (Alu::Lop3(0x96), _) => row!(N3, |a, b, c| a ^ b ^ c),
         (Alu::Lop3(0xEA), _) => row!(N3, |a, b, c| lop3(a, b, c, 0xEA)),
@@ -203,7 +203,7 @@ fn f32_row(op: Alu) -> Option<Row> {
 
 macro_rules! fused {
     ($name:ident, $fast:ident, $plain:ident, $lanes:ty, |$a:ident, $b:ident, $c:ident| $e:expr) => {
-        /// By the processor's own instruction where it has one: else each lane is a call.
+        /// By the processor's FMA instruction where it has one: else each lane is a call.
         fn $name(x: &$lanes, y: &$lanes, z: &$lanes, o: &mut $lanes) {
             #[cfg(target_arch = "x86_64")]
             if std::arch::is_x86_feature_detected!("fma") {
@@ -268,7 +268,7 @@ fn f64_row(op: Alu) -> Option<Row> {
         Alu::Sub => row!(W2, |a, b| v(g(a) - g(b), [a, b, 0])),
         Alu::Mul => row!(W2, |a, b| v(g(a) * g(b), [a, b, 0])),
         Alu::Fma => Row::W3(fma_f64),
-        // Of a division the first NaN passes.
+        // For division the first NaN is propagated.
         Alu::Div => row!(W2, |a, b| v(g(a) / g(b), [b, a, 0])),
         Alu::Neg => row!(W1, |a| if g(a).is_nan() { a } else { a ^ 1 << 63 }),
         Alu::Abs => row!(W1, |a| if g(a).is_nan() { a } else { a & !(1 << 63) }),

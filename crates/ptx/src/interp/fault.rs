@@ -1,4 +1,4 @@
-//! What goes wrong in a run: the kind, the instruction, the thread, the place in the source.
+//! Faults of a run: the kind, the instruction, the thread, the source location.
 
 use super::program::Program;
 use crate::module::{Kernel, Module, Stmt};
@@ -8,7 +8,7 @@ use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum FaultKind {
-    /// The kernel or the launch is not one that can be run: a missing label, a wrong register class.
+    /// The kernel or the launch is invalid: a missing label, a wrong register class.
     Invalid,
     /// The instruction is known and not interpreted.
     Unsupported,
@@ -16,11 +16,11 @@ pub enum FaultKind {
     ReadOnly,
     Misaligned,
     Uninitialised,
-    /// A byte is used while an asynchronous copy into it or from it was not waited for.
+    /// A byte is used while an asynchronous copy into it or from it is in flight.
     InFlight,
-    /// An engine would use what threads have not made visible to it.
+    /// An asynchronous copy would read what threads have not made visible to the async proxy.
     Unfenced,
-    /// Threads that an instruction needs together are not together.
+    /// Threads that an instruction needs converged have diverged.
     Divergent,
     Deadlock,
     Race,
@@ -28,7 +28,7 @@ pub enum FaultKind {
     StepLimit,
 }
 
-/// A place in the source that the kernel's line table names.
+/// A source location that the kernel's line table names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub file: String,
@@ -55,7 +55,7 @@ pub struct Report {
     pub stmt: Option<usize>,
     pub place: Option<Place>,
     pub block: Option<[u32; 3]>,
-    /// The thread in its block.
+    /// The thread index in its block.
     pub thread: Option<u32>,
     pub address: Option<u64>,
     pub notes: Vec<String>,
@@ -121,7 +121,7 @@ impl Fault {
         self
     }
 
-    /// Says where in the kernel it happened.
+    /// Adds where in the kernel it happened.
     pub(super) fn at_stmt(mut self, module: &Module, kernel: &Kernel, stmt: usize) -> Self {
         self.0.inst = inst_text(kernel, stmt);
         self.0.stmt = Some(stmt);
@@ -191,7 +191,7 @@ fn inst_text(kernel: &Kernel, stmt: usize) -> Option<String> {
     }
 }
 
-/// The last place named before a statement.
+/// The last source location before a statement.
 fn place_of(module: &Module, kernel: &Kernel, stmt: usize) -> Option<Place> {
     kernel.body[..=stmt.min(kernel.body.len().checked_sub(1)?)].iter().rev().find_map(|s| match s {
         Stmt::Place { file, line, column } => {
@@ -203,7 +203,7 @@ fn place_of(module: &Module, kernel: &Kernel, stmt: usize) -> Option<Place> {
     })
 }
 
-/// A fault on its way out of an instruction: who and what, before it is known where.
+/// A fault as an instruction reports it, before its location is known.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub kind: FaultKind,
@@ -237,7 +237,7 @@ impl Trouble {
     }
 }
 
-/// How one instruction is named in a note about another.
+/// How a note about another instruction names one.
 pub(super) fn name_step(module: &Module, kernel: &Kernel, program: &Program, pc: u32) -> String {
     let Some(&stmt) = program.origin.get(pc as usize) else { return "the end".to_string() };
     let stmt = stmt as usize;

@@ -1,19 +1,19 @@
-//! Floating arithmetic of one thread: what PTX says about NaN, subnormal numbers, rounding and
-//! saturation.
+//! Floating-point arithmetic of one thread: NaN, subnormal numbers, rounding and saturation, as PTX
+//! defines them.
 //!
-//! What the ISA leaves open is as an H200 does it: every operation and conversion was compared with
-//! one, bit by bit.
+//! What the ISA leaves open follows an H200: every operation and conversion was compared with one,
+//! bit by bit.
 //!
-//! The approximations of the hardware (`.approx`) are not known bit by bit. Here they are computed in
-//! f64 and rounded once, which is inside every bound that NVIDIA states. The hardware's own are off
-//! by one or two units (`tanh` and `lg2` near 1 by hundreds), and its `sin` and `cos` mean nothing for
-//! arguments of many turns, where these are still right.
+//! The bits of hardware approximations (`.approx`) are not published. Here they are computed in f64
+//! and rounded once, which is within every bound that NVIDIA states. The hardware's own are off by
+//! one or two ulp (`tanh` and `lg2` near 1 by hundreds), and its `sin` and `cos` are meaningless
+//! for large arguments, where these are still accurate.
 
 use super::soft::{self, Mode};
 use crate::inst::{Alu, Round, Ty};
 use tessera_numerics::{DType, FloatFormat, Rounding, decode, encode};
 
-/// How an instruction on floats is modified.
+/// The modifiers of a floating-point instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mods {
     pub round: Option<Round>,
@@ -22,10 +22,10 @@ pub(super) struct Mods {
 }
 
 pub(super) const NAN_F32: u32 = 0x7FFF_FFFF;
-/// What the hardware makes where no operand is a NaN; a NaN operand passes, made quiet.
+/// The NaN of the hardware where no operand is a NaN; a NaN operand is propagated, quieted.
 pub(super) const NAN_F64: u64 = 0xFFF8_0000_0000_0000;
 
-/// Subnormal numbers become zeros of their sign.
+/// Flushes subnormal numbers to zeros of their sign.
 #[inline(always)]
 pub(super) fn flush(x: u32) -> u32 {
     if x & 0x7F80_0000 == 0 { x & 0x8000_0000 } else { x }
@@ -67,7 +67,7 @@ pub(super) fn code(ty: Ty, x: f64, mode: Mode) -> u64 {
     encode(dt, x.into(), r, false)
 }
 
-/// One operation on floats; packed types by halves.
+/// One floating-point operation; packed types by halves.
 pub(super) fn eval(op: Alu, ty: Ty, mods: Mods, a: [u64; 3]) -> u64 {
     match ty {
         Ty::F32 => eval_f32(op, mods, a.map(|x| x as u32)) as u64,
@@ -99,8 +99,8 @@ fn eval_f32(op: Alu, mods: Mods, bits: [u32; 3]) -> u32 {
     finish_f32(plain, mods)
 }
 
-/// The root, with the NaN of PTX. Which numbers have none is decided on bits: LLVM takes
-/// `if x < 0 { NAN } else { sqrt(x) }` on floats for `sqrt(x)`, and so loses which NaN it is.
+/// The square root, with the NaN of PTX. The domain test uses bits: LLVM folds
+/// `if x < 0 { NAN } else { sqrt(x) }` on floats into `sqrt(x)`, and so loses which NaN it is.
 #[inline(always)]
 pub(super) fn sqrt_f32(x: u32) -> u32 {
     let none = x > 0x8000_0000 || x > 0x7F80_0000 && x < 0x8000_0000;
@@ -114,7 +114,7 @@ fn finish_f32(x: f32, mods: Mods) -> u32 {
     if mods.sat { saturate(f32::from_bits(bits)) } else { bits }
 }
 
-/// Into 0 to 1; NaN becomes 0.
+/// Clamps to 0..1; NaN becomes 0.
 fn saturate(x: f32) -> u32 {
     if x > 1.0 {
         1f32.to_bits()
@@ -140,8 +140,8 @@ fn eval_f64(op: Alu, mods: Mods, bits: [u64; 3]) -> u64 {
     if plain.is_nan() { nan_f64(op, bits) } else { plain.to_bits() }
 }
 
-/// The last operand that is NaN (the first of a division), made quiet, else the NaN of the hardware.
-/// Seen on an H200; the ISA leaves it open.
+/// The last NaN operand (the first of a division), quieted, else the NaN of the hardware. Observed
+/// on an H200; the ISA leaves it open.
 fn nan_f64(op: Alu, bits: [u64; 3]) -> u64 {
     let n = match op {
         Alu::Fma => 3,
@@ -170,12 +170,12 @@ fn eval_soft(op: Alu, ty: Ty, mods: Mods, bits: [u64; 3]) -> u64 {
         Alu::Div => soft::round(fmt, mode, soft::div(a, b)),
         Alu::Sqrt => soft::round(fmt, mode, soft::sqrt(a)),
         Alu::Rcp => soft::round(fmt, mode, soft::div(soft::one(), a)),
-        // The ISA leaves open which NaN comes out of these two; f64 passes as it is.
+        // The ISA leaves open which NaN these two give; f64 is propagated unchanged.
         Alu::Neg | Alu::Abs if is_nan(bits[0]) && ty == Ty::F64 => bits[0],
         Alu::Neg | Alu::Abs if is_nan(bits[0]) => soft::nan(fmt),
         Alu::Neg => bits[0] ^ sign,
         Alu::Abs => bits[0] & !sign,
-        // The sign of the first on the second, whatever they are.
+        // The sign of the first on the second, for any operands.
         Alu::CopySign => return bits[0] & sign | bits[1] & (sign - 1),
         Alu::Min | Alu::Max | Alu::MinNan | Alu::MaxNan => {
             let min = matches!(op, Alu::Min | Alu::MinNan);
@@ -193,7 +193,7 @@ fn eval_soft(op: Alu, ty: Ty, mods: Mods, bits: [u64; 3]) -> u64 {
     }
 }
 
-/// The smaller or greater: a NaN loses, or wins where `strict`; -0 is below +0.
+/// Minimum or maximum: a NaN loses, or wins where `strict`; -0 is below +0.
 fn extreme(
     a: u64,
     b: u64,
@@ -214,7 +214,7 @@ fn extreme(
     if (key(a) < key(b)) == min { a } else { b }
 }
 
-/// Stand-ins for the approximations of the hardware.
+/// Stand-ins for hardware approximations.
 fn approx(op: Alu, ty: Ty, bits: [u64; 3]) -> u64 {
     let x = value(ty, bits[0]);
     let out = match op {
@@ -228,7 +228,7 @@ fn approx(op: Alu, ty: Ty, bits: [u64; 3]) -> u64 {
         Alu::TanhApprox => x.tanh(),
         Alu::DivApprox => {
             let y = value(ty, bits[1]);
-            // Divisors beyond 2^126 lie outside of what the hardware's reciprocal can hold.
+            // The hardware's reciprocal cannot represent 1 / y for y beyond 2^126.
             if ty == Ty::F32 && y.is_finite() && y.abs() > 2f64.powi(126) {
                 if x.is_infinite() { f64::NAN } else { 0f64.copysign(x) * y.signum() }
             } else {

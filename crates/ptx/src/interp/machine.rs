@@ -1,6 +1,6 @@
-//! Blocks of a cluster that run together: whose turn it is, barriers, and who waits for whom.
+//! Concurrent blocks of a cluster: the warp scheduler, named barriers, and deadlock detection.
 
-use super::engine::Job;
+use super::async_copy::Job;
 use super::fault::{Fault, FaultKind, Res, Trouble, name_step};
 use super::mbar::Mbar;
 use super::memory::Memory;
@@ -13,22 +13,23 @@ use crate::inst::Special;
 use crate::module::{Kernel, Module};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When an asynchronous copy fetches its bytes. What is right does not depend on it.
+/// When an asynchronous copy fetches its bytes. The results of a correct kernel do not depend on
+/// it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Copies {
     /// When they are waited for.
     #[default]
     Late,
-    /// At once.
+    /// Immediately.
     Early,
     /// One or the other, by the seed.
     Random,
 }
 
-/// One of the 16 barriers of a block.
+/// One of the 16 named barriers of a block.
 #[derive(Default)]
 pub(super) struct Bar {
-    /// Threads that arrived, and how many the instruction named, if it did.
+    /// Threads that arrived, and the expected count, if the instruction names it.
     arrived: u32,
     count: Option<u32>,
     waiting: Vec<usize>,
@@ -38,11 +39,11 @@ pub(super) struct Bar {
 
 pub(super) struct Block {
     pub at: [u32; 3],
-    /// In its cluster.
+    /// Its rank in the cluster.
     pub rank: u32,
     pub shared: Shared,
     pub bars: [Bar; 16],
-    /// Barriers in shared memory, by their places.
+    /// mbarriers, by their shared memory offsets.
     pub mbars: BTreeMap<usize, Mbar>,
     /// Warps that have not ended.
     pub live: u32,
@@ -54,28 +55,28 @@ pub(super) struct Machine<'a> {
     pub program: &'a Program,
     pub memory: &'a Memory<'a>,
     pub options: &'a Options,
-    /// The bytes of all parameters, at whose addresses tensor maps may be.
+    /// The bytes of all parameters; tensor maps may be among them.
     pub params: &'a [u8],
     pub grid: &'a Grid,
     pub blocks: Vec<Block>,
-    /// All warps of the blocks; the one that runs is taken out.
+    /// All warps of the blocks; the running one is taken out.
     pub warps: Vec<Option<Box<Warp>>>,
-    /// How often something happened that a held lane may wait for.
+    /// Counts events that a held lane may wait for.
     pub events: u64,
-    /// By warpgroup: whose clock counts its products.
-    pub product_agents: BTreeMap<usize, u32>,
+    /// By warpgroup: the clock that counts its WGMMAs.
+    pub wgmma_agents: BTreeMap<usize, u32>,
     pub cluster_phase: u64,
     pub cluster_clock: Vec<u32>,
     pub races: Option<Races>,
-    /// Copies of the engines under way.
+    /// Asynchronous copies in flight.
     pub jobs: Vec<Job>,
     pub stats: Stats,
-    /// The step that is executed.
+    /// The current step.
     pub pc: u32,
     random: u64,
 }
 
-/// Warp instructions that a warp may execute before others get a turn.
+/// Warp instructions that a warp may execute before others get a time slice.
 const SLICE: u32 = 4096;
 
 impl<'a> Machine<'a> {
@@ -98,7 +99,7 @@ impl<'a> Machine<'a> {
             blocks: Vec::new(),
             warps: Vec::new(),
             events: 0,
-            product_agents: BTreeMap::new(),
+            wgmma_agents: BTreeMap::new(),
             cluster_phase: 0,
             cluster_clock: Vec::new(),
             races: None,
@@ -132,7 +133,7 @@ impl<'a> Machine<'a> {
                 }
             };
             let Some(mut w) = self.warps[i].take() else { continue };
-            let ended = self.turn(&mut w, SLICE);
+            let ended = self.run_slice(&mut w, SLICE);
             let left = match ended {
                 Ok(()) if w.done() => self.leave(&w),
                 Ok(()) => Ok(()),
@@ -142,7 +143,7 @@ impl<'a> Machine<'a> {
             let spins = self.runnable(&w);
             self.warps[i] = Some(w);
             left.map_err(|t| self.fault(*t, at))?;
-            // A warp that only looks whether a copy has come must find it one day.
+            // A warp that polls for a copy must find it eventually.
             let lucky = self.options.copies == Copies::Random && self.random() & 1 == 0;
             if (spins || lucky) && !self.jobs.is_empty() {
                 self.land_something().map_err(|t| self.job_fault(0, *t))?;
@@ -196,7 +197,7 @@ impl<'a> Machine<'a> {
                     Special::ClusterIdX => at[0] / cluster,
                     Special::NclusterIdX => self.grid.grid[0] / cluster,
                     Special::SmId => at[0] % 8,
-                    // Read when the instruction comes.
+                    // Read when the instruction executes.
                     Special::Clock64 | Special::GlobalTimer => 0,
                 };
             }
@@ -209,7 +210,7 @@ impl<'a> Machine<'a> {
         !w.done() && w.bar.is_none() && !(stuck && w.held_since == self.events)
     }
 
-    /// The warp whose turn it is: one after another, or any by the seed.
+    /// The warp that runs next: round robin, or random by the seed.
     fn choose(&mut self, next: &mut usize) -> Option<usize> {
         let n = self.warps.len();
         let from = if self.options.seed == 0 { *next } else { self.random() as usize % n };
@@ -220,7 +221,7 @@ impl<'a> Machine<'a> {
         Some(i)
     }
 
-    /// The barrier that these lanes name, all of them the same.
+    /// The barrier that these lanes name; it must be uniform.
     pub fn barrier_number(&self, w: &Warp, mask: u32, id: Slot) -> Res<u32> {
         let named: BTreeSet<u64> =
             (0..32).filter(|l| mask >> l & 1 == 1).map(|l| w.get(id, l)).collect();
@@ -233,7 +234,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A warp arrives at a barrier. Gives whether it goes on; otherwise it waits.
+    /// A warp arrives at a barrier. Returns whether it goes on; otherwise it waits.
     pub fn arrive(
         &mut self,
         w: &mut Warp,
@@ -245,8 +246,9 @@ impl<'a> Machine<'a> {
         if let Some(n) = count
             && (n == 0 || !n.is_multiple_of(32))
         {
-            let text =
-                format!("barrier {id} is asked to wait for {n} threads, which are no whole warps");
+            let text = format!(
+                "barrier {id} is requested to wait for {n} threads, which are no whole warps"
+            );
             return Err(Trouble::new(FaultKind::Invalid, text));
         }
         let me = self.number(w);
@@ -257,7 +259,7 @@ impl<'a> Machine<'a> {
         let bar = &mut self.blocks[w.block].bars[id as usize];
         if bar.arrived > 0 && bar.count != count {
             let text = format!(
-                "barrier {id} is waited at for {:?} threads and for {count:?} at once (none: all)",
+                "barrier {id} is waited at for {:?} threads and also for {count:?} (none: all)",
                 bar.count
             );
             return Err(Trouble::new(FaultKind::Divergent, text));
@@ -290,7 +292,7 @@ impl<'a> Machine<'a> {
         Ok(bar.arrived > 0 && bar.arrived == expected)
     }
 
-    /// All who wait at a barrier go on. `w` is the warp that runs.
+    /// Releases all warps that wait at a barrier. `w` is the running warp.
     fn release(&mut self, block: usize, id: u32, w: &mut Warp) {
         let bar = std::mem::take(&mut self.blocks[block].bars[id as usize]);
         let me = self.number(w);
@@ -313,15 +315,15 @@ impl<'a> Machine<'a> {
         self.stats.barriers += 1;
     }
 
-    /// A warp's number among all that run together.
+    /// A warp's index among all concurrent warps.
     pub fn number(&self, w: &Warp) -> usize {
         w.block * self.kernel.threads.div_ceil(32) as usize + w.index as usize
     }
 
-    /// A warp has ended: nobody waits for it any more.
+    /// A warp has ended: barriers no longer wait for it.
     fn leave(&mut self, w: &Warp) -> Res<()> {
         self.blocks[w.block].live -= 1;
-        // The warp that ended waits nowhere; a stand-in takes its place.
+        // The ended warp waits nowhere; a placeholder takes its place.
         let mut none = Warp::new(&Program::default(), w.block, w.index, 0);
         for id in 0..16 {
             let bar = &self.blocks[w.block].bars[id as usize];
@@ -351,7 +353,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Ends the phase of the cluster's barrier if everyone who has not returned is there.
+    /// Ends the phase of the cluster barrier if every warp that has not returned is there.
     fn cluster_check(&mut self, w: &mut Warp) {
         let missing = |w: &Warp| w.alive & !w.cluster_arrived != 0;
         let some = self.warps.iter().flatten().any(|w| w.cluster_arrived != 0);
@@ -368,7 +370,7 @@ impl<'a> Machine<'a> {
         self.stats.barriers += 1;
     }
 
-    /// Whether lanes may pass the cluster's barrier.
+    /// Whether lanes may pass the cluster barrier.
     pub fn cluster_wait(&mut self, w: &mut Warp, mask: u32) -> Res<bool> {
         if mask & !w.cluster_pending != 0 {
             let lanes = name_lanes(mask & !w.cluster_pending);
@@ -387,7 +389,7 @@ impl<'a> Machine<'a> {
         Ok(true)
     }
 
-    /// Says where in the kernel and in the grid an instruction failed.
+    /// Adds where in the kernel and in the grid an instruction failed.
     pub fn fault(&self, t: Trouble, (block, warp): (usize, u32)) -> Fault {
         let stmt = self.program.origin[self.pc as usize] as usize;
         let thread = t.lane.map(|l| warp * 32 + l);
@@ -398,7 +400,7 @@ impl<'a> Machine<'a> {
         t.notes.into_iter().fold(fault, |f, n| f.note(n))
     }
 
-    /// Of a copy, which no warp executes any more.
+    /// A fault of a copy, which no warp executes any more.
     fn job_fault(&mut self, warp: usize, t: Trouble) -> Fault {
         let per_block = self.kernel.threads.div_ceil(32) as usize;
         if t.kind == FaultKind::InFlight {
@@ -440,7 +442,7 @@ impl<'a> Machine<'a> {
         fault
     }
 
-    /// Groups of lanes of a warp by where they stand.
+    /// Groups of lanes of a warp by their position.
     pub fn standing(&self, w: &Warp) -> Vec<(String, u32)> {
         let mut rest = w.alive;
         let mut out = Vec::new();

@@ -1,14 +1,14 @@
-//! Matrices of a warp: `ldmatrix`, `stmatrix` and `mma.sync`.
+//! Warp-level matrix instructions: `ldmatrix`, `stmatrix` and `mma.sync`.
 //!
-//! The hardware's order of additions inside of one `mma` is not published. The stand-in: starting from
-//! c, the exact products are added in ascending k, each sum rounded to nearest in f32 (f64 for f64).
-//! Sums in f16 are made in f32 and rounded once at the end. Integers are exact.
+//! The hardware's order of additions inside one `mma` is not published. The stand-in: starting from
+//! c, the exact products are added in ascending k, each sum rounded to nearest in f32 (f64 for
+//! f64). f16 accumulators are computed in f32 and rounded once at the end. Integers are exact.
 
 use super::exec::Flow;
 use super::fault::Res;
 use super::float::{NAN_F32, NAN_F64};
 use super::machine::Machine;
-use super::program::{Product, Slot, Where};
+use super::program::{Slot, WarpMma, Where};
 use super::races::Use;
 use super::soft::Mode;
 use super::warp::Warp;
@@ -45,7 +45,7 @@ pub(super) fn check(row: MmaRow) -> Result<(), String> {
 }
 
 impl Machine<'_> {
-    /// The rows of 16 bytes that the lanes name, as many as `n` matrices have.
+    /// The rows of 16 bytes that the lanes address, as many as `n` matrices have.
     fn rows(&mut self, w: &Warp, n: usize, at: Where, how: Use) -> Res<[usize; 32]> {
         let mut places = [0; 32];
         for (lane, place) in places[..8 * n].iter_mut().enumerate() {
@@ -122,7 +122,7 @@ impl Machine<'_> {
         Ok(Flow::Next)
     }
 
-    pub(super) fn mma(&mut self, w: &mut Warp, mask: u32, p: &Product) -> Res<Flow> {
+    pub(super) fn mma(&mut self, w: &mut Warp, mask: u32, p: &WarpMma) -> Res<Flow> {
         if mask != u32::MAX {
             return Ok(Flow::Park);
         }
@@ -135,11 +135,11 @@ impl Machine<'_> {
     }
 }
 
-/// Elements of the first operand by row and column, each code of `BITS` bits made into a number.
+/// Elements of the first operand by row and column, each code of `BITS` bits as a number.
 #[inline(always)]
 fn first<const BITS: u32, T>(
     w: &Warp,
-    p: &Product,
+    p: &WarpMma,
     to: &mut [[T; 64]; 16],
     number: impl Fn(u64) -> T,
 ) {
@@ -157,11 +157,11 @@ fn first<const BITS: u32, T>(
     }
 }
 
-/// The same of the second operand.
+/// The same for the second operand.
 #[inline(always)]
 fn second<const BITS: u32, T>(
     w: &Warp,
-    p: &Product,
+    p: &WarpMma,
     to: &mut [[T; 8]; 64],
     number: impl Fn(u64) -> T,
 ) {
@@ -177,7 +177,7 @@ fn second<const BITS: u32, T>(
     }
 }
 
-/// Calls with row, column, lane, register and place in it of each element of the accumulator.
+/// Calls `each` with row, column, lane, register and position in it of each accumulator element.
 #[inline(always)]
 fn accumulators(row: MmaRow, mut each: impl FnMut(usize, usize, usize, usize, usize)) {
     let halves = row.c == Ty::F16;
@@ -191,7 +191,7 @@ fn accumulators(row: MmaRow, mut each: impl FnMut(usize, usize, usize, usize, us
     }
 }
 
-/// The values of all codes of the formats that take more than a shift.
+/// Decoding tables of the formats that take more than a shift.
 struct Tables {
     f16: Vec<f32>,
     e4m3: Vec<f32>,
@@ -214,12 +214,12 @@ pub(super) fn operand(ty: Ty, code: u64) -> f32 {
         Ty::BF16 => f32::from_bits((code as u32) << 16),
         Ty::E4M3 => TABLES.e4m3[code as u8 as usize],
         Ty::E5M2 => TABLES.e5m2[code as u8 as usize],
-        // Of a tf32 operand the hardware reads the upper 19 bits.
+        // The hardware reads the upper 19 bits of a tf32 operand.
         _ => f32::from_bits(code as u32 & !0x1FFF),
     }
 }
 
-fn mma_f32(w: &mut Warp, p: &Product) {
+fn mma_f32(w: &mut Warp, p: &WarpMma) {
     let k = p.row.k as usize;
     let mut a = [[0f32; 64]; 16];
     let mut b = [[0f32; 8]; 64];
@@ -248,7 +248,7 @@ fn mma_f32(w: &mut Warp, p: &Product) {
             false => f32::from_bits(word as u32),
         };
     });
-    products(&a, &b, &mut c, k);
+    multiply_add(&a, &b, &mut c, k);
     accumulators(p.row, |row, column, lane, r, part| {
         let x = c[row][column];
         if halves {
@@ -262,24 +262,34 @@ fn mma_f32(w: &mut Warp, p: &Product) {
     });
 }
 
-/// `c += a b`, one fused operation for each k.
-pub(super) fn products(a: &[[f32; 64]; 16], b: &[[f32; 8]; 64], c: &mut [[f32; 8]; 16], k: usize) {
+/// `c += a b`, one fused multiply-add for each k.
+pub(super) fn multiply_add(
+    a: &[[f32; 64]; 16],
+    b: &[[f32; 8]; 64],
+    c: &mut [[f32; 8]; 16],
+    k: usize,
+) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("fma") {
         // SAFETY: the processor has the instruction.
-        return unsafe { products_fma(a, b, c, k) };
+        return unsafe { multiply_add_fma(a, b, c, k) };
     }
-    products_plainly(a, b, c, k);
+    multiply_add_plainly(a, b, c, k);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma,avx")]
-unsafe fn products_fma(a: &[[f32; 64]; 16], b: &[[f32; 8]; 64], c: &mut [[f32; 8]; 16], k: usize) {
-    products_plainly(a, b, c, k);
+unsafe fn multiply_add_fma(
+    a: &[[f32; 64]; 16],
+    b: &[[f32; 8]; 64],
+    c: &mut [[f32; 8]; 16],
+    k: usize,
+) {
+    multiply_add_plainly(a, b, c, k);
 }
 
 #[inline(always)]
-fn products_plainly(a: &[[f32; 64]; 16], b: &[[f32; 8]; 64], c: &mut [[f32; 8]; 16], k: usize) {
+fn multiply_add_plainly(a: &[[f32; 64]; 16], b: &[[f32; 8]; 64], c: &mut [[f32; 8]; 16], k: usize) {
     for (a, c) in a.iter().zip(c) {
         for (x, b) in a[..k].iter().zip(b) {
             for (y, c) in b.iter().zip(c.iter_mut()) {
@@ -289,7 +299,7 @@ fn products_plainly(a: &[[f32; 64]; 16], b: &[[f32; 8]; 64], c: &mut [[f32; 8]; 
     }
 }
 
-fn mma_f64(w: &mut Warp, p: &Product) {
+fn mma_f64(w: &mut Warp, p: &WarpMma) {
     let k = p.row.k as usize;
     let mut a = [[0f64; 64]; 16];
     let mut b = [[0f64; 8]; 64];
@@ -303,7 +313,7 @@ fn mma_f64(w: &mut Warp, p: &Product) {
     });
 }
 
-fn mma_int(w: &mut Warp, p: &Product) {
+fn mma_int(w: &mut Warp, p: &WarpMma) {
     let k = p.row.k as usize;
     let number = |ty: Ty, code: u64| match ty {
         Ty::S8 => code as i8 as i64,

@@ -1,5 +1,5 @@
-//! Barriers in shared memory. A phase ends when all threads it counts have arrived and all bytes that
-//! are expected have come.
+//! mbarriers. A phase completes when all expected threads have arrived and all expected bytes have
+//! landed.
 
 use super::exec::Flow;
 use super::fault::{FaultKind, Res, Trouble};
@@ -11,21 +11,21 @@ use crate::inst::Space;
 
 #[derive(Clone, Debug)]
 pub(super) struct Mbar {
-    /// Arrivals that end a phase, and those that are missing in this one.
+    /// Arrivals that complete a phase, and those that are missing in this one.
     count: u32,
     missing: u32,
-    /// Bytes that are expected and have not come; below zero if they came first.
+    /// Bytes that are expected and have not landed; negative if they landed first.
     bytes: i64,
-    /// Phases that are over.
+    /// Completed phases.
     phase: u64,
-    /// What arrivals of this phase made known, and what those who wait learn.
+    /// Clocks that arrivals of this phase published, and those that waiting threads learn.
     clock: Vec<u32>,
     done: Vec<u32>,
-    /// Its clock, if races are looked for.
+    /// Its clock, if races are detected.
     pub agent: u32,
 }
 
-/// The most that a barrier can count: arrivals, and bytes either way.
+/// The largest counts: arrivals, and bytes of either sign.
 const MOST: i64 = (1 << 20) - 1;
 
 impl Mbar {
@@ -46,7 +46,7 @@ fn wrong(text: impl Into<String>, at: usize) -> Box<Trouble> {
 }
 
 impl Machine<'_> {
-    /// The place of a barrier that an address names.
+    /// The offset of the mbarrier that an address names.
     fn bar_place(&self, w: &Warp, lane: usize, space: Space, at: Where) -> Res<(usize, usize)> {
         let address = w.address(at, lane);
         let (block, offset) = self.find(w, address, space, at.base.is_some())?;
@@ -98,7 +98,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Lanes expect `bytes` more, then arrive `count` times; none is once.
+    /// Lanes expect `bytes` more, then arrive `count` times; by default once.
     pub(super) fn mbar_arrive(
         &mut self,
         w: &Warp,
@@ -138,10 +138,10 @@ impl Machine<'_> {
         }
         bar.missing -= n;
         super::races::join(&mut bar.clock, clock);
-        self.bar_turn(block, at)
+        self.bar_check(block, at)
     }
 
-    /// Bytes are expected, or have come (below zero).
+    /// Bytes are expected, or have landed (negative).
     fn bar_bytes(&mut self, block: usize, at: usize, bytes: i64) -> Res<()> {
         let bar = self.bar_at(block, at)?;
         bar.bytes += bytes;
@@ -153,7 +153,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Bytes of an asynchronous copy have come.
+    /// Bytes of an asynchronous copy have landed.
     pub(super) fn bar_complete(
         &mut self,
         block: usize,
@@ -163,11 +163,11 @@ impl Machine<'_> {
     ) -> Res<()> {
         self.bar_bytes(block, at, -bytes)?;
         super::races::join(&mut self.bar_at(block, at)?.clock, clock);
-        self.bar_turn(block, at)
+        self.bar_check(block, at)
     }
 
-    /// Ends the phase if nothing is missing.
-    fn bar_turn(&mut self, block: usize, at: usize) -> Res<()> {
+    /// Completes the phase if nothing is missing.
+    fn bar_check(&mut self, block: usize, at: usize) -> Res<()> {
         let bar = self.bar_at(block, at)?;
         if bar.missing == 0 && bar.bytes == 0 {
             bar.phase += 1;
@@ -179,7 +179,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether the phase of a parity is over: that of the running one is not, the other is.
+    /// Whether the phase of a parity is complete: that of the current phase is not, the other is.
     pub(super) fn mbar_wait(
         &mut self,
         w: &mut Warp,

@@ -1,4 +1,4 @@
-//! Global memory: ranges of the host's own memory that a kernel may touch.
+//! Global memory: ranges of the host's own memory that a kernel may access.
 
 use super::fault::{FaultKind, Res, Trouble};
 use std::cell::Cell;
@@ -11,11 +11,11 @@ struct Range {
     writable: bool,
 }
 
-/// What of the host's memory a kernel may read and write. Addresses are the host's.
+/// The host memory that a kernel may read and write. Addresses are the host's.
 #[derive(Clone, Default, Debug)]
 pub struct Memory<'a> {
     ranges: Vec<Range>,
-    /// The range that was hit last: neighbours mostly hit it again.
+    /// The range that was hit last: the next access mostly hits it again.
     last: Cell<usize>,
     borrowed: PhantomData<&'a mut [u8]>,
 }
@@ -63,7 +63,7 @@ impl<'a> Memory<'a> {
         self.check_slowly(address, len, write)
     }
 
-    /// Checks a run of bytes of any length and alignment.
+    /// Checks a byte run of any length and alignment.
     pub(super) fn check_run(&self, address: u64, len: u64, write: bool) -> Res<()> {
         let inside = |r: &Range| {
             address >= r.base
@@ -73,7 +73,7 @@ impl<'a> Memory<'a> {
         if self.ranges.iter().any(inside) {
             return Ok(());
         }
-        // It says what is wrong.
+        // It names the reason.
         self.check_slowly(address, len, write)
     }
 
@@ -104,7 +104,7 @@ impl<'a> Memory<'a> {
             None => {
                 let trouble = Trouble::new(
                     FaultKind::OutOfBounds,
-                    format!("a {what} of {len} bytes at global address {address:#x}, outside of what the kernel was given"),
+                    format!("a {what} of {len} bytes at global address {address:#x}, outside what the kernel was given"),
                 )
                 .address(address);
                 let gap = |r: &Range| {
@@ -164,7 +164,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Numbers of which every pattern of bits is one.
+/// Types for which every bit pattern is valid.
 pub trait Plain: Copy {}
 macro_rules! plain {
     ($($t:ty)*) => { $(impl Plain for $t {})* };

@@ -1,17 +1,16 @@
-//! A machine that runs a typed kernel, thread by thread and bit by bit, and finds fault with it.
+//! A PTX interpreter that runs a typed kernel, thread by thread and bit by bit, and detects faults.
 //!
-//! It says what the code of a kernel means without a GPU. Blocks run one after another, those of a
-//! cluster together. Warps take turns in an order that `Options::seed` chooses; the lanes of a warp
-//! that stand at the same instruction execute it together. Accesses outside of the memory that was
-//! given, misaligned ones, reads of shared memory that nothing wrote, uses of memory that a copy is
-//! still under way to, instructions of a warp that miss lanes, barriers that nobody leaves and, if
-//! asked, races end the run with a [`Fault`] that names the instruction, its place in the source and
-//! the thread.
+//! It defines the meaning of a kernel's code without a GPU. Blocks run one after another, those of
+//! a cluster concurrently. Warps are scheduled in an order that `Options::seed` chooses; converged
+//! lanes of a warp execute an instruction together. These end the run with a [`Fault`] that names
+//! the instruction, its source location and the thread: accesses outside the memory that was given,
+//! misaligned accesses, reads of uninitialised shared memory, uses of memory while a copy into it
+//! is in flight, warp-collective instructions with missing lanes, deadlocks and, on request, races.
 //!
-//! Where the hardware's results are not published bit by bit there is a stand-in: the approximate
-//! functions are computed in f64 and rounded (`float.rs`); products of matrices add exact products one
-//! after another in ascending k, rounding each time (`matrix.rs`). All else gives the bits that an
-//! H200 gives: every operation and conversion, copies, barriers and layouts of matrices were compared.
+//! Where hardware results are not published bit by bit there is a stand-in: approximate functions
+//! are computed in f64 and rounded (`float.rs`); MMAs add exact products in ascending k, rounding
+//! each time (`matrix.rs`). Everything else gives the bits of an H200: every operation and
+//! conversion, copies, barriers and matrix layouts were compared.
 //!
 //! ```
 //! use tessera_ptx::interp::{Grid, Memory, Options, run};
@@ -50,6 +49,7 @@
 
 mod access;
 mod alu;
+mod async_copy;
 mod atomic;
 mod collective;
 mod copy;
@@ -57,7 +57,6 @@ mod cvt;
 mod decode;
 mod decode_async;
 mod decode_warp;
-mod engine;
 mod exec;
 mod fast;
 mod fault;
@@ -86,7 +85,7 @@ use decode::Params;
 use machine::Machine;
 use std::collections::BTreeMap;
 
-/// How many blocks a launch has, and how much dynamic shared memory each gets.
+/// The grid of a launch, and the dynamic shared memory of each block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Grid {
     pub grid: [u32; 3],
@@ -95,13 +94,13 @@ pub struct Grid {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Look for races in shared memory.
+    /// Detect races in shared memory.
     pub races: bool,
-    /// Instructions of warps after which a run is given up, whatever it is doing.
+    /// The most warp instructions of a run.
     pub step_limit: u64,
-    /// The order in which warps take turns: one after another for 0, else at random by it.
+    /// The order in which warps are scheduled: round robin for 0, else random by this seed.
     pub seed: u64,
-    /// Blocks run in another order than that of their numbers, by the seed.
+    /// Blocks run in a random order, by the seed.
     pub shuffled: bool,
     pub copies: Copies,
 }
@@ -112,14 +111,14 @@ impl Default for Options {
     }
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     pub blocks: u64,
     /// Instructions of warps, and of threads.
     pub warp_steps: u64,
     pub thread_steps: u64,
-    /// How often a barrier was passed.
+    /// Barriers passed.
     pub barriers: u64,
 }
 
@@ -164,7 +163,7 @@ pub fn run(
     Ok(machine.stats)
 }
 
-/// A step that comes by all of `n` places before it comes back.
+/// A step that visits all of `n` places before it repeats.
 fn coprime(wish: u64, n: u64) -> u64 {
     let common = |mut a: u64, mut b: u64| {
         while b != 0 {
@@ -175,7 +174,7 @@ fn coprime(wish: u64, n: u64) -> u64 {
     (0..).map(|i| wish % n.max(1) + i).find(|&step| common(step, n) <= 1).unwrap_or(1)
 }
 
-/// What parameters are aligned to: the most that any of them asks for.
+/// The alignment of parameters: the largest that any of them requests.
 const PARAM_ALIGN: usize = 128;
 
 fn check_launch(kernel: &Kernel, grid: &Grid, params: &[&[u8]]) -> Result<(), Fault> {
@@ -202,7 +201,7 @@ fn check_launch(kernel: &Kernel, grid: &Grid, params: &[&[u8]]) -> Result<(), Fa
     Ok(())
 }
 
-/// All parameters one behind the other, with room to align the first.
+/// All parameters one after another, with room to align the first.
 fn place_params(kernel: &Kernel, params: &[&[u8]]) -> (Vec<u8>, BTreeMap<String, u32>) {
     let mut at = 0usize;
     let mut offsets = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A kernel as the machine runs it: labels are step numbers, registers and constants are rows of a
-//! register file, and every instruction has chosen the code that executes it.
+//! A decoded kernel: labels are step indices, registers and constants are rows of a register file,
+//! and every instruction has chosen the code that executes it.
 
 use super::alu::AluSpec;
 use super::cvt::CvtSpec;
@@ -23,25 +23,25 @@ impl Slot {
     }
 }
 
-/// An address: a register or nothing, and a constant.
+/// An address: an optional register plus a constant.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Where {
     pub base: Option<Slot>,
     pub offset: i64,
 }
 
-/// A load or a store of one to eight numbers.
+/// A load or a store of one to eight values.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub space: Space,
-    /// Of one number.
+    /// Of one value.
     pub bytes: u32,
     pub signed: bool,
     pub at: Where,
     pub regs: Box<[Slot]>,
-    /// Relaxed or stronger: such accesses may meet.
+    /// Relaxed or stronger: such accesses do not race with each other.
     pub strong: bool,
-    /// Rows below this one are registers of 16 bits.
+    /// Rows below this one are 16-bit registers.
     pub halves: u32,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Atomic {
     pub op: AtomOp,
     pub ty: Ty,
     pub at: Where,
-    /// Where the old value goes.
+    /// The destination of the old value.
     pub d: Option<Slot>,
     pub a: Box<[Slot]>,
     pub b: Option<Slot>,
@@ -69,7 +69,7 @@ pub(super) struct Shuffle {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Product {
+pub(super) struct WarpMma {
     pub row: MmaRow,
     pub d: Box<[Slot]>,
     pub a: Box<[Slot]>,
@@ -77,7 +77,7 @@ pub(super) struct Product {
     pub c: Box<[Slot]>,
 }
 
-/// A copy by the engines.
+/// An asynchronous bulk copy.
 #[derive(Clone, Debug)]
 pub(super) enum Bulk {
     Load { dst: Where, src: Where, bytes: Slot, bar: Where, multicast: Option<Slot> },
@@ -96,7 +96,7 @@ pub(super) enum GroupA {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct GroupProduct {
+pub(super) struct GroupMma {
     pub row: WgmmaRow,
     pub d: Box<[Slot]>,
     pub a: GroupA,
@@ -127,7 +127,7 @@ pub(super) enum Op {
         d: Slot,
         a: Box<[Slot; 4]>,
     },
-    /// Sums with the carry flag, of 32 or 64 bits.
+    /// Addition with the carry flag, of 32 or 64 bits.
     Carry {
         from: bool,
         to: bool,
@@ -242,7 +242,7 @@ pub(super) enum Op {
         trans: bool,
         at: Where,
     },
-    Mma(Box<Product>),
+    Mma(Box<WarpMma>),
     Mapa {
         d: Slot,
         a: Slot,
@@ -255,7 +255,7 @@ pub(super) enum Op {
     },
     Ret,
     Trap,
-    /// What changes nothing that can be seen here: fences, prefetches, naps.
+    /// Without visible effect here: fences, prefetches, `nanosleep`.
     Nothing,
     MbarInit {
         at: Where,
@@ -284,7 +284,7 @@ pub(super) enum Op {
         groups: u32,
     },
     FenceProxy,
-    Wgmma(Box<GroupProduct>),
+    Wgmma(Box<GroupMma>),
     WgmmaFence,
     WgmmaCommit,
     WgmmaWait {
@@ -293,7 +293,7 @@ pub(super) enum Op {
 }
 
 pub(super) struct Step {
-    /// It touches registers of a warpgroup's product and is none.
+    /// It touches WGMMA registers and is not a WGMMA.
     pub watched: bool,
     /// Twice the predicate, odd where it is negated; `ALWAYS` for none.
     pub guard: u32,
@@ -316,15 +316,15 @@ pub(super) struct Program {
     pub wide_consts: BTreeMap<u64, u32>,
     pub pred_consts: BTreeMap<bool, u32>,
     pub specials: BTreeMap<Special, u32>,
-    /// The places of shared variables, and where dynamic memory begins.
+    /// The offsets of shared variables, and the start of dynamic shared memory.
     pub shared: BTreeMap<String, u32>,
     pub shared_bytes: u32,
-    /// Some engine reads shared memory.
-    pub engines: bool,
-    /// Registers of products of warpgroups.
+    /// Some asynchronous copy reads shared memory.
+    pub async_copies: bool,
+    /// Registers of WGMMAs.
     pub group_regs: BTreeSet<u32>,
-    /// Which of them a step touches that is no such product.
+    /// Which of them a step touches that is not a WGMMA.
     pub watch: BTreeMap<u32, Vec<u32>>,
-    /// The narrowest access to shared memory, at most a word: how finely races are looked for.
+    /// The narrowest access to shared memory, at most a word: the granularity of race detection.
     pub grain: u32,
 }

@@ -1,14 +1,15 @@
-//! Finds two uses of a word of shared memory that nothing orders, one of which writes.
+//! Race detection by vector clocks: finds two unordered accesses to a word of shared memory, one of
+//! them a write.
 //!
-//! Warps have clocks. A warp's clock goes on whenever the warp, or a lane of it, makes known what it
-//! did: at barriers, at arrivals, when it begins a copy. Those who wait there learn it. A use is ordered
-//! before one by another warp if that warp knows the clock it was made at. Within a warp it is if all
-//! lanes have synchronised since, which a second count says, or the lane is the same: lanes are not
-//! ordered by running in step.
+//! Warps have clocks. A warp's clock advances whenever the warp, or a lane of it, publishes what it
+//! did: at barriers, at arrivals, when it issues a copy. Threads that wait there learn it. An
+//! access is ordered before one by another warp if that warp knows the clock of the access. Within
+//! a warp it is ordered if all lanes have synchronised since, which a second count records, or the
+//! lane is the same: lanes are not ordered by lockstep execution.
 //!
-//! A lane that arrives alone makes known what it did itself, and what others of its warp did before
-//! they last synchronised. If both have used shared memory since, only the second is told: a use by
-//! such a lane just before it arrives can be reported though it is ordered.
+//! A lane that arrives alone publishes its own accesses, and those of its warp before the lanes
+//! last synchronised. If both have accessed shared memory since, only the second is recorded: an
+//! access by such a lane just before it arrives can be reported though it is ordered.
 
 use super::fault::{FaultKind, Res, Trouble};
 use super::machine::Machine;
@@ -20,7 +21,7 @@ pub(super) enum Use {
     /// A read by all lanes of a warp in one instruction.
     Together,
     Write,
-    /// A write of what is there already: lanes may do so together.
+    /// A write of the value that is already there: lanes may do so concurrently.
     Rewrite,
     /// Atomic operations, and accesses that are relaxed or stronger.
     Atomic,
@@ -28,7 +29,7 @@ pub(super) enum Use {
 
 #[derive(Copy, Clone)]
 struct Seen {
-    /// The warp, and whose clock it is: the warp's, or that of a barrier which counts a copy.
+    /// The warp, and whose clock it is: the warp's, or that of an mbarrier which counts a copy.
     warp: u32,
     agent: u32,
     clock: u32,
@@ -42,21 +43,21 @@ struct Seen {
 #[derive(Clone, Default)]
 struct Word {
     write: Option<Seen>,
-    /// One for each warp at most, and one for its products.
+    /// At most one for each warp, and one for its WGMMAs.
     reads: Vec<Seen>,
 }
 
 pub(super) struct Races {
-    /// What each warp knows of the clocks of all.
+    /// What each warp knows of all clocks.
     clocks: Vec<Vec<u32>>,
-    /// How often the lanes of each warp have synchronised, and the clock before they last did.
+    /// How often the lanes of each warp have synchronised, and the clock before the last time.
     syncs: Vec<u32>,
     safe: Vec<u32>,
     /// What each warp has learned of its own clock where it waited.
     heard: Vec<u32>,
-    /// Clocks of barriers, each the number of copies it has counted, behind those of the warps.
+    /// Clocks of mbarriers, each the number of copies it has counted, after those of the warps.
     agents: Vec<u32>,
-    /// Lanes that used shared memory since.
+    /// Lanes that accessed shared memory since.
     touched: Vec<u32>,
     /// For each block.
     words: Vec<Vec<Word>>,
@@ -85,7 +86,7 @@ impl Races {
         self.touched[warp] = 0;
     }
 
-    /// What some lanes did and know is put where others will learn it.
+    /// Publishes what some lanes did and know.
     pub fn publish_lanes(&mut self, warp: usize, lanes: u32, to: &mut Vec<u32>) {
         let whole = self.touched[warp] & !lanes == 0;
         let own = self.clocks[warp][warp];
@@ -96,7 +97,7 @@ impl Races {
         self.clocks[warp][warp] = own + 1;
     }
 
-    /// The same of all lanes of a warp together, which synchronises them.
+    /// The same for all lanes of a warp together, which synchronises them.
     pub fn publish(&mut self, warp: usize, to: &mut Vec<u32>) {
         join(to, &self.clocks[warp]);
         self.tick(warp);
@@ -110,13 +111,13 @@ impl Races {
         self.heard[warp] = self.heard[warp].max(heard);
     }
 
-    /// A clock for a barrier.
+    /// A clock for an mbarrier.
     pub fn new_agent(&mut self) -> u32 {
         self.agents.push(0);
         (self.clocks.len() + self.agents.len() - 1) as u32
     }
 
-    /// One more copy for a barrier, which those who wait there will know of.
+    /// Counts one more copy of an mbarrier, which waiting threads will know of.
     pub fn begin_copy(&mut self, agent: u32, to: &mut Vec<u32>) -> u32 {
         let at = agent as usize;
         let clock = &mut self.agents[at - self.clocks.len()];
@@ -126,7 +127,7 @@ impl Races {
         *clock
     }
 
-    /// Whether an earlier use is ordered before what the lane does now.
+    /// Whether an earlier access is ordered before the lane's current one.
     fn ordered(&self, seen: &Seen, warp: usize, lane: usize) -> bool {
         let agent = seen.agent as usize;
         if agent != warp {
@@ -137,7 +138,7 @@ impl Races {
             || seen.clock <= self.heard[warp]
     }
 
-    /// Notes a use; gives the earlier one that it is not ordered with.
+    /// Records an access; returns the earlier one that it races with.
     fn note(
         &mut self,
         (block, word): (usize, usize),
@@ -198,7 +199,7 @@ pub(super) fn join(to: &mut Vec<u32>, from: &[u32]) {
 }
 
 impl Machine<'_> {
-    /// Notes that a lane uses bytes of shared memory.
+    /// Records that a lane accesses bytes of shared memory.
     #[inline(always)]
     pub(super) fn used(
         &mut self,
@@ -215,7 +216,7 @@ impl Machine<'_> {
         self.used_slowly(w, lane, block, (at, bytes), how, None)
     }
 
-    /// Notes a use; `copy` is the clock of a barrier that it counts at, if it is one of a copy.
+    /// Records an access; `copy` is the clock of the mbarrier that counts it, if it is a copy's.
     pub(super) fn used_slowly(
         &mut self,
         w: &Warp,

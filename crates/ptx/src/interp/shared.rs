@@ -1,17 +1,17 @@
-//! Shared memory of a block, with what is known about every byte of it.
+//! Shared memory of a block, with the state of every byte.
 
 use super::fault::{FaultKind, Res, Trouble};
 use super::warp::POISON;
 
 /// The byte was written.
 pub(super) const WRITTEN: u8 = 1;
-/// An asynchronous copy into the byte was not waited for.
+/// An asynchronous copy into the byte is in flight.
 pub(super) const ARRIVING: u8 = 2;
-/// An asynchronous copy from the byte was not waited for.
+/// An asynchronous copy from the byte is in flight.
 pub(super) const LEAVING: u8 = 4;
 /// The byte belongs to an mbarrier.
 pub(super) const BARRIER: u8 = 8;
-/// A thread wrote the byte and has not made that visible to the engines.
+/// A thread wrote the byte and has not made it visible to the async proxy.
 pub(super) const UNFENCED: u8 = 16;
 
 pub(super) struct Shared {
@@ -34,7 +34,7 @@ impl Shared {
         Ok(offset as usize)
     }
 
-    /// Checks the bounds of a run of bytes.
+    /// Checks the bounds of a byte run.
     pub fn inside(&self, at: usize, bytes: usize) -> Res<()> {
         if at + bytes > self.data.len() {
             return Err(self.misplaced(at as u64, bytes as u64));
@@ -76,7 +76,7 @@ impl Shared {
         let bad = at + bad.unwrap_or(0);
         let state = self.state[bad];
         let (kind, text) = if state & ARRIVING != 0 {
-            (FaultKind::InFlight, "while a copy into it is under way and was not waited for")
+            (FaultKind::InFlight, "while a copy into it is in flight and was not waited for")
         } else if state & BARRIER != 0 {
             (FaultKind::Invalid, "which belongs to an mbarrier")
         } else {
@@ -102,9 +102,9 @@ impl Shared {
         let bad = at + bad.unwrap_or(0);
         let state = self.state[bad];
         let (kind, text) = if state & ARRIVING != 0 {
-            (FaultKind::InFlight, "while a copy into it is under way and was not waited for")
+            (FaultKind::InFlight, "while a copy into it is in flight and was not waited for")
         } else if state & LEAVING != 0 {
-            (FaultKind::InFlight, "while a copy from it is under way and was not waited for")
+            (FaultKind::InFlight, "while a copy from it is in flight and was not waited for")
         } else {
             (FaultKind::Invalid, "which belongs to an mbarrier")
         };

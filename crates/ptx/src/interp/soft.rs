@@ -1,7 +1,7 @@
-//! Arithmetic of floats in every rounding mode, from exact integers.
+//! Floating-point arithmetic in every rounding mode, by exact integers.
 //!
-//! A finite number is `± m · 2^e`. Sums keep at least 100 bits and know whether anything was lost
-//! below them, so the one rounding at the end is right.
+//! A finite number is `± m · 2^e`. Sums keep at least 100 bits and a sticky bit for what was lost
+//! below them, so the one rounding at the end is correct.
 
 use crate::inst::Round;
 use tessera_numerics::FloatFormat;
@@ -16,7 +16,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// What an instruction on floats asks for; to nearest where it says nothing.
+    /// The mode of a floating-point instruction; to nearest by default.
     pub fn of(round: Option<Round>) -> Mode {
         match round {
             None | Some(Round::Rn | Round::Rni | Round::Rna) => Mode::Nearest,
@@ -33,7 +33,7 @@ pub(super) enum Num {
     Inf {
         neg: bool,
     },
-    /// Zero where `m` is zero. `more` says that the magnitude is a little greater.
+    /// Zero where `m` is zero. `more`: the magnitude is a little greater (sticky bit).
     Finite {
         neg: bool,
         m: u128,
@@ -60,7 +60,7 @@ pub(super) fn take_apart(fmt: FloatFormat, bits: u64) -> Num {
     }
 }
 
-/// The NaN that PTX writes: all bits but the sign. For f64 it is the one of the hardware.
+/// The canonical NaN of PTX: all bits but the sign. For f64 it is the hardware's.
 pub(super) fn nan(fmt: FloatFormat) -> u64 {
     if fmt == FloatFormat::F64 { 0xFFF8_0000_0000_0000 } else { (1 << fmt.sign_shift()) - 1 }
 }
@@ -80,7 +80,7 @@ pub(super) fn round(fmt: FloatFormat, mode: Mode, x: Num) -> u64 {
         (m << (e - unit)) as u64
     } else {
         let s = (unit - e) as u32;
-        // From 128 places on all of it is below half a unit: no significand here has 128 bits.
+        // From a shift of 128 on all of it is below half a unit: no significand here has 128 bits.
         let (kept, dropped, half) = if s < 128 {
             (m >> s, m & ((1 << s) - 1), 1u128 << (s - 1))
         } else {
@@ -156,7 +156,7 @@ pub(super) fn add(x: Num, y: Num, mode: Mode) -> Num {
 }
 
 fn add_finite(x: (bool, u128, i32), y: (bool, u128, i32), mode: Mode) -> Num {
-    // Leading bits at place 126, the greater first.
+    // Leading bits at position 126, the greater first.
     let raise = |(neg, m, e): (bool, u128, i32)| {
         let s = m.leading_zeros() - 1;
         (neg, m << s, e - s as i32)
@@ -174,7 +174,7 @@ fn add_finite(x: (bool, u128, i32), y: (bool, u128, i32), mode: Mode) -> Num {
     if big.0 == small.0 {
         return Num::Finite { neg: big.0, m: big.1 + low, e: big.2, more: lost };
     }
-    // What was lost is taken away from the last place, and a little is given back.
+    // Lost bits are subtracted from the last place, and the sticky bit makes up the difference.
     let m = big.1 - low - lost as u128;
     if m == 0 {
         return finite(mode == Mode::Down, 0, 0);

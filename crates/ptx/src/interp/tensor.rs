@@ -1,30 +1,30 @@
-//! Tensor maps, which tell the copy engine how a tensor lies in global memory and in which boxes it is
+//! Tensor maps, which describe to TMA the layout of a tensor in global memory and the box that is
 //! copied.
 //!
-//! The driver's form is its own secret. A kernel that runs here gets the form of [`TensorMap::encode`]
-//! in its place, 128 bytes as well, so the kernel's code is the same.
+//! The driver's encoding is opaque. A kernel that runs here gets the encoding of
+//! [`TensorMap::encode`] instead, also 128 bytes, so the kernel's code is the same.
 
 use super::fault::{FaultKind, Res, Trouble};
 use super::memory::Memory;
 use tessera_numerics::DType;
 
-/// A tensor for the copy engine. Axes begin with the one whose elements lie side by side.
+/// A tensor for TMA. The contiguous axis comes first.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TensorMap {
     pub base: u64,
     pub dtype: DType,
     pub dims: Vec<u64>,
-    /// Bytes from one position to the next, of all axes but the first.
+    /// Strides in bytes, of all axes but the first.
     pub strides: Vec<u64>,
     pub tile: Vec<u32>,
-    /// Bytes that the pattern of 16-byte pieces spans: 0 for none, 32, 64 or 128.
+    /// The swizzle span in bytes: 0 for none, 32, 64 or 128.
     pub swizzle: u32,
 }
 
 const MAGIC: u64 = 0x5445_5353_4D41_5031;
 
 impl TensorMap {
-    /// What is put where the driver's map would be.
+    /// The bytes that replace the driver's map.
     pub fn encode(&self) -> [u8; 128] {
         let mut words = [0u64; 16];
         words[0] = MAGIC;
@@ -79,7 +79,7 @@ impl TensorMap {
         self.tile.iter().product::<u32>() * self.dtype.bytes() as u32
     }
 
-    /// What `cuTensorMapEncodeTiled` and the engine ask for.
+    /// The requirements of `cuTensorMapEncodeTiled` and of TMA.
     pub(super) fn check(&self, coords: usize) -> Result<(), String> {
         let inner = self.tile[0] * self.dtype.bytes() as u32;
         if coords != self.dims.len() {
@@ -98,8 +98,8 @@ impl TensorMap {
         }
     }
 
-    /// Pieces of at most 16 bytes of a box: the place in the box's shared memory that begins at `to`,
-    /// the address in global memory (none outside of the tensor), and how many bytes.
+    /// Pieces of at most 16 bytes of a box: the offset in shared memory for a box that begins at
+    /// `to`, the address in global memory (none outside the tensor), and the number of bytes.
     pub(super) fn pieces(&self, coords: &[i64], to: u64) -> Vec<(u64, Option<u64>, u32)> {
         let size = self.dtype.bytes() as i64;
         let per = 16 / size;
@@ -118,7 +118,7 @@ impl TensorMap {
             for chunk in 0..chunks {
                 let place = swizzled(to + (row * chunks as u64 + chunk as u64) * 16, self.swizzle);
                 let first = coords[0] + chunk * per;
-                // Elements of the piece that the tensor has.
+                // Elements of the piece that are inside the tensor.
                 let low = (-first).clamp(0, per);
                 let high = (self.dims[0] as i64 - first).clamp(low, per);
                 let mut put = |from: i64, until: i64, real: bool| {
@@ -141,7 +141,7 @@ impl TensorMap {
     }
 }
 
-/// Where the engines put a shared address under a swizzle: bits 4 and up are changed by those from 7 on.
+/// The swizzled shared address: bits 4 and up are XORed with those from 7 on.
 pub(super) fn swizzled(address: u64, span: u32) -> u64 {
     let mask = match span {
         128 => 7,

@@ -1,4 +1,4 @@
-//! The state of 32 threads: their registers, and where each one stands.
+//! The state of a warp: the registers and position of 32 threads.
 
 use super::copy::Pending;
 use super::fast::{L32, L64};
@@ -6,11 +6,11 @@ use super::program::{Program, Slot, Where};
 use super::wgmma::Begun;
 use std::collections::BTreeSet;
 
-/// What fills registers and shared memory that nothing has written.
+/// Fills registers and shared memory that nothing has written.
 pub(super) const POISON: u64 = 0xA5A5_DEAD_A5A5_DEAD;
 
 pub(super) struct Warp {
-    /// Its block among those that run together, and its number in the block.
+    /// Its block among the concurrent ones, and its index in the block.
     pub block: usize,
     pub index: u32,
     pub narrow: Vec<L32>,
@@ -24,38 +24,38 @@ pub(super) struct Warp {
     /// Lanes that wait for others of the warp, with `alive` as it was when the last one began to.
     pub parked: u32,
     pub parked_alive: u32,
-    /// Lanes that wait for something outside of the warp, and try again when something happens.
+    /// Lanes that wait for something outside the warp, and try again after the next event.
     pub held: u32,
     pub held_since: u64,
-    /// Lanes that had their turn: others go first.
+    /// Lanes that have had their time slice: others go first.
     pub avoid: u32,
-    /// The barrier that all lanes wait at, and the predicate that takes its answer.
+    /// The barrier that all lanes wait at, and the predicate that takes its result.
     pub bar: Option<u32>,
     pub bar_answer: Option<u32>,
-    /// Lanes that arrived at the cluster's barrier, in this phase and without having waited yet.
+    /// Lanes that arrived at the cluster barrier, in this phase and without having waited yet.
     pub cluster_arrived: u32,
     pub cluster_pending: u32,
     pub cluster_phase: [u64; 32],
-    /// Copies to shared memory under way, and how many groups each lane has committed.
+    /// `cp.async` copies in flight, and how many groups each lane has committed.
     pub copies: Vec<Pending>,
     pub commits: [u32; 32],
-    /// Groups of engine copies that each lane has committed.
+    /// Bulk groups that each lane has committed.
     pub bulk_commits: [u32; 32],
-    /// Writes to shared memory that the engines may not see yet: lane, block, place, bytes.
+    /// Writes to shared memory that the async proxy may not see yet: lane, block, offset, bytes.
     pub unfenced: Vec<(u8, u8, u32, u32)>,
-    /// Products of the warpgroup under way, groups of them that were committed, the registers that
-    /// they hold, and those that something else has used since the last fence.
-    pub products: Vec<Begun>,
-    pub product_commits: u32,
+    /// WGMMAs of the warpgroup in flight, their committed groups, the registers that they use, and
+    /// those that other instructions have used since the last fence.
+    pub wgmmas: Vec<Begun>,
+    pub wgmma_commits: u32,
     pub flying: BTreeSet<u32>,
     pub loose: BTreeSet<u32>,
 }
 
-/// Lanes that go on together.
+/// Lanes that run together.
 pub(super) struct Pick {
     pub pc: u32,
     pub active: u32,
-    /// Where another lane stands: to be joined.
+    /// The position of another lane: to reconverge with.
     pub limit: u32,
 }
 
@@ -84,8 +84,8 @@ impl Warp {
             commits: [0; 32],
             bulk_commits: [0; 32],
             unfenced: Vec::new(),
-            products: Vec::new(),
-            product_commits: 0,
+            wgmmas: Vec::new(),
+            wgmma_commits: 0,
             flying: BTreeSet::new(),
             loose: program.group_regs.clone(),
         };
@@ -109,7 +109,8 @@ impl Warp {
         self.index * 32 + lane as u32
     }
 
-    /// The lanes to run next: those that stand earliest in the code, so that branches meet again.
+    /// The lanes to run next: those at the earliest position in the code, so that branches
+    /// reconverge.
     pub fn pick(&mut self) -> Option<Pick> {
         let ready = self.alive & !self.parked & !self.held;
         if ready == 0 {
@@ -167,7 +168,7 @@ impl Warp {
     #[inline(always)]
     pub fn address(&self, at: Where, lane: usize) -> u64 {
         match at.base {
-            // Registers of 32 bits hold shared addresses, which wrap as such.
+            // 32-bit registers hold shared addresses, which wrap at 32 bits.
             Some(Slot::N(r)) => self.narrow[r as usize][lane].wrapping_add(at.offset as u32) as u64,
             Some(slot) => self.get(slot, lane).wrapping_add(at.offset as u64),
             None => at.offset as u64,
@@ -175,7 +176,7 @@ impl Warp {
     }
 }
 
-/// The lanes of a set, in order.
+/// The lanes of a mask, in order.
 #[inline(always)]
 pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -188,7 +189,7 @@ pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A set of lanes for people: `0-3, 7`.
+/// A lane mask for people: `0-3, 7`.
 pub(super) fn name_lanes(mask: u32) -> String {
     let mut out = Vec::new();
     let mut lane = 0;

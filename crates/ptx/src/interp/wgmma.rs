@@ -1,15 +1,15 @@
-//! Products of a warpgroup: four warps, each with 16 of the 64 rows.
+//! WGMMA: MMAs of a warpgroup, four warps with 16 of the 64 rows each.
 //!
-//! A product takes place when it is waited for, or at once if `Options::copies` is `Early`. Until then
-//! its registers may not be touched by anything else and the shared memory it reads not be written.
-//! Sums are made as those of `mma.sync` are here.
+//! A WGMMA is executed when it is waited for, or immediately if `Options::copies` is `Early`. Until
+//! then its registers may not be touched by anything else and the shared memory it reads not be
+//! written. Accumulation is that of `mma.sync` here.
 
 use super::exec::Flow;
 use super::fault::{FaultKind, Res, Trouble};
 use super::float::NAN_F32;
 use super::machine::{Copies, Machine};
 use super::matrix::operand;
-use super::program::{GroupA, GroupProduct, Op, Slot};
+use super::program::{GroupA, GroupMma, Op, Slot};
 use super::races::Use;
 use super::soft::Mode;
 use super::tensor::swizzled;
@@ -17,7 +17,7 @@ use super::warp::Warp;
 use crate::inst::Ty;
 use std::collections::BTreeSet;
 
-/// A product that was begun.
+/// A WGMMA in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Begun {
     pc: u32,
@@ -28,18 +28,18 @@ pub(super) struct Begun {
     add: bool,
     /// Shared memory that it reads.
     pub reads: Vec<(usize, usize)>,
-    /// It took place when another warp of its warpgroup waited.
+    /// It was executed when another warp of its warpgroup waited.
     pub done: bool,
 }
 
-/// How an operand lies in shared memory, from the 64 bits that describe it.
+/// The layout of an operand in shared memory, decoded from its matrix descriptor.
 #[derive(Copy, Clone, Debug)]
 struct Matrix {
     start: u64,
     leading: u64,
     stride: u64,
     span: u32,
-    /// The other axis lies side by side, not k.
+    /// MN-major: the other axis is contiguous, not k.
     transposed: bool,
     bytes: u64,
 }
@@ -70,7 +70,7 @@ impl Matrix {
     fn at(&self, i: u64, k: u64) -> u64 {
         let per = 16 / self.bytes;
         let offset = match (self.transposed, self.span) {
-            // Eight rows of 16 bytes are a brick.
+            // Eight rows of 16 bytes form a core matrix.
             (false, 0) => {
                 i % 8 * 16 + i / 8 * self.stride + k / per * self.leading + k % per * self.bytes
             }
@@ -91,7 +91,7 @@ impl Matrix {
 }
 
 impl Machine<'_> {
-    pub(super) fn wgmma(&mut self, w: &mut Warp, mask: u32, p: &GroupProduct) -> Res<Flow> {
+    pub(super) fn wgmma(&mut self, w: &mut Warp, mask: u32, p: &GroupMma) -> Res<Flow> {
         if mask != u32::MAX {
             return Ok(Flow::Park);
         }
@@ -101,36 +101,31 @@ impl Machine<'_> {
         }
         for slot in p.d.iter().chain(p.a_regs()) {
             if w.loose.contains(&slot.row()) {
-                let text = "registers of this product were used since the last wgmma.fence";
+                let text = "registers of this WGMMA were used since the last wgmma.fence";
                 return Err(Trouble::new(FaultKind::Unfenced, text));
             }
         }
         let add = w.get(p.add, 0) & 1 == 1;
         let (a, b) = (if let GroupA::Shared(a) = &p.a { w.get(*a, 0) } else { 0 }, w.get(p.b, 0));
-        let group = w.product_commits;
+        let group = w.wgmma_commits;
         let mut begun = Begun { pc: self.pc, group, a, b, add, reads: Vec::new(), done: false };
         begun.reads = self.operand_ranges(w, p, &begun)?;
         for (at, bytes) in begun.reads.clone() {
-            let copy = self.product_clock(w, group + 1);
+            let copy = self.wgmma_clock(w, group + 1);
             self.leave_from(w, 0, w.block, (at, bytes), Use::Together, copy)?;
         }
         w.flying.extend(p.d.iter().chain(p.a_regs()).map(|s| s.row()));
-        w.products.push(begun);
+        w.wgmmas.push(begun);
         if self.options.copies == Copies::Early {
-            // It takes place now, and counts as under way until it is waited for.
-            let begun = w.products[w.products.len() - 1].clone();
+            // It is executed now, and counts as in flight until it is waited for.
+            let begun = w.wgmmas[w.wgmmas.len() - 1].clone();
             self.multiply(w, p, &begun)?;
         }
         Ok(Flow::Next)
     }
 
     /// The runs of 16 bytes that a warp's part reads.
-    fn operand_ranges(
-        &self,
-        w: &Warp,
-        p: &GroupProduct,
-        begun: &Begun,
-    ) -> Res<Vec<(usize, usize)>> {
+    fn operand_ranges(&self, w: &Warp, p: &GroupMma, begun: &Begun) -> Res<Vec<(usize, usize)>> {
         let mut pieces = BTreeSet::new();
         let k = p.row.k as u64;
         if let GroupA::Shared(_) = p.a {
@@ -158,10 +153,11 @@ impl Machine<'_> {
         if mask != u32::MAX {
             return Ok(Flow::Park);
         }
-        // A product is one of four warps: it is done when all of them have begun it, and then for all.
-        let below = w.product_commits.saturating_sub(groups);
+        // A WGMMA belongs to four warps: it is executed when all of them have issued it, and then
+        // for all.
+        let below = w.wgmma_commits.saturating_sub(groups);
         let others = self.warpgroup_others(w);
-        let late = |o: &usize| self.warps[*o].as_ref().is_some_and(|x| x.product_commits < below);
+        let late = |o: &usize| self.warps[*o].as_ref().is_some_and(|x| x.wgmma_commits < below);
         if others.iter().any(late) {
             return Ok(Flow::Hold);
         }
@@ -171,13 +167,13 @@ impl Machine<'_> {
         for &o in &others {
             if let Some(mut other) = self.warps[o].take() {
                 let made = self.take_place(&mut other, below);
-                done.extend(other.products.iter().filter(|b| b.done).flat_map(|b| b.reads.clone()));
+                done.extend(other.wgmmas.iter().filter(|b| b.done).flat_map(|b| b.reads.clone()));
                 self.warps[o] = Some(other);
                 made?;
             }
         }
         let me = self.number(w);
-        if let Some((agent, clock)) = self.product_clock(w, below)
+        if let Some((agent, clock)) = self.wgmma_clock(w, below)
             && let Some(races) = &mut self.races
         {
             let mut known = vec![0; agent as usize + 1];
@@ -185,18 +181,18 @@ impl Machine<'_> {
             races.learn(me, &known);
         }
         let (own, left): (Vec<Begun>, Vec<Begun>) =
-            std::mem::take(&mut w.products).into_iter().partition(|b| b.group < below);
-        w.products = left;
+            std::mem::take(&mut w.wgmmas).into_iter().partition(|b| b.group < below);
+        w.wgmmas = left;
         done.extend(own.iter().flat_map(|b| b.reads.clone()));
         self.unleave(w.block, done);
         let flying: Vec<(usize, usize)> =
-            w.products.iter().filter(|b| !b.done).flat_map(|b| b.reads.iter().copied()).collect();
+            w.wgmmas.iter().filter(|b| !b.done).flat_map(|b| b.reads.iter().copied()).collect();
         let state = &mut self.blocks[w.block].shared.state;
         for (at, bytes) in flying {
             state[at..at + bytes].iter_mut().for_each(|s| *s |= super::shared::LEAVING);
         }
         w.flying.clear();
-        for begun in &w.products {
+        for begun in &w.wgmmas {
             if let Op::Wgmma(p) = &program.steps[begun.pc as usize].op {
                 w.flying.extend(p.d.iter().chain(p.a_regs()).map(|s| s.row()));
             }
@@ -204,15 +200,15 @@ impl Machine<'_> {
         Ok(Flow::Next)
     }
 
-    /// The products of a warp's first groups take place, if they have not yet.
+    /// Executes the WGMMAs of a warp's first groups, if they have not been yet.
     fn take_place(&mut self, w: &mut Warp, below: u32) -> Res<()> {
         let program = self.program;
-        for i in 0..w.products.len() {
-            if w.products[i].done || w.products[i].group >= below {
+        for i in 0..w.wgmmas.len() {
+            if w.wgmmas[i].done || w.wgmmas[i].group >= below {
                 continue;
             }
-            w.products[i].done = true;
-            let begun = w.products[i].clone();
+            w.wgmmas[i].done = true;
+            let begun = w.wgmmas[i].clone();
             if let Op::Wgmma(p) = &program.steps[begun.pc as usize].op
                 && self.options.copies != Copies::Early
             {
@@ -229,22 +225,23 @@ impl Machine<'_> {
         (first..first + 4).filter(|&o| o != me && o < self.warps.len()).collect()
     }
 
-    /// Whose clock says which products of a warpgroup are done, and what it shows after so many groups.
-    fn product_clock(&mut self, w: &Warp, groups: u32) -> Option<(u32, u32)> {
+    /// The clock that counts the completed WGMMAs of a warpgroup, and its value after `groups`
+    /// groups.
+    fn wgmma_clock(&mut self, w: &Warp, groups: u32) -> Option<(u32, u32)> {
         let group = self.number(w) / 4;
         let races = self.races.as_mut()?;
-        let agent = match self.product_agents.get(&group) {
+        let agent = match self.wgmma_agents.get(&group) {
             Some(&agent) => agent,
             None => {
                 let agent = races.new_agent();
-                self.product_agents.insert(group, agent);
+                self.wgmma_agents.insert(group, agent);
                 agent
             }
         };
         Some((agent, groups))
     }
 
-    fn multiply(&mut self, w: &mut Warp, p: &GroupProduct, begun: &Begun) -> Res<()> {
+    fn multiply(&mut self, w: &mut Warp, p: &GroupMma, begun: &Begun) -> Res<()> {
         let (n, k) = (p.row.n as usize, p.row.k as usize);
         let first = (w.index as usize % 4) * 16;
         let data = &self.blocks[w.block].shared.data;
@@ -286,8 +283,9 @@ impl Machine<'_> {
     }
 }
 
-/// Calls with row, column, lane, register and place in it of each element of a warp's sums.
-fn places(p: &GroupProduct, mut each: impl FnMut(usize, usize, usize, usize, usize)) {
+/// Calls `each` with row, column, lane, register and position in it of each accumulator element of
+/// a warp.
+fn places(p: &GroupMma, mut each: impl FnMut(usize, usize, usize, usize, usize)) {
     let halves = p.row.c == Ty::F16;
     for j in 0..p.row.n as usize / 8 {
         for lane in 0..32 {
@@ -299,7 +297,7 @@ fn places(p: &GroupProduct, mut each: impl FnMut(usize, usize, usize, usize, usi
     }
 }
 
-fn sum_float(w: &mut Warp, p: &GroupProduct, add: bool, a: &[u64], b: &[u64]) {
+fn sum_float(w: &mut Warp, p: &GroupMma, add: bool, a: &[u64], b: &[u64]) {
     let (n, k) = (p.row.n as usize, p.row.k as usize);
     let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
     let (sa, sb) = (sign(p.neg_a), sign(p.neg_b));
@@ -334,7 +332,7 @@ fn sum_float(w: &mut Warp, p: &GroupProduct, add: bool, a: &[u64], b: &[u64]) {
     });
 }
 
-fn sum_int(w: &mut Warp, p: &GroupProduct, add: bool, a: &[u64], b: &[u64]) {
+fn sum_int(w: &mut Warp, p: &GroupMma, add: bool, a: &[u64], b: &[u64]) {
     let (n, k) = (p.row.n as usize, p.row.k as usize);
     let number = |ty: Ty, c: u64| if ty == Ty::S8 { c as i8 as i64 } else { c as i64 };
     places(p, |row, column, lane, r, _| {
@@ -347,7 +345,7 @@ fn sum_int(w: &mut Warp, p: &GroupProduct, add: bool, a: &[u64], b: &[u64]) {
     });
 }
 
-impl GroupProduct {
+impl GroupMma {
     fn a_regs(&self) -> impl Iterator<Item = &Slot> {
         match &self.a {
             GroupA::Regs(regs) => regs.iter(),

@@ -1,5 +1,5 @@
-//! Loads, stores and folds of the lanes of a thread: one access where all lanes share it or are side
-//! by side, else one for each lane.
+//! Loads, stores and folds of the lanes of a thread: one access where all lanes share an element or
+//! are contiguous, else one for each lane.
 
 use super::memory::{Memory, Pos};
 use super::{Lanes, Repr};
@@ -10,21 +10,21 @@ use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_tile::attrs::checked_axes;
 
-/// One op's access.
+/// The access of one op.
 pub struct Access {
     pub mem: Memory,
     pub at: Vec<Pos>,
-    /// Axes whose positions must be held against the extents.
+    /// Axes whose positions must be checked against the extents.
     pub checked: Vec<bool>,
-    /// How many neighbours are taken at once.
+    /// Contiguous elements of one access.
     count: usize,
 }
 
-/// No lane takes part.
+/// No lane is active.
 struct Nothing;
 
 impl Access {
-    /// Whether all lanes are at one place.
+    /// Whether all lanes access one element.
     pub fn is_one(&self) -> bool {
         self.at.iter().all(|p| matches!(p, Pos::One(_)))
     }
@@ -51,7 +51,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Whether the access is inside along the axes where all lanes are at one place.
+    /// Whether the access is inside along the axes where all lanes have one position.
     fn inside_together(&mut self, a: &Access) -> Option<Reg> {
         let mut all = None;
         for axis in (0..a.at.len()).filter(|&axis| a.checked[axis]) {
@@ -63,7 +63,7 @@ impl Lanes<'_> {
         all
     }
 
-    /// Whether each lane is inside along the other axes; none where that is not asked.
+    /// Whether each lane is inside along the other axes; none where that is not checked.
     fn inside_apart(&mut self, a: &Access) -> Option<Vec<Reg>> {
         let mut all: Option<Vec<Reg>> = None;
         for axis in (0..a.at.len()).filter(|&axis| a.checked[axis]) {
@@ -86,7 +86,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Where the access of each lane happens: it is inside and runs. For several lanes the first
+    /// The condition of each lane's access: it is inside and active. For several lanes the first
     /// condition is the one they share.
     pub fn conditions(
         &mut self,
@@ -118,15 +118,16 @@ impl Lanes<'_> {
         let mut a = self.access(id);
         let other = op.group("other").first().map(|&v| self.repr(v).clone());
         if self.width > 1 && self.guard.is_some() {
-            // It is done whether or not a lane runs, so that what is known where it runs is not
-            // enough.
+            // The access is done whether or not a lane is active, so what is known where it is
+            // active is not enough.
             for (axis, checked) in a.checked.iter_mut().enumerate() {
                 *checked |= !self.survey.inside.contains(&(id, axis));
             }
         }
         let shared = self.inside_together(&a);
         if a.is_one() {
-            // Threads without a lane read too what all lanes read alike: branches may depend on it.
+            // Threads without a lane also read what all lanes read alike: branches may depend on
+            // it.
             let alone = self.width == 1 && self.uniform.varies(result);
             let guard = self.guard.clone().filter(|_| alone).map(|g| g[0]);
             let when = self.both(shared, guard);
@@ -173,7 +174,7 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// What was loaded where the condition held; else what stands in for it. A code of zero has been
+    /// The loaded value where the condition held, else the `other` value. A code of zero has been
     /// read there.
     fn or_other(&mut self, mem: &Memory, p: Reg, x: Reg, other: &Option<Repr>, k: usize) -> Reg {
         let other = match other {
@@ -205,7 +206,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// An op's own mask, for each lane; an error where it lets no lane do anything.
+    /// An op's own mask, for each lane; an error where no lane is active.
     fn own_mask(&mut self, id: OpId) -> Result<Option<Vec<Reg>>, Nothing> {
         let Some(&mask) = self.func.ops[id].group("mask").first() else { return Ok(None) };
         match self.survey.known.get(&mask) {
@@ -236,7 +237,7 @@ impl Lanes<'_> {
             self.store_wide(&a, &xs, shared);
             return Ok(());
         };
-        // All at once where all lanes store.
+        // One wide access where all lanes store.
         let [some, done] = [self.asm.label(), self.asm.label()];
         if let Some(all) = self.every(&apart) {
             self.asm.bra_if(all, false, some);
@@ -258,7 +259,8 @@ impl Lanes<'_> {
         }
     }
 
-    /// Reads, combines and writes; a `reduce_*` parameter is changed by many at once.
+    /// Reads, combines and writes; a `reduce_*` parameter is folded into by many groups
+    /// concurrently.
     pub fn accumulate(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -290,7 +292,7 @@ impl Lanes<'_> {
             self.store_wide(&a, &new, shared);
             return Ok(());
         }
-        // One after another: lanes of a thread may be at one place.
+        // One after another: lanes of a thread may fold into one element.
         let base = self.base(&a.mem, &a.at);
         for (k, &x) in xs.iter().enumerate() {
             let when = self.both(shared, apart.as_ref().map(|p| p[k]));
@@ -303,7 +305,7 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// The register of an address without a constant beside it.
+    /// The register of an address without a constant offset.
     pub fn plain_address(&mut self, addr: Addr) -> Reg {
         let Base::Reg(base) = addr.base else { unreachable!("a register holds the address") };
         match (addr.offset, base.class) {

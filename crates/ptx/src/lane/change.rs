@@ -1,4 +1,4 @@
-//! Changes of elements that many lanes may come to at once.
+//! Atomics, and folds into elements that many lanes access concurrently.
 
 use super::access::Access;
 use super::collective::Join;
@@ -10,7 +10,7 @@ use tessera_ir::{Attr, OpId};
 use tessera_numerics::ReduceOp;
 use tessera_tile::ops::atomic::{combine, is_used};
 
-/// How the user orders an atomic op, as the hardware says it.
+/// The memory order and scope of an atomic op, as PTX names them.
 fn ordering(order: Option<&Attr>, scope: Option<&Attr>, space: Space) -> (Sem, Scope) {
     let sem = match order.and_then(Attr::as_word) {
         Some("acquire") => Sem::Acquire,
@@ -58,7 +58,7 @@ impl Lanes<'_> {
             let expected = expected.as_ref().map(|e| e[k]);
             let made = change.emit(&mut self.scalars(), addr, xs[k], expected);
             let old = self.sure(id, made)?;
-            // A position outside is left alone and gives zero.
+            // A position outside is not accessed and gives zero.
             olds.push(match (old, when) {
                 (Some(old), Some(p)) if wants_old => {
                     let zero = self.zero(dtype);
@@ -89,7 +89,7 @@ impl Lanes<'_> {
         if a.is_one() && xs.len() > 1 {
             let x = self.fold_thread(id, reduce, fold, xs, apart.take())?;
             xs = vec![x];
-            // All threads of the warp are here, and at one element.
+            // The whole warp is converged here, and folds into one element.
             if self.converged && op.group("at").iter().all(|&v| !self.uniform.varies(v)) {
                 xs = vec![self.reduce_warp(Join { id, op: reduce, dtype: fold.compute }, x)?];
                 let lane = self.in_warp();
@@ -117,7 +117,7 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    /// The values of the thread's lanes that take part, in one.
+    /// Combines the values of the thread's active lanes.
     fn fold_thread(
         &mut self,
         id: OpId,

@@ -1,7 +1,8 @@
-//! What the lanes of a group do together. Lanes that exist are the first ones; the others give the
-//! operator's identity. Warps combine by shuffles and tell each other through the group's memory.
+//! Group operations of lanes: reductions, scans, broadcasts, shuffles. The first lanes exist; the
+//! others contribute the operator's identity. Warps combine by shuffles and exchange partial
+//! results through shared memory.
 
-use super::control::bits_of;
+use super::lane_control::bits_of;
 use super::{Lanes, Repr};
 use crate::caps::Feature;
 use crate::inst::*;
@@ -10,13 +11,13 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId};
 use tessera_numerics::{DType, LANES, Profile, ReduceOp};
 
-/// All lanes of the warp, and the whole of it as one segment.
+/// All lanes of the warp, as one segment.
 const ALL: Opnd = Opnd::Int(-1);
 const WHOLE: Opnd = Opnd::Int(31);
-/// For `Up` the segment's bound is below.
+/// For `Up` the segment's bound is the lowest lane.
 const BEGIN: Opnd = Opnd::Int(0);
 
-/// A group operation: what is combined, and how.
+/// A group operation: the operand and the operator.
 #[derive(Copy, Clone)]
 pub struct Join {
     pub id: OpId,
@@ -37,7 +38,7 @@ impl Lanes<'_> {
         self.sure(j.id, made)
     }
 
-    /// Whether the order of the lanes shows in the result and must be the one that is written down.
+    /// Whether the order of the lanes shows in the result and must be the canonical one.
     fn is_ordered(&self, j: Join) -> bool {
         let sums = matches!(j.op, ReduceOp::Sum | ReduceOp::Prod);
         sums && j.dtype.is_float() && self.profile == Profile::Strict
@@ -59,7 +60,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Bits that can travel: predicates do not.
+    /// Bits that a shuffle can move: predicates are converted.
     fn word_of(&mut self, dtype: DType, x: Reg) -> Reg {
         match carrier(dtype) {
             Class::Pred => self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0)),
@@ -94,7 +95,8 @@ impl Lanes<'_> {
         self.value_of(dtype, out)
     }
 
-    /// The address of a thread's place, or another number's, in the room for group operations.
+    /// The address of a thread's place, or of another index, in the scratch memory for group
+    /// operations.
     fn room_at(&mut self, dtype: DType, number: Reg) -> Reg {
         let shift = if carrier(dtype) == Class::B64 { 3 } else { 2 };
         let base = self.shared_base();
@@ -108,7 +110,7 @@ impl Lanes<'_> {
         self.asm.maybe(when, |asm| asm.st(Space::Shared, ty, &[word.into()], addr, Cache::Usual));
     }
 
-    /// Where the condition does not hold, zero.
+    /// Loads; zero where the condition does not hold.
     fn take(&mut self, dtype: DType, addr: Addr, when: Option<Reg>) -> Reg {
         let class = match carrier(dtype) {
             Class::B64 => Class::B64,
@@ -140,13 +142,13 @@ impl Lanes<'_> {
         self.asm.int(Alu::Shr, Ty::U32, &[tid.into(), Opnd::Int(5)])
     }
 
-    /// Every lane puts its value where all can read it.
+    /// Every lane writes its value where all can read it.
     fn publish(&mut self, dtype: DType, x: Reg) {
         self.claim_room();
         let tid = self.special(Special::TidX);
         let at = self.room_at(dtype, tid);
         self.put(dtype, Addr::reg(at, 0), x, None);
-        self.meet();
+        self.synchronise();
         self.read_room();
     }
 
@@ -169,7 +171,7 @@ impl Lanes<'_> {
         let first = self.asm.setp(Cmp::Eq, Ty::U32, lane, Opnd::Int(0));
         let at = self.room_at(j.dtype, warp);
         self.put(j.dtype, Addr::reg(at, 0), x, Some(first));
-        self.meet();
+        self.synchronise();
         let at = self.room_at(j.dtype, lane);
         let there =
             (warps < 32).then(|| self.asm.setp(Cmp::Lt, Ty::U32, lane, Opnd::Int(warps.into())));
@@ -196,7 +198,7 @@ impl Lanes<'_> {
         Ok(x)
     }
 
-    /// The one instruction that does it, where there is one.
+    /// The `redux` instruction, where there is one.
     fn redux(&self, j: Join) -> Option<(AtomOp, Ty)> {
         let signed = match j.dtype {
             DType::I32 => Ty::S32,
@@ -217,7 +219,7 @@ impl Lanes<'_> {
         })
     }
 
-    /// The canonical order of LANGUAGE 14: lane `i` into partial result `i mod 64`, then by halves.
+    /// The canonical order of LANGUAGE 14: lane `i` into partial result `i mod 64`, then a tree.
     /// Every warp does it for itself; a lane has the partial results `i` and `i + 32`.
     fn reduce_in_order(&mut self, j: Join, x: Reg) -> Result<Reg, Diagnostics> {
         self.publish(j.dtype, x);
@@ -236,7 +238,7 @@ impl Lanes<'_> {
             }
             parts.extend(sum);
         }
-        // What no lane gives is the identity, which changes nothing.
+        // Missing lanes contribute the identity, which changes nothing.
         let mut sum = match parts[..] {
             [low, high] => self.combine(j, low, high)?,
             _ => parts[0],
@@ -279,13 +281,13 @@ impl Lanes<'_> {
         if self.warps() == 1 {
             return Ok(x);
         }
-        // What the warps before have.
+        // Combines the results of the warps before.
         self.claim_room();
         let warp = self.warp();
         let last = self.asm.setp(Cmp::Eq, Ty::U32, lane, WHOLE);
         let at = self.room_at(j.dtype, warp);
         self.put(j.dtype, Addr::reg(at, 0), own, Some(last));
-        self.meet();
+        self.synchronise();
         let at = self.room_at(j.dtype, lane);
         let earlier = self.asm.setp(Cmp::Lt, Ty::U32, lane, warp);
         let before = self.take(j.dtype, Addr::reg(at, 0), Some(earlier));
@@ -295,15 +297,15 @@ impl Lanes<'_> {
         self.combine(j, before, x)
     }
 
-    /// One lane after another: the first thread goes through them all.
+    /// Sequentially: the first thread scans all lanes.
     fn scan_in_order(&mut self, j: Join, x: Reg, exclusive: bool) -> Result<Reg, Diagnostics> {
-        const AT_ONCE: i64 = 4;
+        const BATCH: i64 = 4;
         self.publish(j.dtype, x);
         let tid = self.special(Special::TidX);
         let bytes = Self::bytes_in_room(j.dtype);
         let [again, done] = [self.asm.label(), self.asm.label()];
         let others = self.asm.setp(Cmp::Ne, Ty::U32, tid, Opnd::Int(0));
-        // Nothing is changed by the identity, so that the first is like the others.
+        // The first lane is combined with the identity, so that it needs no special case.
         let nothing = self.scalars().identity(j.op, j.dtype);
         let sum = self.asm.mov(bits_of(nothing.class), nothing);
         let start = self.shared_base();
@@ -313,7 +315,7 @@ impl Lanes<'_> {
         let end = self.room_at(j.dtype, present);
         self.asm.bra_if(others, true, done);
         self.asm.place(again);
-        let places: Vec<Addr> = (0..AT_ONCE).map(|i| Addr::reg(at, i * bytes)).collect();
+        let places: Vec<Addr> = (0..BATCH).map(|i| Addr::reg(at, i * bytes)).collect();
         let xs: Vec<Reg> = places.iter().map(|p| self.take(j.dtype, p.clone(), None)).collect();
         let mut before = sum;
         for (place, x) in places.into_iter().zip(xs) {
@@ -322,19 +324,19 @@ impl Lanes<'_> {
             before = with;
         }
         self.asm.mov_to(bits_of(sum.class), sum, before);
-        let next = self.asm.int(Alu::Add, Ty::U32, &[at.into(), Opnd::Int(AT_ONCE * bytes)]);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[at.into(), Opnd::Int(BATCH * bytes)]);
         self.asm.mov_to(Ty::B32, at, next);
         let more = self.asm.setp(Cmp::Lt, Ty::U32, at, end);
         self.asm.bra_if(more, true, again);
         self.asm.place(done);
-        self.meet();
+        self.synchronise();
         let own = self.room_at(j.dtype, tid);
         let out = self.take(j.dtype, Addr::reg(own, 0), None);
         self.read_room();
         Ok(out)
     }
 
-    /// Whether a lane that is asked for exists.
+    /// Whether the source lane exists.
     fn is_there(&mut self, src: Reg) -> Reg {
         match self.ids.present {
             Some(present) => self.asm.setp(Cmp::Lt, Ty::U64, src, present),
@@ -357,7 +359,7 @@ impl Lanes<'_> {
         self.claim_room();
         let at = self.shared_base();
         self.put(dtype, Addr::reg(at, 0), x, Some(own));
-        self.meet();
+        self.synchronise();
         let out = self.take(dtype, Addr::reg(at, 0), Some(there));
         self.read_room();
         let out = self.or_zero(dtype, there, out);

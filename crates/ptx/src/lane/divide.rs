@@ -1,5 +1,5 @@
-//! Quotients and rests of positions. Division of 64 bits is a long sequence of instructions: powers
-//! of two are shifted, small numbers are divided in 32 bits, and lanes of one row divide once.
+//! Quotients and remainders of positions. 64-bit division is a long instruction sequence: powers of
+//! two become shifts, small numbers are divided in 32 bits, and lanes of one row divide once.
 
 use super::value::{Facts, Steps};
 use super::{Lanes, Repr};
@@ -9,7 +9,7 @@ use tessera_ir::OpId;
 use tessera_numerics::{DType, ScalarFn};
 
 impl Lanes<'_> {
-    /// Division of i64, rounded down, and its rest.
+    /// Floor division of i64, and its remainder.
     pub fn divided(&mut self, id: OpId, f: ScalarFn) -> Result<Option<Repr>, Diagnostics> {
         let op = &self.func.ops[id];
         let rest = match f {
@@ -31,7 +31,7 @@ impl Lanes<'_> {
         Ok(Some(repr))
     }
 
-    /// Whether the lanes of a thread can be asked to have one quotient.
+    /// Whether the lanes of a thread can share one quotient.
     pub fn is_row(&self, id: OpId) -> bool {
         let operands = &self.func.ops[id].operands;
         let (Repr::Steps(s), Repr::One(_)) = (self.repr(operands[0]), self.repr(operands[1]))
@@ -39,12 +39,12 @@ impl Lanes<'_> {
             return false;
         };
         let short = (1..1 << 20).contains(&s.step) && s.facts.low && s.facts.is_near();
-        // Rows that end within the lanes of a thread are no rare thing.
+        // Rows that end within the lanes of a thread are not rare.
         let whole = |k: i64| k > 0 && k % (s.step * self.width as i64) == 0;
-        self.survey.asking && short && self.int_of(operands[1]).is_none_or(whole)
+        self.survey.collecting && short && self.int_of(operands[1]).is_none_or(whole)
     }
 
-    /// Asks that all lanes have the quotient of the first.
+    /// Checks that all lanes have the quotient of the first.
     fn row(&mut self, id: OpId, rest: bool) -> Result<Repr, Diagnostics> {
         let op = &self.func.ops[id];
         let (Repr::Steps(s), Repr::One(by)) =
@@ -59,10 +59,10 @@ impl Lanes<'_> {
             None => {
                 let q = self.quotient(id, s.first, by, known)?;
                 let r = self.rest(s.first, by, q, known);
-                // A divisor that is not positive is below every rest it leaves, or equal to it.
+                // A divisor that is not positive fails this check.
                 let last = self.add64(r, Opnd::Int(s.step * (self.width as i64 - 1)));
                 let same = self.asm.setp(Cmp::Lt, Ty::S64, last, divisor);
-                self.ask(same);
+                self.require(same);
                 self.survey.rows.insert((s.first, divisor), (q, r));
                 (q, r)
             }
@@ -129,7 +129,7 @@ impl Lanes<'_> {
         Ok(q)
     }
 
-    /// What a quotient leaves; nothing where it is by zero.
+    /// The remainder of a quotient; zero where the divisor is zero.
     fn rest(&mut self, a: Reg, b: Reg, q: Reg, known: Option<i64>) -> Reg {
         if let Some(k) = known.filter(|&k| k > 0 && k.count_ones() == 1) {
             return self.asm.int(Alu::And, Ty::B64, &[a.into(), Opnd::Int(k - 1)]);

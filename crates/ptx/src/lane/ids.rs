@@ -10,11 +10,11 @@ use crate::module::Guard;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_target::frame;
 
-/// The lane's index over the launch, and in its group.
+/// The lane's index in the launch, and in its group.
 pub struct Ids {
     pub linear: Repr,
     pub local: Repr,
-    /// Lanes of the group that exist; none where nobody asks.
+    /// The number of lanes of the group that exist; none where it is not used.
     pub present: Option<Reg>,
 }
 
@@ -24,7 +24,7 @@ impl Default for Ids {
     }
 }
 
-/// Threads of a block where groups do not matter: enough that blocks are begun as fast as memory
+/// Threads of a block where groups do not matter: enough that blocks are started as fast as memory
 /// can be moved.
 fn flat_threads(width: usize) -> u32 {
     if width > 1 { 128 } else { 256 }
@@ -51,11 +51,12 @@ impl Lanes<'_> {
         self.asm.int(Alu::MulLo, Ty::S64, &[number.into(), size.into()])
     }
 
-    /// A block for each group and a thread for each lane. Threads without a lane go where all go.
+    /// One block per group and one thread per lane. Threads without a lane follow the control flow
+    /// of the group.
     pub fn in_groups(&mut self, lanes: i64) -> Result<Shape, Diagnostics> {
         if lanes > MAX_THREADS.into() {
             let why = format!(
-                "expected at most {MAX_THREADS} lanes in a group whose lanes meet, got {lanes}"
+                "expected at most {MAX_THREADS} lanes in a group whose lanes synchronise, got {lanes}"
             );
             return Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why)
                 .at(self.func.loc.clone())
@@ -82,7 +83,7 @@ impl Lanes<'_> {
         Ok(Shape::Lanes { per_thread: 1, flat: false })
     }
 
-    /// Lanes that never meet.
+    /// Lanes that never synchronise.
     pub fn apart(&mut self, lanes: i64, share: Share) -> Result<Shape, Diagnostics> {
         let flat = self.uniform.flat;
         let width = share.width as i64;
@@ -97,7 +98,7 @@ impl Lanes<'_> {
         };
         if share.width > 1 && per_thread <= share.width as u32 {
             let slow = self.asm.label();
-            self.at_once(share, slow)?;
+            self.all_lanes(share, slow)?;
             self.asm.emit(Inst::Ret);
             self.asm.place(slow);
             self.one_by_one(share.width as u32)?;
@@ -107,7 +108,7 @@ impl Lanes<'_> {
         Ok(Shape::Lanes { per_thread, flat })
     }
 
-    /// Where the thread's first lane is among those of its block.
+    /// The offset of the thread's first lane among those of its block.
     fn first_of_block(&mut self, width: u32, apart: i64) -> Reg {
         let tid = self.special(Special::TidX);
         let by = Opnd::Int(width.into());
@@ -117,13 +118,14 @@ impl Lanes<'_> {
         if apart == 1 {
             return self.asm.int(Alu::MulLo, Ty::U32, &[tid.into(), by]);
         }
-        // Where the warp begins, and the thread's place in it.
+        // The start of the warp, and the thread's place in it.
         let warp = self.asm.int(Alu::And, Ty::B32, &[tid.into(), Opnd::Int(-32)]);
         let lane = self.asm.int(Alu::And, Ty::B32, &[tid.into(), Opnd::Int(31)]);
         self.asm.int(Alu::MadLo, Ty::U32, &[warp.into(), by, lane.into()])
     }
 
-    /// The index of the block's first lane; `width` lanes for each thread where groups do not matter.
+    /// The index of the block's first lane; `width` lanes for each thread where groups do not
+    /// matter.
     fn block_base(&mut self, width: u32) -> Reg {
         if !self.uniform.flat {
             return self.group_base();
@@ -133,7 +135,7 @@ impl Lanes<'_> {
         self.asm.int(Alu::MulWide, Ty::U32, &[block.into(), Opnd::Int(per_block)])
     }
 
-    /// Lets `linear` and `local` be the lanes that a thread takes at once.
+    /// Sets `linear` and `local` to the lanes that a thread runs together.
     pub fn place_wide(&mut self, share: Share) {
         let width = share.width as u32;
         let local = self.first_of_block(width, share.apart);
@@ -146,13 +148,14 @@ impl Lanes<'_> {
         };
         self.ids = match self.uniform.flat {
             true => Ids { linear: steps(first, width), local: Repr::None, present: None },
-            // Whether groups begin at a multiple is seen when they have their size.
+            // The alignment of group starts is known once groups have their size.
             false => Ids { linear: steps(first, 1), local: steps(local, width), present: None },
         };
     }
 
-    /// All lanes of a thread, if nothing is special about any of the warp's; else goes to `slow`.
-    fn at_once(&mut self, share: Share, slow: Label) -> Result<(), Diagnostics> {
+    /// All lanes of a thread together, if the checks hold for the whole warp; else branches to
+    /// `slow`.
+    fn all_lanes(&mut self, share: Share, slow: Label) -> Result<(), Diagnostics> {
         self.width = share.width;
         self.place_wide(share);
         for (place, size) in
@@ -161,12 +164,12 @@ impl Lanes<'_> {
             if let Repr::Steps(s) = place {
                 let (last, size) = (self.end(s, true), self.word(size));
                 let there = self.asm.setp(Cmp::Lt, Ty::S64, last, size);
-                self.ask(there);
+                self.require(there);
             }
         }
         self.survey_all(share.width)?;
-        let Some(good) = self.answers() else { unreachable!("lanes are asked to be there") };
-        // A whole warp goes one way, so that the other can take lanes in turn.
+        let Some(good) = self.requirements() else { unreachable!("lanes are required to exist") };
+        // The branch is warp-uniform, so that the other path can take lanes in turn.
         let all = self.asm.reg(Class::Pred);
         let p = Guard { reg: good, negated: false };
         self.asm.emit(Inst::Vote { kind: Vote::All, d: all, p, mask: Opnd::Int(-1) });

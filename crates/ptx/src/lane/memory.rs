@@ -1,4 +1,5 @@
-//! Memory as lanes see it: the caller's arrays and the group's own buffers, by positions along axes.
+//! Memory of lane kernels: the caller's arrays and the group's shared buffers, by positions along
+//! axes.
 
 use super::Lanes;
 use super::value::Steps;
@@ -7,11 +8,11 @@ use crate::inst::*;
 use tessera_ir::{Dim, Type};
 use tessera_numerics::DType;
 
-/// A number of the launch.
+/// A number that is constant in a launch.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Size {
     Known(i64),
-    /// A word of the arguments.
+    /// An argument word.
     Word(usize),
 }
 
@@ -19,17 +20,17 @@ pub enum Size {
 pub struct Memory {
     pub space: Space,
     pub dtype: DType,
-    /// The word that holds the address, or the first byte in the group's memory.
+    /// The argument word of the address, or the offset in shared memory.
     pub base: usize,
     pub extents: Vec<Size>,
     /// In bytes.
     pub strides: Vec<Size>,
-    /// What the address, and all strides but that of neighbours, are multiples of.
+    /// The alignment of the address and of all strides but that of the contiguous axis.
     pub align: u32,
     pub cache: Cache,
 }
 
-/// Where the lanes of a thread are along an axis.
+/// The positions of a thread's lanes along an axis.
 #[derive(Clone, Debug)]
 pub enum Pos {
     One(Reg),
@@ -90,7 +91,7 @@ impl Memory {
     }
 }
 
-/// Constants that addresses hold without another instruction.
+/// Constants that fit into an address offset.
 const NEAR: i64 = 1 << 20;
 
 impl Lanes<'_> {
@@ -131,7 +132,7 @@ impl Lanes<'_> {
         self.asm.int(Alu::Add, Self::address_type(space), &[a.into(), b.into()])
     }
 
-    /// The address of the thread's first lane, without what differs from lane to lane at will.
+    /// The address of the thread's first lane, without the parts that are irregular between lanes.
     pub fn base(&mut self, mem: &Memory, at: &[Pos]) -> Reg {
         let space = mem.space;
         let mut base = match space {
@@ -183,14 +184,13 @@ impl Lanes<'_> {
         Addr::reg(base, offset)
     }
 
-    /// Whether a position is from 0 to below an extent. Below zero is far above as an unsigned
-    /// number.
+    /// Whether `0 <= at < extent`. A negative position is large as an unsigned number.
     pub fn is_inside(&mut self, at: Reg, extent: Size) -> Reg {
         let extent = self.size(extent);
         self.asm.setp(Cmp::Lt, Ty::U64, at, extent)
     }
 
-    /// Loads `n` neighbours; where the condition does not hold their codes are zero.
+    /// Loads `n` contiguous elements; codes are zero where the condition does not hold.
     pub fn load_run(&mut self, mem: &Memory, addr: Addr, n: usize, when: Option<Reg>) -> Vec<Reg> {
         let bytes = mem.dtype.bytes();
         let (ty, words) = word_of(bytes, n);
@@ -212,7 +212,7 @@ impl Lanes<'_> {
         d.into_iter().flat_map(|r| scalars.decode_packed(mem.dtype, r)).collect()
     }
 
-    /// Stores neighbours.
+    /// Stores contiguous elements.
     pub fn store_run(&mut self, mem: &Memory, addr: Addr, xs: &[Reg], when: Option<Reg>) {
         let (bytes, dtype) = (mem.dtype.bytes(), mem.dtype);
         let (ty, words) = word_of(bytes, xs.len());
@@ -228,7 +228,7 @@ impl Lanes<'_> {
     }
 }
 
-/// How `n` neighbours of so many bytes are moved: the type and how many.
+/// How `n` contiguous elements of `bytes` bytes are moved: the type and the count.
 fn word_of(bytes: usize, n: usize) -> (Ty, usize) {
     match (bytes, bytes * n) {
         (8, _) => (Ty::B64, n),

@@ -1,18 +1,19 @@
-//! Lane kernels: every value is a scalar for each lane, and a thread has one lane or several.
+//! Lane kernels (SIMT): every value is a scalar per lane, and a thread runs one lane or several.
 //!
-//! A kernel whose lanes meet, or share memory, has a block for each group and a lane for each thread
-//! ([`ids`]). In all others lanes are independent, and a thread takes several if there is little to
-//! do for each ([`survey`]): the body is written twice, for threads all of whose lanes are there and
-//! inside everything they reach, with wide accesses and without tests, and for one lane at a time.
+//! A kernel whose lanes synchronise, or share memory, has one block per group and one thread per
+//! lane ([`ids`]). In all others lanes are independent, and a thread takes several lanes if each
+//! has little work ([`survey`]): the body is emitted twice, a fast path for threads all of whose
+//! lanes exist and are in bounds, with wide accesses and without checks, and a slow path for one
+//! lane at a time.
 //!
-//! Before: a valid lane kernel of Tile IR. After: one kernel of PTX.
+//! Before: a valid lane kernel of Tile IR. After: one PTX kernel.
 
 mod access;
 mod change;
 mod collective;
-mod control;
 mod divide;
 mod ids;
+mod lane_control;
 mod memory;
 mod shared;
 mod survey;
@@ -39,7 +40,7 @@ use tessera_tile::{TileFunc, TileOp};
 use uniform::Uniform;
 use value::Steps;
 
-/// Lanes of a group where the kernel says nothing.
+/// Lanes of a group where the kernel does not say.
 const DEFAULT_LANES: i64 = 256;
 
 /// What a value of the function is in the generated code.
@@ -49,7 +50,7 @@ enum Repr {
     None,
     /// One register for all lanes of the thread.
     One(Reg),
-    /// An i64 that grows from lane to lane by a fixed step.
+    /// An i64 that increases by a fixed step from lane to lane.
     Steps(Steps),
     /// A register for each lane of the thread.
     Each(Vec<Reg>),
@@ -64,19 +65,19 @@ struct Lanes<'a> {
     frame: &'a Frame,
     classes: &'a Classes,
     uniform: Uniform,
-    /// Lanes of a thread for which code is written.
+    /// Lanes of a thread for which code is emitted.
     width: usize,
     env: Vec<Repr>,
     ids: ids::Ids,
-    /// For each lane of the thread, whether it is there and runs; all do where there is none.
+    /// For each lane of the thread, whether it exists and is active; all are where there is none.
     guard: Option<Vec<Reg>>,
-    /// All threads of the warp are here.
+    /// The whole warp is converged.
     converged: bool,
     survey: Survey,
     shared: shared::Shared,
     /// Quotients known here: of the first by the second.
     quotients: Vec<(Reg, Reg, Reg)>,
-    /// What comes before everything else.
+    /// Code before everything else.
     head: Vec<Stmt>,
     words: BTreeMap<usize, Reg>,
     /// Scalar parameters, by their words.
@@ -145,7 +146,7 @@ impl<'a> Lanes<'a> {
             sites: Vec::new(),
             site_of: BTreeMap::new(),
         };
-        // The head comes from the kernel as a whole.
+        // The head has the location of the kernel as a whole.
         me.at(&func.loc);
         me.head.append(&mut me.asm.kernel.body);
         me
@@ -160,7 +161,7 @@ impl<'a> Lanes<'a> {
             kernel: self.asm.kernel,
             files: self.files,
             sites: self.sites,
-            turns: false,
+            ordered: false,
             counts: false,
             prints: Vec::new(),
             stamps: Vec::new(),
@@ -189,7 +190,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Runs `write` at the head of the kernel, before everything else.
+    /// Emits code at the head of the kernel, before everything else.
     fn at_head<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         std::mem::swap(&mut self.asm.kernel.body, &mut self.head);
         let out = write(self);
@@ -281,7 +282,7 @@ impl<'a> Lanes<'a> {
         self.asm.int(Alu::Not, Ty::Pred, &[a.into()])
     }
 
-    /// Both conditions, of which there may be none.
+    /// The conjunction of two optional conditions.
     fn both(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.and(a, b)),
@@ -298,12 +299,12 @@ impl<'a> Lanes<'a> {
         Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why.into()).at(loc).into())
     }
 
-    /// What there is no code for is an error at the op.
+    /// Reports an unsupported operation at the op.
     fn sure<T>(&self, op: OpId, made: Result<T, Unsupported>) -> Result<T, Diagnostics> {
         made.or_else(|u| self.unsupported(op, u.to_string()))
     }
 
-    /// Tells the assembler where the next instructions come from.
+    /// Records the source location of the next instructions.
     fn at(&mut self, loc: &Loc) {
         let Some(source) = loc.file() else { return };
         let name = source.name.to_string();
@@ -342,7 +343,7 @@ impl<'a> Lanes<'a> {
         match op.code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
-            TileOp::Repair => self.unsupported(id, "expected repairs to be made always here"),
+            TileOp::SlowPath => self.unsupported(id, "expected no slow paths in a lane kernel"),
             TileOp::While => self.conditional(id),
             TileOp::Load => self.load(id),
             TileOp::Store => self.store(id),
@@ -350,14 +351,14 @@ impl<'a> Lanes<'a> {
             TileOp::Atomic => self.atomic(id),
             TileOp::Assert => self.assertion(id),
             TileOp::Barrier => {
-                self.meet();
+                self.synchronise();
                 Ok(())
             }
             TileOp::GroupReduce => self.group_reduce(id),
             TileOp::GroupScan => self.group_scan(id),
             TileOp::GroupBroadcast => self.group_broadcast(id),
             TileOp::GroupShuffle => self.group_shuffle(id),
-            // The group has its memory for the whole kernel.
+            // Shared memory is allocated for the whole kernel.
             TileOp::BufAlloc => Ok(()),
             TileOp::Const
             | TileOp::Ew(_)
@@ -403,7 +404,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// What an op asks of the launch or of the lane's place in it.
+    /// Ops that read the launch or the lane's index in it.
     fn id_op(&mut self, id: OpId) -> Repr {
         let op = &self.func.ops[id];
         let one = match op.code {
@@ -423,7 +424,7 @@ impl<'a> Lanes<'a> {
         Repr::One(one)
     }
 
-    /// The number of a place where code can find fault; the same for every copy of the op.
+    /// The number of a fault site; the same for every copy of the op.
     fn site(&mut self, id: OpId, message: impl FnOnce() -> String) -> i64 {
         if let Some(&site) = self.site_of.get(&id) {
             return site;
@@ -458,13 +459,13 @@ impl<'a> Lanes<'a> {
         Ok(())
     }
 
-    /// Tells the host where a condition holds, and ends the thread. Barriers do not wait for threads
-    /// that have ended.
+    /// Reports to the host where a condition holds, and ends the thread. Barriers do not wait for
+    /// threads that have ended.
     fn stop_where(&mut self, failed: Reg, site: i64) {
         let status = self.word(frame::CONTEXT);
         let past = self.asm.label();
         self.asm.bra_if(failed, false, past);
-        // The first to find fault is told.
+        // The first fault is reported.
         let d = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Atom {
             space: Space::Global,

@@ -1,4 +1,4 @@
-//! The group's own memory: buffers of the kernel, and room for what lanes tell each other.
+//! The group's shared memory: buffers of the kernel, and scratch memory for group operations.
 
 use super::Lanes;
 use super::memory::Memory;
@@ -11,10 +11,10 @@ use tessera_tile::TileOp;
 #[derive(Default)]
 pub struct Shared {
     buffers: Vec<(Value, Memory)>,
-    /// Where buffers begin; before them is room for group operations.
+    /// The offset of the buffers; before them is the scratch memory.
     first: u32,
     bytes: u32,
-    /// Threads may still read what is in that room.
+    /// Threads may still read the scratch memory.
     dirty: bool,
     base: Option<Reg>,
 }
@@ -41,25 +41,25 @@ impl Shared {
     }
 }
 
-/// What buffers are aligned to at least.
+/// The minimum alignment of buffers.
 const ALIGN: u32 = 16;
 
 impl Lanes<'_> {
-    /// Gives everything its place.
+    /// Allocates everything.
     pub fn lay_out_shared(&mut self) {
         let func = self.func;
         let threads = self.asm.kernel.threads;
         let mut room = 0;
         for id in func.walk() {
             let op = &func.ops[id];
-            let told = match op.code {
+            let reported = match op.code {
                 TileOp::GroupReduce
                 | TileOp::GroupScan
                 | TileOp::GroupBroadcast
                 | TileOp::GroupShuffle => carrier(self.dtype(op.result())),
                 _ => continue,
             };
-            room = room.max(if told == Class::B64 { 8 * threads } else { 4 * threads });
+            room = room.max(if reported == Class::B64 { 8 * threads } else { 4 * threads });
         }
         self.shared.first = room.next_multiple_of(ALIGN);
         self.shared.bytes = self.shared.first;
@@ -79,7 +79,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// Where the group's memory begins.
+    /// The start address of the group's memory.
     pub fn shared_base(&mut self) -> Reg {
         if let Some(base) = self.shared.base {
             return base;
@@ -89,8 +89,8 @@ impl Lanes<'_> {
         base
     }
 
-    /// Buffers begin as zeros, as they do on the CPU: what was never written reads the same in every
-    /// run.
+    /// Buffers are zero-initialised, as on the CPU: reads of unwritten elements are the same in
+    /// every run.
     pub fn clear_shared(&mut self) {
         let (first, end) = (self.shared.first, self.shared.bytes);
         if first == end {
@@ -120,20 +120,20 @@ impl Lanes<'_> {
         self.asm.barrier();
     }
 
-    /// All lanes of the group meet.
-    pub fn meet(&mut self) {
+    /// Synchronises all lanes of the group.
+    pub fn synchronise(&mut self) {
         self.asm.barrier();
         self.shared.dirty = false;
     }
 
-    /// Makes sure that nobody reads the room for group operations any more.
+    /// Makes sure that no thread still reads the scratch memory.
     pub fn claim_room(&mut self) {
         if self.shared.dirty {
-            self.meet();
+            self.synchronise();
         }
     }
 
-    /// What is in it may be read from now on until lanes meet.
+    /// The scratch memory may be read from now on until the next barrier.
     pub fn read_room(&mut self) {
         self.shared.dirty = true;
     }

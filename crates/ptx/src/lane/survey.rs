@@ -1,10 +1,10 @@
-//! Whether a thread takes several lanes, and what is asked of it before it does them at once: that
-//! guards such as `if i < n` hold for all of them or for none, that positions which follow the
-//! lane's number are inside their arrays, that wide accesses are aligned. Everything that these
-//! questions need is computed before the body.
+//! Chooses how many lanes a thread takes, and computes the conditions of the fast path that runs
+//! them together: that guards such as `if i < n` hold for all of them or for none, that positions
+//! which are linear in the lane index are in bounds, that wide accesses are aligned. Everything
+//! that these checks need is computed before the body.
 //!
-//! Only straight code and loops that all lanes run alike are done for several lanes at once; a
-//! condition that is not known before makes its branches conditional lane by lane.
+//! Only straight-line code and loops with uniform control flow run for several lanes together; a
+//! condition that is not known beforehand becomes a predicate per lane.
 
 use super::memory::{Memory, Size};
 use super::value::{MOST, Steps};
@@ -17,24 +17,24 @@ use tessera_numerics::{DType, Profile, Scalar, ScalarFn, expansion};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// What was asked, and what the answers allow.
+/// The checks, and what they imply.
 #[derive(Default)]
 pub struct Survey {
-    /// Questions may be asked: code comes before the body.
-    pub asking: bool,
+    /// Checks may be added: code comes before the body.
+    pub collecting: bool,
     /// All of these must hold.
     tests: Vec<Reg>,
     /// Conditions that hold, or do not, for all lanes.
     pub known: BTreeMap<Value, bool>,
-    /// Accesses that are inside along an axis.
+    /// Accesses that are in bounds along an axis.
     pub inside: BTreeSet<(OpId, usize)>,
-    /// Accesses of neighbours along an axis, so many at once.
+    /// Wide accesses: the axis and the number of elements.
     pub wide: BTreeMap<OpId, (usize, usize)>,
-    /// Quotients and rests that the lanes share.
+    /// Quotients and remainders that the lanes share.
     pub rows: BTreeMap<(Reg, Opnd), (Reg, Reg)>,
-    asked: BTreeSet<(Reg, i64, Question)>,
+    requested: BTreeSet<(Reg, i64, Question)>,
     lasts: BTreeMap<(Reg, i64), Reg>,
-    /// Bytes of elements in wide accesses, and the number of accesses in steps that are not wide.
+    /// Bytes of elements in wide accesses, and the number of strided accesses that are not wide.
     widths: Vec<usize>,
     narrow: usize,
 }
@@ -46,12 +46,12 @@ enum Question {
     Multiple(u32),
 }
 
-/// Which lanes a thread takes: so many, at this distance from each other.
+/// Which lanes a thread takes: their number, and the distance between them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Share {
     pub width: usize,
-    /// 1: neighbours, for wide accesses. 32: the threads of a warp take neighbours in turn, so that
-    /// accesses of one element are side by side whatever their alignment.
+    /// 1: contiguous lanes, for wide accesses. 32: lanes are interleaved over the threads
+    /// of a warp, so that accesses of one element are coalesced whatever their alignment.
     pub apart: i64,
 }
 
@@ -59,29 +59,29 @@ impl Share {
     pub const ONE: Share = Share { width: 1, apart: 1 };
 }
 
-/// The most lanes that a thread takes, and how many it takes in turn.
+/// The most contiguous lanes that a thread takes, and the number of interleaved ones.
 const WIDEST_THREAD: usize = 8;
-const IN_TURN: usize = 4;
-/// Instructions of a lane up to which it is taken in turn with others, and up to which a thread
-/// takes more than two neighbours.
+const INTERLEAVED: usize = 4;
+/// Instructions of a lane up to which lanes are taken in turn, and up to which a thread takes more
+/// than two contiguous lanes.
 const LIGHT: usize = 200;
 const HEAVY: usize = 600;
-/// Instructions that a thread executes for lanes that do not run.
+/// The most instructions that a thread executes for inactive lanes.
 const IN_VAIN: usize = 60;
 
 impl Lanes<'_> {
-    pub fn ask(&mut self, p: Reg) {
+    pub fn require(&mut self, p: Reg) {
         self.survey.tests.push(p);
     }
 
-    /// All that was asked, if anything was.
-    pub fn answers(&mut self) -> Option<Reg> {
+    /// The conjunction of all checks, if there are any.
+    pub fn requirements(&mut self) -> Option<Reg> {
         let tests = std::mem::take(&mut self.survey.tests);
         tests.into_iter().reduce(|a, b| self.and(a, b))
     }
 
     fn is_new(&mut self, s: Steps, question: Question) -> bool {
-        self.survey.asked.insert((s.first, s.step, question))
+        self.survey.requested.insert((s.first, s.step, question))
     }
 
     /// The position of the first lane, or of the last.
@@ -97,8 +97,8 @@ impl Lanes<'_> {
         r
     }
 
-    /// Asks that positions do not leave the number range between the first lane and the last.
-    fn ask_order(&mut self, s: Steps) {
+    /// Checks that positions do not overflow between the first lane and the last.
+    fn require_order(&mut self, s: Steps) {
         let short = s.step.unsigned_abs() < 1 << 40;
         if short && s.facts.is_near() || !self.is_new(s, Question::Order) {
             return;
@@ -106,26 +106,26 @@ impl Lanes<'_> {
         let (first, last) = (self.end(s, false), self.end(s, true));
         let cmp = if s.step > 0 { Cmp::Le } else { Cmp::Ge };
         let p = self.asm.setp(cmp, Ty::S64, first, last);
-        self.ask(p);
+        self.require(p);
     }
 
-    /// Asks that all positions are inside.
-    fn ask_inside(&mut self, s: Steps, extent: Size) {
+    /// Checks that all positions are in bounds.
+    fn require_inside(&mut self, s: Steps, extent: Size) {
         if !self.is_new(s, Question::Inside(extent)) {
             return;
         }
-        self.ask_order(s);
+        self.require_order(s);
         let last = self.end(s, true);
         let p = self.is_inside(last, extent);
-        self.ask(p);
+        self.require(p);
         if !(s.step > 0 && s.facts.low && s.facts.is_near()) {
             let p = self.is_inside(s.first, extent);
-            self.ask(p);
+            self.require(p);
         }
     }
 
-    /// Looks at a block and computes beforehand what can be. `unsure`: some lanes may not be there.
-    /// False where a thread can do one lane at a time only.
+    /// Analyses a block and emits what can be computed beforehand. `unsure`: some lanes may be
+    /// inactive. False where a thread must run one lane at a time.
     fn survey_block(&mut self, block: BlockId, unsure: bool) -> Result<bool, Diagnostics> {
         let func = self.func;
         for &id in &func.blocks[block].ops {
@@ -133,7 +133,7 @@ impl Lanes<'_> {
             let good = match op.code {
                 TileOp::Load | TileOp::Store | TileOp::Accumulate => {
                     if let Some(&mask) = op.group("mask").first() {
-                        self.ask_truth(mask, true);
+                        self.require_truth(mask, true);
                     }
                     self.survey_access(id, unsure);
                     true
@@ -160,7 +160,7 @@ impl Lanes<'_> {
         Ok(true)
     }
 
-    /// Whether an op is computed before the body: positions, and what they are held against.
+    /// Whether an op is computed before the body: positions, and what they are compared with.
     fn is_early(&self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let one = |v: &Value| matches!(self.repr(*v), Repr::One(_));
@@ -194,11 +194,15 @@ impl Lanes<'_> {
         let empty = |me: &Self, block: BlockId| me.func.blocks[block].ops.len() <= 1;
         match (empty(self, yes), empty(self, no)) {
             (true, true) => return Ok(true),
-            (false, true) if self.ask_truth(cond, true) => return self.survey_block(yes, unsure),
-            (true, false) if self.ask_truth(cond, false) => return self.survey_block(no, unsure),
+            (false, true) if self.require_truth(cond, true) => {
+                return self.survey_block(yes, unsure);
+            }
+            (true, false) if self.require_truth(cond, false) => {
+                return self.survey_block(no, unsure);
+            }
             _ => {}
         }
-        if let Some(p) = self.ask_same(cond) {
+        if let Some(p) = self.require_same(cond) {
             self.set(cond, Repr::One(p));
         }
         let apart = self.uniform.varies(cond) && !self.is_one(cond);
@@ -213,7 +217,7 @@ impl Lanes<'_> {
         matches!(self.repr(v), Repr::One(_))
     }
 
-    /// A comparison of a position with what all lanes share, the position first.
+    /// A comparison of a position with a uniform value, the position first.
     fn comparison(&self, v: Value) -> Option<(ScalarFn, Steps, Reg)> {
         let op = self.func.def(v)?;
         let TileOp::Ew(f) = op.code else { return None };
@@ -248,18 +252,18 @@ impl Lanes<'_> {
         }
     }
 
-    /// Asks that a condition holds, or does not, for all lanes; false where that cannot be asked, or
-    /// never is so.
-    fn ask_truth(&mut self, v: Value, truth: bool) -> bool {
-        if !self.can_ask(v, truth) {
+    /// Checks that a condition holds, or does not, for all lanes; false where that cannot be
+    /// checked, or never is so.
+    fn require_truth(&mut self, v: Value, truth: bool) -> bool {
+        if !self.can_require(v, truth) {
             return false;
         }
-        self.ask_parts(v, truth);
+        self.require_parts(v, truth);
         true
     }
 
-    /// Whether nobody asks for a condition that is known: it decides branches and masks only, or
-    /// others like it.
+    /// Whether a known condition needs no register: it is used only by branches and masks, or by
+    /// other such conditions.
     pub fn is_settled(&self, v: Value) -> bool {
         let func = self.func;
         self.survey.known.contains_key(&v)
@@ -275,18 +279,18 @@ impl Lanes<'_> {
             })
     }
 
-    fn can_ask(&self, v: Value, truth: bool) -> bool {
+    fn can_require(&self, v: Value, truth: bool) -> bool {
         if let Some(&known) = self.survey.known.get(&v) {
             return known == truth;
         }
         if self.is_one(v) {
-            // A branch by it costs as little.
+            // A branch on it costs as little.
             return false;
         }
         if let Some((f, parts)) = self.parts(v) {
-            let any = |v: &Value| self.is_one(*v) || self.can_ask(*v, truth);
+            let any = |v: &Value| self.is_one(*v) || self.can_require(*v, truth);
             return match f {
-                ScalarFn::Not => self.can_ask(parts[0], !truth),
+                ScalarFn::Not => self.can_require(parts[0], !truth),
                 ScalarFn::And => truth && parts.iter().all(any),
                 _ => !truth && parts.iter().all(any),
             };
@@ -299,22 +303,22 @@ impl Lanes<'_> {
         }
     }
 
-    fn ask_parts(&mut self, v: Value, truth: bool) {
+    fn require_parts(&mut self, v: Value, truth: bool) {
         if self.survey.known.insert(v, truth).is_some() {
             return;
         }
         if let Repr::One(p) = *self.repr(v) {
             let p = if truth { p } else { self.not(p) };
-            return self.ask(p);
+            return self.require(p);
         }
         if let Some((f, parts)) = self.parts(v) {
             let truth = truth != (f == ScalarFn::Not);
-            return parts.iter().for_each(|&v| self.ask_parts(v, truth));
+            return parts.iter().for_each(|&v| self.require_parts(v, truth));
         }
         let Some((f, s, r)) = self.comparison(v) else { return };
-        self.ask_order(s);
+        self.require_order(s);
         let (cmp, above) = match (f, truth) {
-            (ScalarFn::Eq | ScalarFn::Ne, _) => return self.ask_other(s, r),
+            (ScalarFn::Eq | ScalarFn::Ne, _) => return self.require_other(s, r),
             (ScalarFn::Lt, true) | (ScalarFn::Ge, false) => (Cmp::Lt, true),
             (ScalarFn::Le, true) | (ScalarFn::Gt, false) => (Cmp::Le, true),
             (ScalarFn::Gt, true) | (ScalarFn::Le, false) => (Cmp::Gt, false),
@@ -323,20 +327,20 @@ impl Lanes<'_> {
         // What holds for the greatest position, or the least, holds for all.
         let end = self.end(s, above == (s.step > 0));
         let p = self.asm.setp(cmp, Ty::S64, end, r);
-        self.ask(p);
+        self.require(p);
     }
 
-    /// Asks that no lane is at a position.
-    fn ask_other(&mut self, s: Steps, r: Reg) {
+    /// Checks that no lane is at a position.
+    fn require_other(&mut self, s: Steps, r: Reg) {
         let (least, most) = (self.end(s, s.step < 0), self.end(s, s.step > 0));
         let below = self.asm.setp(Cmp::Lt, Ty::S64, r, least);
         let above = self.asm.setp(Cmp::Gt, Ty::S64, r, most);
         let p = self.or(below, above);
-        self.ask(p);
+        self.require(p);
     }
 
-    /// Asks that a condition is the same for all lanes, and gives what it is.
-    fn ask_same(&mut self, v: Value) -> Option<Reg> {
+    /// Checks that a condition is the same for all lanes, and returns it.
+    fn require_same(&mut self, v: Value) -> Option<Reg> {
         if !self.can_same(v) {
             return None;
         }
@@ -366,10 +370,10 @@ impl Lanes<'_> {
             };
         }
         let Some((f, s, r)) = self.comparison(v) else { unreachable!("`can_same` has looked") };
-        self.ask_order(s);
+        self.require_order(s);
         let cmp = match f {
             ScalarFn::Eq | ScalarFn::Ne => {
-                self.ask_other(s, r);
+                self.require_other(s, r);
                 return self.constant(Scalar::Bool(f == ScalarFn::Ne));
             }
             ScalarFn::Lt => Cmp::Lt,
@@ -383,7 +387,7 @@ impl Lanes<'_> {
         });
         let apart = self.asm.int(Alu::Xor, Ty::Pred, &[p.into(), q.into()]);
         let same = self.not(apart);
-        self.ask(same);
+        self.require(same);
         p
     }
 
@@ -392,7 +396,7 @@ impl Lanes<'_> {
         let mem = self.memory(op.operands[0]);
         let mut checked = checked_axes(op, mem.rank());
         if unsure && op.code == TileOp::Load {
-            // Wide loads are for all lanes, those that do not run too.
+            // Wide loads access all lanes, inactive ones too.
             checked.fill(true);
         }
         let mut steps = Vec::new();
@@ -401,7 +405,7 @@ impl Lanes<'_> {
             match *self.repr(v) {
                 Repr::Steps(s) => {
                     if checked[axis] {
-                        self.ask_inside(s, mem.extents[axis]);
+                        self.require_inside(s, mem.extents[axis]);
                         self.survey.inside.insert((id, axis));
                     }
                     steps.push((axis, s));
@@ -429,11 +433,11 @@ impl Lanes<'_> {
             let rest = Opnd::Int(count as i64 - 1);
             let rest = self.asm.int(Alu::And, Ty::B64, &[s.first.into(), rest]);
             let p = self.asm.setp(Cmp::Eq, Ty::U64, rest, Opnd::Int(0));
-            self.ask(p);
+            self.require(p);
         }
     }
 
-    /// How many neighbours one access takes.
+    /// The number of elements of one access.
     fn run_length(&self, mem: &Memory, axis: usize, s: Steps) -> usize {
         if mem.strides[axis] != Size::Known(mem.bytes()) {
             return 1;
@@ -443,11 +447,11 @@ impl Lanes<'_> {
         if s.facts.exact {
             count = count.min(s.facts.align as usize);
         }
-        // Less than a word is not taken apart.
+        // Accesses of less than a word are not vectorised.
         if count * bytes < 4 { 1 } else { count.clamp(1, MOST as usize) }
     }
 
-    /// About how many instructions a block is for a lane.
+    /// About how many instructions a block has per lane.
     fn weight(&self, block: BlockId) -> usize {
         let one = |id: OpId| {
             let op = &self.func.ops[id];
@@ -468,7 +472,7 @@ impl Lanes<'_> {
         sum
     }
 
-    /// Which lanes a thread takes.
+    /// Chooses the lanes of a thread.
     pub fn choose(mut self, lanes: i64) -> Result<Share, Diagnostics> {
         if !self.look(Share { width: WIDEST_THREAD, apart: 1 })? {
             return Ok(Share::ONE);
@@ -476,18 +480,18 @@ impl Lanes<'_> {
         let weight = self.weight(self.func.body);
         let Survey { widths, narrow, .. } = &self.survey;
         let mut share = match widths.iter().max() {
-            // The widest elements are taken by one access: two halves of what a thread has would
-            // each leave gaps between the threads of a warp. What is not wide takes an access for
-            // each lane, with greater gaps.
+            // One access takes the widest elements: two accesses per thread would each leave gaps
+            // between the threads of a warp. Accesses that are not wide take one per lane, with
+            // larger gaps.
             Some(largest) if 2 * narrow <= widths.len() => {
                 let width = (MOST as usize / largest).clamp(2, WIDEST_THREAD);
                 Share { width: if weight > HEAVY { 2 } else { width }, apart: 1 }
             }
-            _ if weight <= LIGHT => Share { width: IN_TURN, apart: 32 },
+            _ if weight <= LIGHT => Share { width: INTERLEAVED, apart: 32 },
             _ => Share::ONE,
         };
         if !self.uniform.flat {
-            // A block has a group, and a multiprocessor takes only so many blocks.
+            // A block has one group, and a multiprocessor holds a limited number of blocks.
             while share.width > 1 && (lanes as usize) < 64 * share.width {
                 share.width /= 2;
             }
@@ -495,7 +499,7 @@ impl Lanes<'_> {
         Ok(if share.width == 1 { Share::ONE } else { share })
     }
 
-    /// Whether the body can be done for these lanes at once.
+    /// Whether the body can run for these lanes together.
     pub fn suits(mut self, share: Share) -> Result<bool, Diagnostics> {
         self.look(share)
     }
@@ -505,12 +509,12 @@ impl Lanes<'_> {
         self.survey_all(share.width)
     }
 
-    /// Asks everything that the body wants to know.
+    /// Adds all checks of the body.
     pub fn survey_all(&mut self, width: usize) -> Result<bool, Diagnostics> {
-        self.survey.asking = true;
+        self.survey.collecting = true;
         self.begin(width);
         let good = self.survey_block(self.func.body, false)?;
-        self.survey.asking = false;
+        self.survey.collecting = false;
         Ok(good)
     }
 }

@@ -1,10 +1,11 @@
-//! Which values may differ between the lanes of a group, and which ops the lanes do together.
+//! Uniformity analysis: which values may differ between the lanes of a group, and which ops the
+//! lanes do together.
 
 use tessera_ir::{BlockId, Op, OpId, Value};
 use tessera_support::Entity;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
-/// What a region hands to its op.
+/// The values that a region yields.
 pub fn yields(func: &TileFunc, block: BlockId) -> Vec<Value> {
     match func.terminator(block) {
         Some(id) if func.ops[id].code == TileOp::Yield => func.ops[id].operands.clone(),
@@ -12,8 +13,8 @@ pub fn yields(func: &TileFunc, block: BlockId) -> Vec<Value> {
     }
 }
 
-/// Whether the lanes of a group meet at an op.
-fn meets(code: TileOp) -> bool {
+/// Whether the lanes of a group synchronise at an op.
+fn synchronises(code: TileOp) -> bool {
     matches!(
         code,
         TileOp::Barrier
@@ -26,13 +27,13 @@ fn meets(code: TileOp) -> bool {
 
 pub struct Uniform {
     varying: Vec<bool>,
-    /// Ops at which lanes meet, and those around them.
-    meets: Vec<bool>,
-    /// Lanes meet somewhere or share memory: a group is one block.
+    /// Ops that synchronise, and those around them.
+    synchronises: Vec<bool>,
+    /// Lanes synchronise or share memory: a group is one block.
     pub together: bool,
-    /// Nothing asks which group a lane is in.
+    /// No op reads the group index.
     pub flat: bool,
-    /// A lane can be stopped by what it finds.
+    /// A fault may stop a lane.
     pub stops: bool,
 }
 
@@ -40,7 +41,7 @@ impl Uniform {
     pub fn new(func: &TileFunc) -> Self {
         let walk = func.walk();
         let mut meeting = vec![false; func.ops.len()];
-        for &id in walk.iter().filter(|&&id| meets(func.ops[id].code)) {
+        for &id in walk.iter().filter(|&&id| synchronises(func.ops[id].code)) {
             meeting[id.index()] = true;
             for around in func.ancestors(func.ops[id].block) {
                 meeting[around.index()] = true;
@@ -48,28 +49,28 @@ impl Uniform {
         }
         let any =
             |wanted: &dyn Fn(TileOp) -> bool| walk.iter().any(|&id| wanted(func.ops[id].code));
-        let together = any(&|c| meets(c) || c == TileOp::BufAlloc);
+        let together = any(&|c| synchronises(c) || c == TileOp::BufAlloc);
         let placed = any(&|c| matches!(c, TileOp::LocalId | TileOp::ProgramId));
         let stops = any(&|c| c == TileOp::Assert);
         let flat = !together && !placed;
-        Self { varying: varying(func), meets: meeting, together, flat, stops }
+        Self { varying: varying(func), synchronises: meeting, together, flat, stops }
     }
 
-    /// Whether lanes that are at one place in the program may see different values.
+    /// Whether lanes at one point of the program may see different values.
     pub fn varies(&self, v: Value) -> bool {
         self.varying[v.index()]
     }
 
-    /// Whether threads without a lane must go through an op with regions too: to meet the others
-    /// there, or to know what all of them know afterwards.
+    /// Whether threads without a lane must also run an op with regions: to synchronise with the
+    /// others there, or to know its uniform results.
     pub fn for_all(&self, func: &TileFunc, id: OpId) -> bool {
-        self.meets[id.index()] || func.ops[id].results.iter().any(|&v| !self.varies(v))
+        self.synchronises[id.index()] || func.ops[id].results.iter().any(|&v| !self.varies(v))
     }
 }
 
 fn varying(func: &TileFunc) -> Vec<bool> {
     let mut marks = Marks { func, varying: vec![false; func.values.len()], changed: true };
-    // Loops hand values to themselves, so marks are made until there are no new ones.
+    // Loops feed values back, so marks are propagated to a fixed point.
     while std::mem::take(&mut marks.changed) {
         marks.block(func.body);
     }
@@ -116,7 +117,7 @@ impl Marks<'_> {
             TileOp::For => {
                 let body = op.regions[0];
                 let args = &self.func.blocks[body].args;
-                // Lanes that still run are all in one round, whichever leave earlier.
+                // Active lanes are all in the same iteration, whichever leave earlier.
                 let place = self.any(&[op.operands[0], op.operands[2]]);
                 self.mark(args[0], place);
                 let apart = place || self.any(&op.operands[1..2]);
@@ -146,7 +147,7 @@ impl Marks<'_> {
         }
     }
 
-    /// The values that a loop carries: lanes that leave it keep theirs.
+    /// Loop-carried values: lanes that leave the loop keep theirs.
     fn carry(&mut self, op: &Op<Tile>, apart: bool, args: &[&[Value]], body: BlockId) {
         self.block(body);
         let yields = yields(self.func, body);

@@ -1,5 +1,5 @@
-//! Values that are only computed. What is the same for all lanes of a thread is computed once, and
-//! positions that follow the lane's number stay one register.
+//! Elementwise ops. Values that are the same for all lanes of a thread are computed once, and
+//! positions that are linear in the lane index stay one register.
 
 use super::{Lanes, Repr};
 use crate::inst::*;
@@ -17,7 +17,7 @@ pub struct Steps {
     pub facts: Facts,
 }
 
-/// What is known of a number before it is computed.
+/// Facts about a number.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Facts {
     /// A power of two, at most [`MOST`], that divides it.
@@ -30,9 +30,9 @@ pub struct Facts {
     pub bits: u32,
 }
 
-/// The greatest divisor that is asked for.
+/// The largest divisor that matters.
 pub const MOST: u32 = 16;
-/// How far down the ops of a number are looked at.
+/// The depth of the search through the ops of a number.
 const FUEL: u32 = 24;
 /// Lanes of a launch are fewer than two to this power.
 pub const LANE_BITS: u32 = 45;
@@ -48,7 +48,7 @@ impl Facts {
 
     fn sum(self, b: Facts, minus: bool) -> Self {
         let bits = self.bits.max(b.bits) + 1;
-        // Where both leave a rest, the rests may make a whole.
+        // Where both leave a remainder, the remainders may add up to a multiple.
         let exact = match self.align.cmp(&b.align) {
             std::cmp::Ordering::Less => self.exact,
             std::cmp::Ordering::Equal => false,
@@ -65,13 +65,13 @@ impl Facts {
         Self { align, exact, low: self.low && b.low && bits < 64, bits }
     }
 
-    /// Whether a little more or less does not leave the number range.
+    /// Whether a small offset cannot overflow.
     pub fn is_near(self) -> bool {
         self.bits < 62
     }
 }
 
-/// What is known of a number that all lanes share.
+/// Facts about a uniform number.
 fn facts(func: &TileFunc, v: Value, fuel: u32) -> Facts {
     let (Some(fuel), Some(op)) = (fuel.checked_sub(1), func.def(v)) else { return Facts::NONE };
     if func.ty(v).dtype() != DType::I64 {
@@ -129,7 +129,7 @@ impl Lanes<'_> {
         }
     }
 
-    /// An op that only computes.
+    /// An elementwise op.
     pub fn compute(&mut self, id: OpId) -> Result<Repr, Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -208,7 +208,7 @@ impl Lanes<'_> {
             Repr::Steps(s) => Some(*s),
             Repr::One(first) => {
                 let facts = match self.width {
-                    // Nobody asks.
+                    // Not used.
                     1 => Facts::NONE,
                     _ => facts(self.func, v, FUEL),
                 };
@@ -218,8 +218,8 @@ impl Lanes<'_> {
         }
     }
 
-    /// Arithmetic on positions that keeps their distance the same from lane to lane. It wraps in
-    /// every lane as it does in the first.
+    /// Arithmetic on positions that keeps the step from lane to lane. It wraps in every lane as in
+    /// the first.
     fn in_steps(&mut self, id: OpId, f: ScalarFn) -> Option<Repr> {
         let op = &self.func.ops[id];
         let steps = |v: &Value| matches!(self.repr(*v), Repr::Steps(_));
@@ -249,7 +249,7 @@ impl Lanes<'_> {
         let opnd = |i: usize, s: Steps| ints[i].map_or(Opnd::Reg(s.first), Opnd::Int);
         let args = match f {
             ScalarFn::Neg => vec![a.first.into()],
-            // An instruction has its constant last.
+            // The constant operand comes last.
             ScalarFn::Add | ScalarFn::Mul if ints[0].is_some() => vec![b.first.into(), opnd(0, a)],
             _ => vec![a.first.into(), opnd(1, b)],
         };

@@ -8,7 +8,7 @@ use crate::inst::{Cmp, Round, Ty};
 use tessera_numerics::{DType, Rounding};
 
 impl Emit {
-    /// From the carrier of one type to that of another. The rounding is not stochastic.
+    /// From the carrier of one type to that of another. Not stochastic.
     pub(super) fn cast<'e>(
         &'e self,
         x: Val<'e>,
@@ -58,7 +58,7 @@ impl Emit {
         }
     }
 
-    /// To f32 or f64, which the instructions do in every rounding.
+    /// To f32 or f64, for which the instructions have every rounding mode.
     fn cast_to_wide<'e>(&'e self, x: Val<'e>, from: DType, to: DType, round: Rounding) -> Val<'e> {
         let ty = carrier_type(to);
         match (x.ty(), ty) {
@@ -66,7 +66,7 @@ impl Emit {
             (Ty::Pred, _) => x.pick(self.f32(1.0), 0.0),
             (a, b) if a == b => x,
             (Ty::F32, _) => x.cvt(ty, None),
-            // Integers of so few bits are floats exactly.
+            // Integers of this few bits are exact as floats.
             _ if from.bits() <= 24 || (from.bits() == 32 && ty == Ty::F64 && !from.is_float()) => {
                 x.cvt(ty, Some(Round::Rn))
             }
@@ -94,9 +94,9 @@ impl Emit {
         self.bf16_bits(x, round, saturate).and(0xFFFF_0000i64).of(Ty::F32)
     }
 
-    /// The value as f32 such that rounding it to a narrower format rounds the value itself once: an
-    /// inexact f32 is the one of the two neighbours whose last bit is set, which no narrower format
-    /// has and which is on the right side of every middle.
+    /// The value as f32, rounded to odd, such that rounding it to a narrower format rounds the
+    /// value itself once: an inexact f32 is the neighbour whose last bit is set, which no narrower
+    /// format has and which is on the right side of every midpoint.
     fn odd_f32<'e>(&'e self, x: Val<'e>, from: DType) -> Val<'e> {
         let inexact = |near: Val<'e>, other: Val<'e>| {
             let bit = other.pick(self.int(Ty::B32, 1), 0);
@@ -118,7 +118,7 @@ impl Emit {
     }
 }
 
-/// Whether the value is other than zero; NaN is.
+/// Whether the value is not zero; true for NaN.
 fn truth(x: Val<'_>) -> Val<'_> {
     match x.ty() {
         Ty::Pred => x,
@@ -139,15 +139,15 @@ fn wrap(x: Val<'_>, to: DType) -> Val<'_> {
     }
 }
 
-/// Brought into the range of `to`, in the carrier it is in.
+/// Clamped to the range of `to`, in its carrier.
 pub(super) fn clamp_int<'e>(x: Val<'e>, carrier: DType, to: DType) -> Val<'e> {
     let ((low, high), (least, most)) = (range(to), range(carrier));
     let x = if low > least { x.max(low as i64) } else { x };
     if high < most { x.min(high as i64) } else { x }
 }
 
-/// Truncated and clamped; NaN gives 0. The instruction clamps, but takes a NaN to 0 only between
-/// types of 32 bits.
+/// Truncated and clamped; NaN gives 0. The instruction clamps, but converts NaN to 0 only between
+/// 32-bit types.
 fn float_to_int(x: Val<'_>, to: DType) -> Val<'_> {
     let ty = carrier_type(to);
     let y = x.cvt(ty, Some(Round::Rzi));

@@ -44,22 +44,22 @@ impl Emit {
         }
     }
 
-    /// Two codes, one a byte, by the hardware, which takes them to halves.
+    /// Two codes, one per byte, converted by the hardware to halves.
     pub(super) fn decode_pair<'e>(&'e self, dtype: DType, ty: Ty, codes: Val<'e>) -> [Val<'e>; 2] {
-        // What is above a code is ignored.
+        // Bits above a code are ignored.
         let codes = if dtype.bits() == 6 { codes.of(Ty::B16).and(0x3F3F) } else { codes };
         let halves = codes.of(ty).cvt(Ty::F16x2, Some(Round::Rn)).halves(Ty::F16);
         halves.map(|h| h.cvt(Ty::F32, None))
     }
 
-    /// The code that begins at bit `at` of a word: its fields are moved to their places in f32, where
-    /// the exponent has a greater bias, and a product makes that good. A subnormal number of the
-    /// format is one of f32 on the way.
+    /// The code that begins at bit `at` of a word: its fields are moved to their places in f32,
+    /// where the exponent has a greater bias; a multiplication corrects it. A subnormal number of
+    /// the format is a subnormal f32 in between.
     pub(super) fn decode_fields<'e>(&'e self, fmt: FloatFormat, word: Val<'e>, at: i64) -> Val<'e> {
         let sign = i64::from(fmt.sign_shift());
         let down = i64::from(8 - fmt.exp_bits);
         let magnitudes = ((1i64 << sign) - 1) << (23 - fmt.man_bits);
-        // The sign comes to the top, and copies of it to places that are masked.
+        // The sign moves to the top; copies of it are masked.
         let moved = word.shl(31 - sign - at).of(Ty::S32).shr(down).and(magnitudes | 1 << 31);
         let scale = f32::from_bits(((254 - fmt.bias) as u32) << 23);
         let x = moved.of(Ty::F32) * scale;

@@ -1,6 +1,6 @@
-//! `//` and `%` of integers. The assembler divides by a constant as by any other number, so products
-//! with its inverse are made here (Granlund and Montgomery, "Division by invariant integers using
-//! multiplication", 1994).
+//! `//` and `%` of integers. The assembler does not optimise division by a constant, so
+//! multiplications by the inverse are emitted here (Granlund and Montgomery, "Division by invariant
+//! integers using multiplication", 1994).
 
 use super::val::Val;
 use crate::inst::{Alu, Ty};
@@ -16,7 +16,7 @@ pub(super) fn floor_div<'e>(a: Val<'e>, b: Val<'e>, signed: bool) -> Val<'e> {
     if !signed {
         return by_zero.pick_of(a, 0, quotient);
     }
-    // One less where something is left and its sign is not the divisor's.
+    // One less where the remainder is not zero and its sign is not the divisor's.
     let rest = a - quotient * b;
     let apart = rest.xor(b).lt(0).and(rest.ne(0));
     by_zero.pick_of(a, 0, apart.pick(quotient - 1, quotient))
@@ -39,7 +39,7 @@ pub(super) fn modulo<'e>(a: Val<'e>, b: Val<'e>, signed: bool) -> Val<'e> {
     by_zero.pick_of(a, 0, apart.pick(rest + b, rest))
 }
 
-/// A divisor that is known and positive.
+/// A divisor that is constant and positive.
 fn divisor(b: Val<'_>, signed: bool) -> Option<u64> {
     let known = b.known()?;
     let bits = b.ty().bits();
@@ -48,7 +48,7 @@ fn divisor(b: Val<'_>, signed: bool) -> Option<u64> {
     (value > 0 && positive).then_some(value)
 }
 
-/// The quotient rounded down by a positive number that is known.
+/// The quotient, rounded down, by a positive constant.
 fn by_constant<'e>(a: Val<'e>, b: Val<'e>, signed: bool) -> Option<Val<'e>> {
     let d = divisor(b, signed)?;
     if d.is_power_of_two() {
@@ -67,7 +67,7 @@ fn by_constant<'e>(a: Val<'e>, b: Val<'e>, signed: bool) -> Option<Val<'e>> {
         let product = magnitude.op2(Alu::MulHi, inverse as i64);
         return Some(product.shr(i64::from(l - 1)).of(a.ty()).xor(sign));
     }
-    // The inverse has one bit more than fits; the sum with `a` makes that good.
+    // The inverse has one bit more than fits; adding `a` makes up for it.
     let short = ((1u128 << width) * ((1u128 << l) - u128::from(d))) / u128::from(d) + 1;
     let product = a.op2(Alu::MulHi, short as i64);
     Some(((a - product).shr(1) + product).shr(i64::from(l - 1)))

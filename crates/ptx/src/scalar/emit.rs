@@ -1,5 +1,5 @@
-//! Code for one scalar operation while it is written: instructions collect here, so that values can
-//! be plain copies with operators ([`Val`]), and go to the kernel at the end.
+//! Code of one scalar operation while it is emitted: instructions are collected here, so that
+//! values can be `Copy` with operators ([`Val`]), and go to the kernel at the end.
 
 use super::Features;
 use super::val::Val;
@@ -23,7 +23,7 @@ impl Emit {
         Self { has, strict, regs, labels, body: RefCell::default() }
     }
 
-    /// Writes what was collected to the kernel, under the guard that is set there.
+    /// Appends the collected instructions to the kernel, under its current guard.
     pub fn finish(self, asm: &mut Asm) {
         asm.kernel.regs = self.regs.get();
         asm.kernel.labels = self.labels.get();
@@ -80,21 +80,21 @@ impl Emit {
         self.body.borrow_mut().push(Stmt::Label(label));
     }
 
-    /// Goes on at `to` where the condition is as wanted.
+    /// Branches to `to` where the condition is as wanted.
     pub fn branch(&self, cond: Val<'_>, wanted: bool, to: Label) {
         let guard = Some(Guard { reg: cond.reg(), negated: !wanted });
         let inst = Inst::Bra { to, uniform: false };
         self.body.borrow_mut().push(Stmt::Inst { guard, inst });
     }
 
-    /// A register of its own with this value, for loops to change.
+    /// A mutable register with this initial value, for loops.
     pub fn variable(&self, x: Val<'_>) -> Val<'_> {
         let d = self.reg(x.ty().class());
         self.assign(d, x);
         self.val(d, x.ty())
     }
 
-    /// Gives a variable another value.
+    /// Assigns to a variable.
     pub fn assign(&self, d: Reg, x: Val<'_>) {
         self.push(Inst::Mov { ty: x.ty(), d, a: x.opnd() });
     }

@@ -7,10 +7,10 @@ use crate::inst::{Alu, Opnd, Round, Ty};
 use tessera_numerics::{DType, ExpOp, Expansion, ScalarFn, Slot};
 
 impl Emit {
-    /// The operations of an expansion one after another, as the formula's `f32` form computes them:
-    /// a bitcast leaves a NaN as it is, shift counts are below the width, and numbers converted to
-    /// integers fit them. With `quick` a quotient may be off by 2 ulp and must be of numbers near 1;
-    /// every expansion corrects its quotients itself.
+    /// The operations of an expansion, as the formula's `f32` form computes them: a bitcast keeps a
+    /// NaN, shift counts are below the width, and numbers converted to integers fit them. With
+    /// `quick` a quotient may be off by 2 ulp and must be of numbers near 1; every expansion
+    /// corrects its quotients itself.
     pub(super) fn expand<'e>(&'e self, e: &Expansion, inputs: &[Val<'e>], quick: bool) -> Val<'e> {
         let mut slots: Vec<Val<'e>> = Vec::with_capacity(e.ops.len());
         for (op, &ty) in e.ops.iter().zip(&e.types) {
@@ -33,7 +33,7 @@ impl Emit {
     }
 
     fn basic<'e>(&'e self, f: ScalarFn, of: DType, args: &[Val<'e>], quick: bool) -> Val<'e> {
-        // Counts are words, also of long shifts.
+        // Shift counts are 32-bit words, also of 64-bit shifts.
         let count = |n: Val<'e>| match (n.ty().bits(), n.opnd()) {
             (64, Opnd::Int(n)) => self.int(Ty::U32, n),
             (64, _) => n.cvt(Ty::U32, None),

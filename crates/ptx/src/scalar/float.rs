@@ -1,10 +1,38 @@
 //! Functions of f32 and f64.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use super::Unsupported;
 use super::emit::Emit;
 use super::val::Val;
 use crate::inst::{Alu, Cmp, Round, Ty};
 use tessera_numerics::{DType, ScalarFn, expansion};
+
+/// A function of real numbers that no instruction computes exactly. Each has an instruction
+/// sequence for f32 (`quick`) and for f64 (`double`).
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Real {
+    Rsqrt,
+    Exp,
+    Exp2,
+    Log,
+    Log2,
+    Log1p,
+    Expm1,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Atan2,
+    Sinh,
+    Cosh,
+    Tanh,
+    Sigmoid,
+    Erf,
+    Pow,
+}
 
 impl Emit {
     pub(super) fn apply_float<'e>(
@@ -32,7 +60,7 @@ impl Emit {
             ScalarFn::Ceil => whole(a, Round::Rpi),
             ScalarFn::Round => whole(a, Round::Rni),
             ScalarFn::Trunc => whole(a, Round::Rzi),
-            // Zeros and NaN, which are not ordered as different from zero, are themselves.
+            // Zeros and NaN, which do not compare as different from zero, are themselves.
             ScalarFn::Sign => a.ne(0.0).pick(a.c(1.0).with_sign(a), a),
             ScalarFn::Maximum => self.maximum(a, b),
             ScalarFn::Minimum => self.minimum(a, b),
@@ -46,35 +74,43 @@ impl Emit {
             ScalarFn::IsNan => a.is_nan(),
             ScalarFn::IsInf => a.abs().eq(f64::INFINITY),
             ScalarFn::IsFinite => a.abs().lt(f64::INFINITY),
-            ScalarFn::Rsqrt | ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Log | ScalarFn::Log2 => {
-                return self.real(f, dtype, args);
-            }
-            ScalarFn::Log1p | ScalarFn::Expm1 | ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Tan => {
-                return self.real(f, dtype, args);
-            }
-            ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Atan | ScalarFn::Atan2 => {
-                return self.real(f, dtype, args);
-            }
-            ScalarFn::Sinh | ScalarFn::Cosh | ScalarFn::Tanh | ScalarFn::Sigmoid => {
-                return self.real(f, dtype, args);
-            }
-            ScalarFn::Erf | ScalarFn::Pow => return self.real(f, dtype, args),
+            ScalarFn::Rsqrt => return self.real(Real::Rsqrt, f, dtype, args),
+            ScalarFn::Exp => return self.real(Real::Exp, f, dtype, args),
+            ScalarFn::Exp2 => return self.real(Real::Exp2, f, dtype, args),
+            ScalarFn::Log => return self.real(Real::Log, f, dtype, args),
+            ScalarFn::Log2 => return self.real(Real::Log2, f, dtype, args),
+            ScalarFn::Log1p => return self.real(Real::Log1p, f, dtype, args),
+            ScalarFn::Expm1 => return self.real(Real::Expm1, f, dtype, args),
+            ScalarFn::Sin => return self.real(Real::Sin, f, dtype, args),
+            ScalarFn::Cos => return self.real(Real::Cos, f, dtype, args),
+            ScalarFn::Tan => return self.real(Real::Tan, f, dtype, args),
+            ScalarFn::Asin => return self.real(Real::Asin, f, dtype, args),
+            ScalarFn::Acos => return self.real(Real::Acos, f, dtype, args),
+            ScalarFn::Atan => return self.real(Real::Atan, f, dtype, args),
+            ScalarFn::Atan2 => return self.real(Real::Atan2, f, dtype, args),
+            ScalarFn::Sinh => return self.real(Real::Sinh, f, dtype, args),
+            ScalarFn::Cosh => return self.real(Real::Cosh, f, dtype, args),
+            ScalarFn::Tanh => return self.real(Real::Tanh, f, dtype, args),
+            ScalarFn::Sigmoid => return self.real(Real::Sigmoid, f, dtype, args),
+            ScalarFn::Erf => return self.real(Real::Erf, f, dtype, args),
+            ScalarFn::Pow => return self.real(Real::Pow, f, dtype, args),
             // Of integers only; `accepts` has said no.
             ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => a,
             ScalarFn::Shl | ScalarFn::Shr => a,
         })
     }
 
-    /// A function that no instruction gives to the last bit.
+    /// A function that no instruction computes exactly.
     fn real<'e>(
         &'e self,
+        real: Real,
         f: ScalarFn,
         dtype: DType,
         args: &[Val<'e>],
     ) -> Result<Val<'e>, Unsupported> {
         if !self.strict {
             let is_double = dtype == DType::F64;
-            return Ok(if is_double { self.double(f, args) } else { self.quick(f, args) });
+            return Ok(if is_double { self.double(real, args) } else { self.quick(real, args) });
         }
         if dtype == DType::F32
             && let Some(e) = expansion(f)
@@ -89,7 +125,7 @@ impl Emit {
         Err(Unsupported { reason })
     }
 
-    /// NaN wins, and -0 is below +0, which the hardware knows.
+    /// NaN is propagated, and -0 is below +0, as in hardware.
     pub(super) fn maximum<'e>(&'e self, a: Val<'e>, b: Val<'e>) -> Val<'e> {
         self.extreme(a, b, [Alu::MaxNan, Alu::Max])
     }
@@ -107,11 +143,11 @@ impl Emit {
 }
 
 /// `1 / x`, correctly rounded.
-fn inverse(x: Val<'_>) -> Val<'_> {
+pub(super) fn inverse(x: Val<'_>) -> Val<'_> {
     x.alu(Alu::Rcp, Some(Round::Rn), false, &[])
 }
 
-/// To a whole number.
+/// Rounds to an integer.
 pub(super) fn whole(x: Val<'_>, how: Round) -> Val<'_> {
     x.cvt(x.ty(), Some(how))
 }

@@ -68,9 +68,9 @@ impl Emit {
     }
 }
 
-/// A shift by any count. The instruction takes a word, whatever is shifted; from the width on it
-/// shifts everything out, or leaves the sign, and a negative count is a great one. Only constants
-/// must be in range.
+/// A shift by any count. The instruction takes a 32-bit count; from the width on it shifts
+/// everything out, or leaves the sign, and a negative count is large. Only constants must be in
+/// range.
 fn shift<'e>(a: Val<'e>, b: Val<'e>, left: bool) -> Val<'e> {
     let width = i64::from(b.ty().bits());
     let by = |count: Val<'e>| if left { a.shl(count) } else { a.shr(count) };

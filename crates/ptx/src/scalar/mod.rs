@@ -37,12 +37,12 @@ use std::fmt;
 use tessera_numerics::{DType, FloatFormat, Profile, ReduceOp, Rounding, Scalar, ScalarFn};
 use val::Val;
 
-/// What of the target decides between two sequences.
+/// Target features that decide between instruction sequences.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Features {
     /// f32 to bf16, and pairs of f32 to f16 and bf16.
     pub pairs: bool,
-    /// Maximum and minimum of f32 that give NaN where an operand is one.
+    /// Maximum and minimum of f32 that propagate NaN.
     pub nan_wins: bool,
     /// fp8 from and to other floats.
     pub fp8: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// How the instructions name two codes of a short float that they convert, one a byte.
+    /// The type name of two short floats, one per byte, in conversions.
     pub fn byte_pair(self, dtype: DType) -> Option<Ty> {
         match dtype {
             DType::Fp8E4M3 if self.fp8 => Some(Ty::E4M3x2),
@@ -72,10 +72,10 @@ impl Features {
     }
 }
 
-/// A function or conversion for which there is no code.
+/// A function or conversion that is not supported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unsupported {
-    /// What it is and why it cannot be had, as a sentence for users.
+    /// What it is and why it is not supported, as a sentence for users.
     pub reason: String,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// The registers that hold a value of this dtype while computing.
+/// The registers that hold a value of this dtype during computation.
 pub fn carrier(dtype: DType) -> Class {
     carrier_type(dtype).class()
 }
@@ -105,7 +105,7 @@ fn carrier_type(dtype: DType) -> Ty {
     }
 }
 
-/// The registers that hold the bits of an element as they lie in memory.
+/// The registers that hold the bits of an element as stored in memory.
 pub fn stored(dtype: DType) -> Class {
     match dtype.bytes() {
         1 | 2 => Class::B16,
@@ -148,9 +148,9 @@ impl Scalars<'_> {
     }
 
     /// `f` on operands of the carrier type `dtype`, one that it accepts; the result is in the
-    /// carrier of `f.result(dtype)`. An operand may be a constant ([`operand`]) or a register that
-    /// [`Scalars::constant`] gave, which makes some code shorter: the assembler divides by a
-    /// constant as by any number.
+    /// carrier of `f.result(dtype)`. An operand may be a constant ([`operand`]) or a register from
+    /// [`Scalars::constant`], which makes some code shorter: the assembler does not optimise
+    /// division by a constant.
     pub fn apply<A: Into<Opnd> + Copy>(
         &mut self,
         f: ScalarFn,
@@ -165,7 +165,7 @@ impl Scalars<'_> {
         })
     }
 
-    /// A constant in the place of a register that holds one; predicates are no operands as constants.
+    /// Replaces a register that holds a constant; predicates have no constant operands.
     fn known(&mut self, ty: Ty, a: Opnd) -> Opnd {
         match (ty, a) {
             (Ty::Pred, Opnd::Int(_)) => Opnd::Reg(self.asm.mov(ty, a)),
@@ -175,7 +175,7 @@ impl Scalars<'_> {
         }
     }
 
-    /// Whether the code of a function has branches, so that it may not stand under a guard.
+    /// Whether the code of a function has branches, so that it must not be guarded.
     pub fn branches(&self, f: ScalarFn, dtype: DType) -> bool {
         let is_float = matches!(dtype.carrier(), DType::F32 | DType::F64);
         let reduces = matches!(f, ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Tan);
@@ -237,7 +237,7 @@ impl Scalars<'_> {
         Ok(self.emit(code))
     }
 
-    /// The four elements of one byte or two of two bytes that a word holds, the lowest first.
+    /// The four one-byte or two two-byte elements of a word, the lowest first.
     pub fn decode_packed(&mut self, dtype: DType, word: Reg) -> Vec<Reg> {
         self.emit(|e| {
             let parts = e.decode_packed(dtype, e.val(word, Ty::B32));
@@ -245,7 +245,7 @@ impl Scalars<'_> {
         })
     }
 
-    /// The word that holds four elements of one byte or two of two bytes, the first lowest.
+    /// The word that holds four one-byte or two two-byte elements, the first lowest.
     pub fn encode_packed(&mut self, dtype: DType, xs: &[Reg]) -> Reg {
         self.emit(|e| {
             let xs: Vec<Val<'_>> = xs.iter().map(|&x| e.val(x, carrier_type(dtype))).collect();
@@ -274,7 +274,7 @@ impl Scalars<'_> {
         self.emit(|e| e.philox4(seed, counter)[word as usize].reg())
     }
 
-    /// Joins two values of a reduction.
+    /// Combines two values of a reduction.
     pub fn combine(
         &mut self,
         op: ReduceOp,
@@ -285,7 +285,7 @@ impl Scalars<'_> {
         self.apply(op.combine(), dtype.carrier(), &[a, b])
     }
 
-    /// What changes nothing it is joined with, in a register that may be written again.
+    /// The identity of a reduction, in a register that may be written again.
     pub fn identity(&mut self, op: ReduceOp, dtype: DType) -> Reg {
         let carrier = dtype.carrier();
         let value = op.identity(carrier).unwrap_or(Scalar::zero(carrier));

@@ -19,7 +19,7 @@ impl Emit {
     ) -> Val<'e> {
         let nearest = round == Rounding::Rne;
         let fix = |code: Val<'e>| if canonical { self.nan_code(x, code, dtype) } else { code };
-        // A format without NaN saturates whatever is asked.
+        // A format without NaN always saturates.
         let saturates = saturate || !format(dtype).has_nan;
         let pair = self.has.byte_pair(dtype).filter(|_| nearest && saturates);
         match dtype {
@@ -40,8 +40,8 @@ impl Emit {
         }
     }
 
-    /// The code in the low bits of a word, by operations of words: for what has no instruction. A
-    /// NaN is canonical.
+    /// The code in the low bits of a word, by integer operations: for formats without an
+    /// instruction. A NaN is canonical.
     pub(super) fn narrow_word<'e>(
         &'e self,
         dtype: DType,
@@ -56,12 +56,12 @@ impl Emit {
         }
     }
 
-    /// The canonical code in the place of that of a NaN.
+    /// Replaces a NaN's code by the canonical one.
     fn nan_code<'e>(&'e self, x: Val<'e>, code: Val<'e>, dtype: DType) -> Val<'e> {
         x.is_nan().pick_of(code, format(dtype).nan_code() as i64, code)
     }
 
-    /// The code of a bf16 in the upper half of a word, over a lower half that means nothing.
+    /// The code of a bf16 in the upper half of a word; the lower half is undefined.
     pub(super) fn bf16_bits<'e>(&'e self, x: Val<'e>, round: Rounding, saturate: bool) -> Val<'e> {
         let x = if saturate { clamp_finite(x, most(DType::BF16)) } else { x };
         let bits = x.of(Ty::U32);
@@ -91,7 +91,7 @@ impl Emit {
         let (max, nan) = (fmt.max_code() as i64, fmt.nan_code() as i64);
         let bits = x.of(Ty::U32);
         let unclamped = bits.and(0x7FFF_FFFF);
-        // A format without infinity and NaN saturates whatever is asked.
+        // A format without infinity and NaN always saturates.
         let saturate = saturate || !fmt.has_nan;
         let magnitude = if saturate { unclamped.min((max << shift) + rebias) } else { unclamped };
         let below = (1i64 << shift) - 1;
@@ -111,7 +111,7 @@ impl Emit {
             Rounding::Rne | Rounding::Stochastic | Rounding::Rtz => {
                 magnitude.of(Ty::F32).add_by(rounding(round), step).of(Ty::U32)
             }
-            // Up and down are of the number, not of its magnitude.
+            // Up and down refer to the number, not to its magnitude.
             Rounding::Up | Rounding::Down => {
                 let sum = x.add_by(rounding(round), step.with_sign(x));
                 sum.of(Ty::U32).and(0x7FFF_FFFF)

@@ -1,4 +1,4 @@
-//! Words of several elements, as wide loads and stores move them.
+//! Packed words of several elements, as wide loads and stores move them.
 
 use super::emit::Emit;
 use super::format;

@@ -1,4 +1,5 @@
-//! Sums and products whose rounding error is kept: the unevaluated pair `hi + lo`.
+//! Double-word arithmetic: sums and products with their rounding error, as an unevaluated pair
+//! `hi + lo`.
 
 use super::val::Val;
 
@@ -39,7 +40,7 @@ impl<'e> Pair<'e> {
         Pair { hi: self.hi, lo: self.lo + x }
     }
 
-    /// The same value with as much of it as can be in `hi`.
+    /// The same value with as much of it as possible in `hi`.
     pub fn normal(self) -> Self {
         Pair::ordered_sum(self.hi, self.lo)
     }

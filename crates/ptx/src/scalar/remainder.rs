@@ -1,12 +1,12 @@
-//! `//` and `%` of floats. The remainder is exact: the significand of the dividend is taken through
-//! a long division, as many bits at a time as fit beside the divisor's in a word of 64 bits.
+//! `//` and `%` of floats. The remainder is exact: a long division of the significands, as many
+//! bits at a time as fit beside the divisor's in a 64-bit word.
 
 use super::emit::Emit;
 use super::float::whole;
 use super::val::Val;
 use crate::inst::{Alu, Cmp, Round, Ty};
 
-/// The numbers of a format that the division needs.
+/// The constants of a format that the division needs.
 struct Layout {
     bits: Ty,
     fraction: i64,
@@ -44,10 +44,10 @@ impl Emit {
     fn remainder<'e>(&'e self, a: Val<'e>, b: Val<'e>) -> Val<'e> {
         let l = layout(a.ty());
         let ((ma, ea), (mb, eb)) = (parts(a, &l), parts(b, &l));
-        // By zero means nothing, but must not be divided.
+        // Division by zero gives NaN, but the integer division must not trap.
         let mb = mb.max(1);
         let left = self.variable(ea - eb);
-        // A smaller exponent leaves the dividend as it is.
+        // A smaller exponent leaves the dividend unchanged.
         let smaller = left.lt(0);
         let rest = self.variable(ma.op2(Alu::Rem, mb));
         let (again, done) = (self.label(), self.label());

@@ -1,10 +1,10 @@
-//! A value with operators: each writes one instruction.
+//! A value with operators: each emits one instruction.
 
 use super::emit::Emit;
 use crate::inst::{Alu, Class, Cmp, Inst, Opnd, Reg, Round, Ty};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// An operand and the type of number it is read as. What is done with it is done in that type.
+/// An operand and the number type it is read as. Operations on it are done in that type.
 #[derive(Copy, Clone)]
 pub(crate) struct Val<'e> {
     e: &'e Emit,
@@ -84,7 +84,7 @@ impl<'e> Val<'e> {
         }
     }
 
-    /// The register it is in; a constant is brought to one.
+    /// The register it is in; a constant is moved to one.
     pub fn reg(self) -> Reg {
         match self.v {
             Opnd::Reg(r) => r,
@@ -128,7 +128,7 @@ impl<'e> Val<'e> {
         Self { v: Opnd::Reg(self.e.reg(class)), ty, ..self }
     }
 
-    /// One operation with everything said.
+    /// One operation with all modifiers.
     pub fn alu(self, op: Alu, round: Option<Round>, ftz: bool, rest: &[Self]) -> Self {
         let class = match (op, self.ty.class()) {
             (Alu::MulWide, Class::B32) => Class::B64,
@@ -192,7 +192,7 @@ impl<'e> Val<'e> {
         self.rounded(Alu::Sqrt, &[])
     }
 
-    /// An approximation of the hardware that flushes subnormal numbers.
+    /// A hardware approximation that flushes subnormal numbers.
     pub fn approx(self, op: Alu) -> Self {
         self.alu(op, None, true, &[])
     }
@@ -231,7 +231,7 @@ impl<'e> Val<'e> {
         self.plain(Alu::Not, &[])
     }
 
-    /// Counts are words, whatever is shifted; from the width on everything is shifted out.
+    /// Counts are 32-bit words, whatever is shifted; from the width on everything is shifted out.
     pub fn shl(self, count: impl Into<Num<'e>>) -> Self {
         self.plain(Alu::Shl, &[self.count(count)])
     }

@@ -1,5 +1,5 @@
-//! Sums and products of floats in the canonical order of LANGUAGE 14, whose layout puts the 64 partial
-//! results side by side.
+//! Strict reductions: sums and products of floats in the canonical order of LANGUAGE 14. The layout
+//! keeps 64 partial results in adjacent lanes.
 
 use super::Select;
 use crate::inst::*;
@@ -11,16 +11,17 @@ use tessera_numerics::DType;
 
 /// Elements that have 64 partial results of their own.
 const CHUNK: u32 = 65536;
-/// Chunks whose results are combined as those of one chunk's lanes are.
+/// The most chunks of one reduction: their results are combined as the lanes of one chunk are.
 const MOST_CHUNKS: u32 = 64;
 
 impl Select<'_> {
-    /// The canonical order: 64 partial results, each of every 64th element in order, then halves
-    /// onto halves. The layout has lanes along the lowest five bits of the axis, the sixth in the
-    /// lowest warp bit (or register bit, with one warp), registers above, other warps above those.
+    /// The canonical order: 64 partial results, partial result `i` over elements `i mod 64` in
+    /// ascending order, then a tree that adds the upper half onto the lower. Along the axis the
+    /// layout has lanes in the lowest five bits, the sixth bit in the lowest warp bit (or in a
+    /// register bit, with one warp), registers above, and other warps above those.
     ///
-    /// Beyond 65536 elements each chunk of so many has partial results of its own, and their sums are
-    /// combined in the same way.
+    /// Beyond 65536 elements each chunk of 65536 has its own partial results, and their sums are
+    /// combined in the same order.
     pub fn reduce_in_order(
         &mut self,
         id: OpId,
@@ -37,7 +38,7 @@ impl Select<'_> {
             return self.unsupported(
                 id,
                 format!(
-                    "a strict {op} of {} elements at once is too long: use a loop over pieces",
+                    "a strict {op} over {} elements is too long: use a loop over pieces",
                     layout.shape()[axis]
                 ),
             );
@@ -74,19 +75,20 @@ impl Select<'_> {
             return Ok(out);
         }
         let rows: Vec<Vec<(u32, Reg)>> = rows.into_iter().map(|[all, _]| all).collect();
-        // As many rows at once as there is shared memory for.
+        // As many rows together as shared memory has room for.
         let size = if class == Class::B64 { 8 } else { 4 };
         let one = form.groups() * chunks * 64 * size;
-        let at_once = (self.scratch_room().min(self.larger_room()) / one).max(1) as usize;
-        let chain = Chain { form, chunks, each: form.turns_of_chunk(layout, axis), size, nothing };
+        let batch = (self.scratch_room().min(self.larger_room()) / one).max(1) as usize;
+        let chain =
+            Chain { form, chunks, each: form.iterations_of_chunk(layout, axis), size, nothing };
         let mut out = Vec::new();
-        for rows in rows.chunks(at_once) {
+        for rows in rows.chunks(batch) {
             out.extend(self.add_in_chain(id, op, dtype, &chain, rows)?);
         }
         Ok(out)
     }
 
-    /// Elements one after another, in a register that is written over and over.
+    /// Adds elements one after another into one register.
     fn add_up(
         &mut self,
         id: OpId,
@@ -102,7 +104,7 @@ impl Select<'_> {
         Ok(acc)
     }
 
-    /// Pairs of warps go on one after another with the partial results of the pair before.
+    /// Pairs of warps continue one after another, each with the partial results of the pair before.
     fn add_in_chain(
         &mut self,
         id: OpId,
@@ -125,7 +127,7 @@ impl Select<'_> {
         let field = |me: &mut Self, bit: usize| {
             me.asm.int(Alu::Bfe, Ty::U32, &[warp.into(), Opnd::Int(bit as i64), Opnd::Int(1)])
         };
-        // Warps that hold other rows have memory of their own.
+        // Warps that hold different rows use separate memory.
         for (to, &bit) in form.rows.iter().enumerate() {
             let one = field(self, bit);
             let by = Opnd::Int(group_bytes << to);
@@ -135,7 +137,7 @@ impl Select<'_> {
         let lane_at = self.asm.int(Alu::MadLo, Ty::U32, &[lane.into(), n, at.into()]);
         let n = Opnd::Int(half);
         let own = self.asm.int(Alu::MadLo, Ty::U32, &[low.into(), n, lane_at.into()]);
-        let turn = self.asm.mov(Ty::B32, Opnd::Int(0));
+        let iteration = self.asm.mov(Ty::B32, Opnd::Int(0));
         let mut mine = self.asm.mov(Ty::B32, Opnd::Int(0));
         for (to, &bit) in form.chain.iter().enumerate() {
             let one = field(self, bit);
@@ -151,20 +153,20 @@ impl Select<'_> {
         self.move_all(&acc, &vec![nothing; rows.len()]);
         let [again, skip, first] = [self.asm.label(), self.asm.label(), self.asm.label()];
         self.asm.place(again);
-        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, turn);
-        // Of warps that hold the same elements one adds them.
+        let is_mine = self.asm.setp(Cmp::Eq, Ty::U32, mine, iteration);
+        // Of warps that hold copies of the same elements, one adds them.
         let is_mine = self.both(Some(is_mine), adds).unwrap_or(is_mine);
         self.asm.bra_if(is_mine, false, skip);
-        // A chunk begins with nothing, in a place of its own.
+        // A chunk starts from the identity, in its own place.
         let (here, within) = if chunks > 1 {
             let by = Opnd::Int(each.trailing_zeros().into());
-            let chunk = self.asm.int(Alu::Shr, Ty::U32, &[turn.into(), by]);
+            let chunk = self.asm.int(Alu::Shr, Ty::U32, &[iteration.into(), by]);
             let n = Opnd::Int(chunk_bytes);
             let here = self.asm.int(Alu::MadLo, Ty::U32, &[chunk.into(), n, own.into()]);
             let mask = Opnd::Int(i64::from(each) - 1);
-            (here, self.asm.int(Alu::And, Ty::B32, &[turn.into(), mask]))
+            (here, self.asm.int(Alu::And, Ty::B32, &[iteration.into(), mask]))
         } else {
-            (own, turn)
+            (own, iteration)
         };
         let at_start = self.asm.setp(Cmp::Eq, Ty::U32, within, Opnd::Int(0));
         self.asm.bra_if(at_start, true, first);
@@ -179,12 +181,12 @@ impl Select<'_> {
         }
         self.asm.place(skip);
         self.barrier();
-        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        self.asm.mov_to(Ty::B32, turn, next);
-        let turns = Opnd::Int(1 << form.chain.len());
-        let more = self.asm.setp(Cmp::Lt, Ty::U32, turn, turns);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(1)]);
+        self.asm.mov_to(Ty::B32, iteration, next);
+        let iterations = Opnd::Int(1 << form.chain.len());
+        let more = self.asm.setp(Cmp::Lt, Ty::U32, iteration, iterations);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
-        // Everybody reads the 64 partial results of its row.
+        // Every thread reads the 64 partial results of its row.
         let mut out = Vec::new();
         for i in 0..rows.len() as i64 {
             let mut lanes: Vec<Option<Reg>> = vec![None; MOST_CHUNKS as usize];
@@ -195,7 +197,7 @@ impl Select<'_> {
                 let both = self.combine(id, op, dtype, a, b)?;
                 lanes[chunk as usize] = Some(self.halve(id, op, dtype, both)?);
             }
-            // Lanes without a chunk hold what changes nothing.
+            // Lanes without a chunk hold the identity.
             for half in [32, 16, 8, 4, 2, 1] {
                 for lane in 0..half {
                     if let Some(b) = lanes[lane + half] {
@@ -212,7 +214,7 @@ impl Select<'_> {
         Ok(out)
     }
 
-    /// 32 partial results of the lanes, halves onto halves.
+    /// A tree over the 32 partial results of the lanes.
     fn halve(&mut self, id: OpId, op: &str, dtype: DType, mut x: Reg) -> Result<Reg, Diagnostics> {
         for by in [16, 8, 4, 2, 1] {
             let other = self.shuffle(Shfl::Bfly, x, Opnd::Int(by));
@@ -222,11 +224,11 @@ impl Select<'_> {
     }
 }
 
-/// What the warps of a chain agree on.
+/// What the warps of a chain share.
 struct Chain<'a> {
     form: &'a Canonical,
     chunks: u32,
-    /// Turns of a chunk.
+    /// Chain iterations of one chunk.
     each: u32,
     /// Bytes of a partial result.
     size: u32,
@@ -235,9 +237,9 @@ struct Chain<'a> {
 
 /// How a layout keeps the canonical order along an axis.
 struct Canonical {
-    /// The sixth bit is a register's, and all warps hold other rows or copies.
+    /// The sixth bit is a register bit, and all warps hold different rows or copies.
     register: bool,
-    /// Warp bits above the registers' along the axis, lowest first.
+    /// Warp bits above the register bits along the axis, lowest first.
     chain: Vec<usize>,
     /// Warp bits that move along other dims.
     rows: Vec<usize>,
@@ -249,24 +251,25 @@ impl Canonical {
         1 << self.rows.len()
     }
 
-    /// Turns of the chain that a chunk takes.
-    fn turns_of_chunk(&self, layout: &Layout, axis: usize) -> u32 {
+    /// Chain iterations that one chunk takes.
+    fn iterations_of_chunk(&self, layout: &Layout, axis: usize) -> u32 {
         let first = self.chain.first().map_or(CHUNK, |&bit| layout.bases(In::Warp)[bit][axis]);
         CHUNK / first
     }
 
-    /// How many chunks there are; none where they are not whole turns of the chain, or too many.
+    /// How many chunks there are; none where a chunk is not a whole number of chain iterations, or
+    /// there are too many.
     fn chunks(&self, layout: &Layout, axis: usize) -> Option<u32> {
-        // Also of those that are all padding: their turns come too.
+        // Padding counts too: its iterations also run.
         let chunks = layout.box_extents()[axis].div_ceil(CHUNK);
         let whole = !self.register
             && layout.repeat()[axis] == 1
             && layout.bases(In::Reg).iter().all(|b| b[axis] < CHUNK)
-            && self.turns_of_chunk(layout, axis) > 0;
+            && self.iterations_of_chunk(layout, axis) > 0;
         (chunks <= 1 || whole && chunks <= MOST_CHUNKS).then_some(chunks.max(1))
     }
 
-    /// The warp bits that say nothing about the place, beside the lowest.
+    /// Warp bits, above the lowest, that do not affect the position.
     fn copies(&self, warps: u32) -> u32 {
         let used = self.chain.iter().chain(&self.rows).fold(1, |m, &bit| m | 1 << bit);
         (warps - 1) & !used

@@ -1,16 +1,17 @@
-//! Blocks of a cluster that take neighbouring tiles and fill each other's rings.
+//! Thread block clusters with TMA multicast: blocks of a cluster compute neighbouring tiles and
+//! fill each other's pipeline stages.
 //!
-//! A copy for several blocks is made in parts: each block copies its own, to all of them, at the same
-//! place in the memory of each. The barrier at the same place there counts the bytes, so that every
-//! block expects all parts and knows when they have come. Who is done with a slot says so to all blocks
-//! that fill it: the lanes of one warp each speak to another block. The order of memory is that of an
-//! arrival in the own block; none is named, for that would cost a fence of the whole GPU, and all that is
-//! ordered are reads that are over.
+//! A multicast copy is made in parts. Each block copies its part to the same offset in the shared
+//! memory of all blocks that need it. The `full` mbarrier at the same offset in each block counts
+//! the bytes, so every block expects all parts. A consumer that releases a stage arrives at the
+//! `empty` barriers of all blocks that fill it: each lane of one warp arrives at one block. The
+//! arrival names no memory order beyond its own block: a cluster-scope release would cost a fence
+//! of the whole GPU, and only completed reads need ordering.
 
 use super::Select;
-use super::apart::Share;
 use super::mbar::Speaker;
-use super::sync::{Region, Smem, State};
+use super::per_warpgroup_store::Share;
+use super::sync::{Region, Smem, SyncState};
 use super::wgmma_plan::IN_GROUP;
 use crate::inst::*;
 use tessera_diag::Diagnostics;
@@ -24,26 +25,26 @@ pub struct Part {
     /// What is added to the position along the divided axis, and to the address.
     pub first: Reg,
     pub bytes: Reg,
-    /// The set of blocks that get it.
+    /// The multicast mask: the blocks that receive it.
     pub blocks: Opnd,
 }
 
-/// What a thread that speaks for others in a cluster knows.
+/// What the thread that arrives at the barriers of other blocks knows.
 #[derive(Copy, Clone)]
 pub struct Afar {
-    /// Its number among those that speak for the same: the rank of the block it speaks to.
+    /// Its index among the arriving threads: the rank of the block that it arrives at.
     number: Reg,
-    /// How far away the memory of that block is.
+    /// The distance to that block's shared memory.
     delta: Reg,
 }
 
-/// All ranks that differ from 0 in some bits only, as a set.
+/// All ranks that differ from 0 only in `bits`, as a mask.
 fn ranks(bits: u32) -> u32 {
     (0..16u32).filter(|rank| rank & !bits == 0).map(|rank| 1 << rank).sum()
 }
 
 impl Select<'_> {
-    /// A grid counted in teams.
+    /// A grid counted in clusters.
     pub fn in_teams(&mut self, grid: Vec<Reg>) -> Vec<Reg> {
         let shape = self.team.shape;
         let each = grid.into_iter().zip(shape).map(|(n, by)| match by {
@@ -57,7 +58,7 @@ impl Select<'_> {
         each.collect()
     }
 
-    /// The coordinates of this block's tile, from those of its team.
+    /// The coordinates of this block's tile, from those of its cluster.
     pub fn in_team(&mut self, at: Vec<Reg>) -> Vec<Reg> {
         let team = self.team;
         let mut out = Vec::new();
@@ -84,12 +85,12 @@ impl Select<'_> {
         })
     }
 
-    /// All threads of the block meet, and those of its neighbours where they fill each other's rings. What is
-    /// done `meanwhile` nobody else waits for.
+    /// Synchronises all threads of the block, and those of its cluster where blocks fill each
+    /// other's pipelines. Work done in `meanwhile` overlaps with the barrier.
     ///
-    /// Barriers that were made are known to all by their own fence. Where nothing else was written, none is
-    /// needed for memory: one of the cluster waits for the whole GPU.
-    pub fn all_meet(
+    /// Initialised mbarriers are made visible by their own fence. Where nothing else was written,
+    /// no memory fence is needed: a cluster-scope release waits for the whole GPU.
+    pub fn all_sync(
         &mut self,
         meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
@@ -102,20 +103,20 @@ impl Select<'_> {
         self.asm.emit(Inst::ClusterArrive { release });
         meanwhile(self)?;
         self.asm.emit(Inst::ClusterWait { acquire: true });
-        self.swap_sync_state(State::default());
+        self.swap_sync_state(SyncState::default());
         Ok(())
     }
 
-    /// Whether the block does more before its roles begin than to compute numbers and to name memory.
+    /// Whether the block does more before its roles begin than compute scalars and name memory.
     fn wrote_before_roles(&self) -> bool {
         let func = self.func;
         let before = func.blocks[func.body].ops.iter();
-        let before = before.take_while(|&&o| func.ops[o].code != StagedOp::Roles);
+        let before = before.take_while(|&&o| func.ops[o].code != StagedOp::WarpSpecialize);
         let writes = |&o: &OpId| {
             let op = &func.ops[o];
             let named = matches!(
                 op.code,
-                StagedOp::RingCreate | StagedOp::SmemAlloc | StagedOp::TurnCreate
+                StagedOp::PipelineCreate | StagedOp::SmemAlloc | StagedOp::OrderBarrierCreate
             );
             let number = op.results.iter().all(|&v| matches!(func.ty(v), Type::Scalar(_)));
             !named && (op.results.is_empty() || !number)
@@ -123,8 +124,8 @@ impl Select<'_> {
         before.copied().any(|o| writes(&o))
     }
 
-    /// Whether a store does not end before its array begins: blocks that are left over at the end of a
-    /// grid store there, and their copies are not begun at all.
+    /// Whether a store starts inside its array. Blocks left over at the end of the grid would store
+    /// outside; their copies are not issued.
     pub fn reaches_the_array(&mut self, id: OpId) -> Option<Reg> {
         if self.team.blocks() == 1 {
             return None;
@@ -138,7 +139,7 @@ impl Select<'_> {
         Some(self.asm.setp(Cmp::Gt, Ty::S64, end, Opnd::Int(0)))
     }
 
-    /// The part of a fill that this block makes; none where it makes all of it for itself.
+    /// The part of a fill that this block copies; none where it copies all of it for itself.
     pub fn part_of_cluster(&mut self, id: OpId, m: &Smem) -> Result<Option<Part>, Diagnostics> {
         let (bits, parts) = self.team.of_fill(self.func, id);
         if parts == 1 {
@@ -162,7 +163,7 @@ impl Select<'_> {
             let blocks = match alone {
                 true => set,
                 false => {
-                    // The others are those with the same bits elsewhere.
+                    // The other blocks have the same remaining bits.
                     let rest = Opnd::Int((!bits & 0xf).into());
                     let by = asm.int(Alu::And, Ty::B32, &[rank.into(), rest]);
                     let set = asm.mov(Ty::B32, set);
@@ -176,7 +177,7 @@ impl Select<'_> {
         Ok(Some(Part { share, first, bytes, blocks }))
     }
 
-    /// Those who speak for others arrive at the same barrier in all blocks that fill the slot.
+    /// Arriving threads arrive at the same barrier in all blocks that fill the stage.
     pub fn arrive_in_cluster(
         &mut self,
         id: OpId,
@@ -184,18 +185,18 @@ impl Select<'_> {
         speaker: Speaker,
         when: Option<Reg>,
     ) -> Result<(), Diagnostics> {
-        if self.crew.one_thread {
+        if self.instance.one_thread {
             return self.unsupported(
                 id,
                 "expected more than one thread in a role that reads what several blocks fill",
             );
         }
-        let ring = self.func.ops[id].operands[0];
+        let pipeline = self.func.ops[id].operands[0];
         if speaker == Speaker::Warp {
             self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
         }
         let Afar { number, delta } = self.afar(speaker);
-        let who = self.speaks_to_peer(ring, number);
+        let who = self.speaks_to_peer(pipeline, number);
         let p = self.both(Some(who), when);
         let Addr { base: Base::Reg(bar), offset } = addr else {
             return self.unsupported(id, "expected a barrier at an address");
@@ -211,7 +212,7 @@ impl Select<'_> {
             return known;
         }
         let number = match speaker {
-            Speaker::Crew => self.tid(),
+            Speaker::RoleInstance => self.tid(),
             Speaker::Warp => self.lane(),
             Speaker::Group => {
                 let bases: Vec<u32> = (0..5 + IN_GROUP as u32).map(|bit| 1 << bit).collect();
@@ -224,7 +225,7 @@ impl Select<'_> {
         let base = self.region(Region::Fixed);
         let most = i64::from(self.team.blocks()) - 1;
         let delta = self.head(|me| {
-            // Threads that say nothing ask for some block as well.
+            // Threads that do not arrive still compute a valid address.
             let asm = &mut me.asm;
             let rank = asm.int(Alu::And, Ty::B32, &[number.into(), Opnd::Int(most)]);
             let there = asm.reg(Class::B32);
@@ -236,19 +237,20 @@ impl Select<'_> {
         known
     }
 
-    /// Whether the block that a thread speaks to fills a ring here.
-    fn speaks_to_peer(&mut self, ring: Value, number: Reg) -> Reg {
+    /// Whether the block that a thread arrives at fills a pipeline here.
+    fn speaks_to_peer(&mut self, pipeline: Value, number: Reg) -> Reg {
         let (team, func) = (self.team, self.func);
         let blocks = team.blocks();
-        if team.peers(func, ring, 0).len() as u32 == blocks {
+        if team.peers(func, pipeline, 0).len() as u32 == blocks {
             return self.below(number, blocks);
         }
-        // The sets of all ranks side by side would not fit: the own one is found bit by bit.
+        // A table of the masks of all ranks would not fit in a word: each bit is computed
+        // separately.
         let groups: std::collections::BTreeSet<u32> = func
             .walk()
             .into_iter()
             .filter(|&o| func.ops[o].code == tessera_staged::StagedOp::Fill)
-            .filter(|&o| tessera_staged::ops::team::ring_of(func, o) == Some(ring))
+            .filter(|&o| tessera_staged::ops::team::pipeline_of(func, o) == Some(pipeline))
             .map(|o| team.of_fill(func, o).0)
             .collect();
         let rank = self.cta_rank();
@@ -257,7 +259,7 @@ impl Select<'_> {
             let differs = asm.int(Alu::Xor, Ty::B32, &[rank.into(), number.into()]);
             let mut any = None;
             for bits in groups {
-                // Threads beyond the cluster differ in higher bits.
+                // Threads beyond the cluster size differ in higher bits.
                 let others = Opnd::Int((!bits & 0x3ff).into());
                 let rest = asm.int(Alu::And, Ty::B32, &[differs.into(), others]);
                 let p = asm.setp(Cmp::Eq, Ty::U32, rest, Opnd::Int(0));

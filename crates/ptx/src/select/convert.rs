@@ -1,4 +1,4 @@
-//! Tiles from one layout to another, and between shared memory and registers.
+//! Layout conversions of tiles, and moves between shared memory and registers.
 
 use super::sync::Smem;
 use super::{Repr, Select};
@@ -13,16 +13,17 @@ use tessera_numerics::DType;
 /// Where a thread's elements are in shared memory.
 pub struct Places {
     shared: Arc<Shared>,
-    /// The thread's bytes before the swizzle.
+    /// The thread's byte offset before the swizzle.
     thread: Option<Reg>,
     base: Reg,
-    /// Whether parts of threads and registers never share or carry into a bit.
+    /// Whether the thread's part and the register's part of an address never share or carry into a
+    /// bit.
     clean: bool,
     known: BTreeMap<u32, Reg>,
 }
 
 impl Select<'_> {
-    /// The start of shared memory as an address.
+    /// The start address of shared memory.
     pub fn smem_base(&mut self, m: &Smem) -> Reg {
         let mut base = self.region(m.region);
         if let Some(moving) = m.moving {
@@ -34,14 +35,14 @@ impl Select<'_> {
         base
     }
 
-    /// A thread's part of the coordinates as bytes of shared memory.
+    /// A thread's part of the coordinates as a byte offset in shared memory.
     pub fn thread_bytes(&mut self, coords: &[Option<Reg>], shared: &Shared) -> Option<Reg> {
         let (strides, panel_stride) = shared.strides();
         let mut all: Option<Reg> = None;
         for (place, (&dim, stride)) in shared.order.iter().zip(strides).enumerate() {
             let Some(mut t) = coords[dim] else { continue };
             if place == 0 && shared.blocks > 1 {
-                // The block's own part has places of its own.
+                // Each block of the cluster holds its own part.
                 let mask = Opnd::Int(i64::from(shared.part()) - 1);
                 t = self.asm.int(Alu::And, Ty::B32, &[t.into(), mask]);
             }
@@ -76,8 +77,8 @@ impl Select<'_> {
         all
     }
 
-    /// The places of elements whose coordinates are a thread's part plus a constant, which share no
-    /// bit.
+    /// The addresses of elements whose coordinates are the thread's part plus a constant; the two
+    /// share no bit.
     pub fn places(&mut self, coords: &[Option<Reg>], m: &Smem) -> Places {
         let shared = m.layout.clone();
         let base = self.smem_base(m);
@@ -143,7 +144,7 @@ impl Select<'_> {
         Addr::reg(base, i64::from(own - through))
     }
 
-    /// For layouts whose registers and threads share bits of a coordinate.
+    /// For layouts where registers and threads share bits of a coordinate.
     fn shared_address_slow(&mut self, places: &mut Places, layout: &Layout, reg: u32) -> Addr {
         let coords = self.coords(layout, reg);
         let (strides, panel_stride) = places.shared.strides();
@@ -180,13 +181,13 @@ impl Select<'_> {
         }
     }
 
-    /// Elements of an access: two narrow ones are no word.
+    /// Elements per access. Two narrow elements do not fill a word.
     pub fn shared_vector(shared: &Shared, layout: &Layout) -> u32 {
         let n = shared.vector(layout);
         if n * shared.elem_bytes < 4 { 1 } else { n }
     }
 
-    /// Writes a tile to shared memory; of several holders of an element one writes it.
+    /// Writes a tile to shared memory. Of several threads that hold an element, one writes it.
     pub fn write_shared(&mut self, m: &Smem, layout: &Arc<Layout>, xs: &[Reg]) {
         let owner = self.block_owner(layout);
         let n = Self::shared_vector(&m.layout, layout);
@@ -202,7 +203,7 @@ impl Select<'_> {
         }
     }
 
-    /// Reads a tile from shared memory. Padding is not read: it may be beyond the memory.
+    /// Reads a tile from shared memory. Padding is not read: it may be outside the allocation.
     pub fn read_shared(&mut self, m: &Smem, layout: &Arc<Layout>) -> Vec<Reg> {
         let n = Self::shared_vector(&m.layout, layout);
         let mut places = self.layout_places(layout, m);
@@ -266,7 +267,7 @@ impl Select<'_> {
         }
     }
 
-    /// Registers are taken in the order that the memory between wants.
+    /// Registers are taken in the order of the intermediate memory.
     fn convert_through_memory(&mut self, x: Value, from: &Arc<Layout>, to: &Arc<Layout>) -> Repr {
         let dtype = self.dtype(x);
         let Between { write, read, shared } = best_between(from, to, dtype.bytes() as u32);
@@ -308,7 +309,7 @@ impl Select<'_> {
         out
     }
 
-    /// Whether a tile of narrow elements goes to and from memory in whole words.
+    /// Whether a tile of narrow elements is moved in whole words.
     fn moves_words(&self, m: &Smem, layout: &Layout) -> bool {
         m.dtype.bytes() < 4 && Self::shared_vector(&m.layout, layout) * m.layout.elem_bytes >= 4
     }
@@ -347,7 +348,8 @@ impl Select<'_> {
         out
     }
 
-    /// Writes a tile that is held in words; of several holders of an element one writes it.
+    /// Writes a tile that is held in packed words. Of several threads that hold an element, one
+    /// writes it.
     fn write_words(&mut self, m: &Smem, layout: &Arc<Layout>, words: &[Reg]) {
         let owner = self.owner(layout);
         let n = Self::shared_vector(&m.layout, layout);
@@ -389,7 +391,7 @@ impl Select<'_> {
         out
     }
 
-    /// A tile from shared memory, as matrix units take it where the layout is theirs.
+    /// A tile from shared memory, as MMA fragments where the layout is that of an MMA operand.
     pub fn read_tile(&mut self, m: &Smem, layout: &Arc<Layout>) -> Repr {
         match self.matrix_fragments(m, layout) {
             Some(words) => Repr::Packed(words),
@@ -417,7 +419,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// A tile in scratch memory, row by row; all threads have written it when this returns.
+    /// A tile in scratch memory, row-major; synchronised when this returns.
     pub fn spread(&mut self, layout: &Arc<Layout>, dtype: DType, xs: &[Reg]) -> Smem {
         let shared = Shared::row_major(layout.shape(), dtype.bytes() as u32);
         let m = self.scratch_for(shared, dtype);

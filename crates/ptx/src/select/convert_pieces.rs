@@ -1,6 +1,6 @@
-//! Tiles that are larger than shared memory change their layout in pieces: runs of the bytes that the
-//! whole tile would take. Threads write what falls into a piece, meet, read what of their new elements lies
-//! in it, and meet again.
+//! Layout conversion in pieces, for tiles larger than the available shared memory. A piece is a
+//! byte range of the whole tile. For each piece, threads write the elements that fall into it,
+//! synchronise, read the elements of their new layout that are in it, and synchronise again.
 
 use super::Select;
 use super::convert::Places;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tessera_layout::{In, Layout, Move, Shared, best_shared_for, conversion};
 use tessera_numerics::DType;
 
-/// Where the elements of a register are, over all threads: the lowest and the highest byte.
+/// The byte range of a register's elements over all threads: lowest and highest byte.
 type Reach = (u32, u32);
 
-/// What falls into a piece.
+/// Which of a register's elements fall into a piece.
 enum Part {
     None,
     All,
@@ -22,8 +22,8 @@ enum Part {
 }
 
 impl Select<'_> {
-    /// How many pieces a tile of so many bytes goes in, and the bytes of one; none where it goes at
-    /// once.
+    /// The number of pieces of a tile of `bytes` bytes, and the bytes of one piece; none where the
+    /// tile fits whole.
     pub fn pieces(&self, bytes: u32) -> Option<(u32, u32)> {
         if bytes <= self.scratch_room() {
             return None;
@@ -32,8 +32,8 @@ impl Select<'_> {
         Some((count, bytes.div_ceil(count).next_multiple_of(super::sync::ALIGN)))
     }
 
-    /// A tile in another layout of the same blocks; none where it would have to go from one block to
-    /// another.
+    /// Converts a tile to another layout within the same blocks; none where elements would move
+    /// between blocks.
     pub fn relaid(
         &mut self,
         (from, xs): (&Arc<Layout>, &[Reg]),
@@ -52,7 +52,7 @@ impl Select<'_> {
         }
     }
 
-    /// The elements under another shape, counted row-major, wherever they are wanted.
+    /// Reshapes a tile: elements keep their row-major order and get the layout of the result.
     pub fn reshaped(
         &mut self,
         (from, xs): (&Arc<Layout>, &[Reg]),
@@ -78,7 +78,7 @@ impl Select<'_> {
         self.move_in_pieces((from, xs, shared.clone()), (to, shared), dtype, pieces)
     }
 
-    /// The same where the bytes are those of another shape when they are read.
+    /// The same where the bytes are read under another shape.
     fn move_in_pieces(
         &mut self,
         (from, xs, as_written): (&Arc<Layout>, &[Reg], Shared),
@@ -147,8 +147,8 @@ impl Select<'_> {
         out
     }
 
-    /// The address of a register's elements in a piece, and the condition that they are in it; none where
-    /// no thread has one there.
+    /// The address of a register's elements in a piece, and the condition that they are in it; none
+    /// where no thread has one there.
     fn in_piece(
         &mut self,
         places: &mut Places,
@@ -164,7 +164,7 @@ impl Select<'_> {
             () => {
                 let addr = self.register_address(places, layout, reg);
                 let Base::Reg(at) = addr.base else { unreachable!("a register holds the address") };
-                // Below the start it wraps, and is beyond the size too.
+                // An offset below the start wraps, and so is beyond the size too.
                 let at = self.asm.int(Alu::Sub, Ty::U32, &[at.into(), base.into()]);
                 let off = addr.offset - i64::from(start);
                 let off = Opnd::Int(i64::from(off as u32));
@@ -183,7 +183,7 @@ impl Select<'_> {
     }
 }
 
-/// The reach of each register's elements, padding left out.
+/// The byte range of each register's elements, without padding.
 fn reach(shared: &Shared, layout: &Layout) -> Vec<Reach> {
     let mut out = vec![(u32::MAX, 0); layout.regs() as usize];
     for (reg, reach) in (0..).zip(&mut out) {

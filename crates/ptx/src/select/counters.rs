@@ -1,12 +1,16 @@
-//! Which slot of a ring comes next: a crew takes the counters of a ring one after another from 0 on, so that the next one is
-//! kept in registers and nothing is divided. Crews that take tiles in turn skip counters, and find slot and phase from the
-//! counter.
+//! The pipeline state of an instance: the stage index and phase parity of its next stage, as
+//! CUTLASS's `PipelineState`.
 //!
-//! Who waits for a slot wants to go on at once: where it and its barriers are was found when the one before it was taken, beside
-//! the work that followed. What follows it is found as late as that allows, behind the products that read it.
+//! An instance uses the counters of a pipeline in order from 0. Stage and parity are kept in
+//! registers and advanced, so nothing is divided. Instances that take tiles in turn skip counters,
+//! and compute stage and phase from the counter.
+//!
+//! The wait for a stage is on the critical path. The addresses of a stage and its barriers are
+//! therefore computed when the stage before it was taken, and overlap with the work on that stage.
+//! They are computed as late as possible, after the MMAs that read it were issued.
 
 use super::mbar::BYTES;
-use super::ring::{Ring, Slot};
+use super::pipeline::{Pipeline, Stage};
 use super::sync::Region;
 use super::{Repr, Select};
 use crate::inst::*;
@@ -16,55 +20,57 @@ use tessera_ir::{OpId, Value};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// What one crew knows of the rings that it uses.
+/// The state of the pipelines that one instance uses.
 #[derive(Clone, Default)]
 pub struct Counters {
     filled: BTreeMap<Value, Next>,
     read: BTreeMap<Value, (Next, Ready)>,
-    /// Rings of which a slot was taken, and what follows it is not yet found.
-    late: Vec<(Value, Arc<Ring>)>,
+    /// Pipelines with a stage taken whose next stage is not yet computed.
+    late: Vec<(Value, Arc<Pipeline>)>,
 }
 
 #[derive(Copy, Clone)]
 enum Next {
-    /// The counter, where slots are a power of two.
+    /// The counter, where the number of stages is a power of two.
     Counter(Reg),
-    Slot {
-        slot: Reg,
+    Stage {
+        stage: Reg,
         parity: Reg,
     },
 }
 
-/// A slot that can be waited for.
+/// A stage that can be waited for.
 #[derive(Copy, Clone)]
 pub struct Ready {
     pub parity: Reg,
-    /// What to add the place of the ring's barriers to.
+    /// The base to which the offset of the pipeline's barriers is added.
     pub bar: Reg,
-    /// The slot's bytes from the first, and its address.
+    /// The stage's byte offset from the first stage, and its address.
     pub moving: Reg,
     pub address: Reg,
 }
 
-/// A counter's slot.
+/// The stage of a counter.
 pub struct Found {
-    pub slot: Reg,
+    pub stage: Reg,
     pub parity: Reg,
 }
 
 impl Select<'_> {
-    /// Slot and parity of a counter, from its number: `later` phases are asked for.
-    pub fn counter_slot(&mut self, slots: u32, i: Reg, later: u32) -> Found {
+    /// Stage and parity of a counter, computed from its value; the parity is that of `later` phases
+    /// on.
+    pub fn counter_stage(&mut self, stages: u32, i: Reg, later: u32) -> Found {
         let i = if i.class == Class::B64 { self.asm.cvt(Ty::U32, Ty::U64, None, i) } else { i };
-        let n = Opnd::Int(slots.into());
-        let (slot, round) = if slots.is_power_of_two() {
-            let slot = self.asm.int(Alu::And, Ty::B32, &[i.into(), Opnd::Int((slots - 1).into())]);
-            let by = Opnd::Int(slots.trailing_zeros().into());
-            (slot, self.asm.int(Alu::Shr, Ty::U32, &[i.into(), by]))
+        let n = Opnd::Int(stages.into());
+        let (stage, round) = if stages.is_power_of_two() {
+            let stage =
+                self.asm.int(Alu::And, Ty::B32, &[i.into(), Opnd::Int((stages - 1).into())]);
+            let by = Opnd::Int(stages.trailing_zeros().into());
+            (stage, self.asm.int(Alu::Shr, Ty::U32, &[i.into(), by]))
         } else {
-            // Exact below 2^31: the factor is off by less than one in 2^31 of it.
-            let bits = 32 - (slots - 1).leading_zeros();
-            let factor = (1u64 << (31 + bits)).div_ceil(slots.into());
+            // Exact below 2^31: the relative error of the factor is below 2^-31.
+            let bits = 32 - (stages - 1).leading_zeros();
+            let factor = (1u64 << (31 + bits)).div_ceil(stages.into());
             let q = self.asm.int(Alu::MulHi, Ty::U32, &[i.into(), Opnd::Int(factor as i64)]);
             let q = match bits {
                 1 => q,
@@ -78,14 +84,14 @@ impl Select<'_> {
             n => self.asm.int(Alu::Add, Ty::U32, &[round.into(), Opnd::Int(n.into())]),
         };
         let parity = self.asm.int(Alu::And, Ty::B32, &[round.into(), Opnd::Int(1)]);
-        Found { slot, parity }
+        Found { stage, parity }
     }
 
-    /// The next counter of a ring that is filled, which is also what an op says it is.
-    pub fn next_filled(&mut self, value: Value, ring: &Ring, i: Option<Reg>) -> Found {
-        let n = ring.slots;
-        if let Some(i) = i.filter(|_| self.crew.by_tiles) {
-            return self.counter_slot(n, i, 1);
+    /// The next counter that a producer fills; the op's own operand has the same value.
+    pub fn next_filled(&mut self, value: Value, pipeline: &Pipeline, i: Option<Reg>) -> Found {
+        let n = pipeline.stages;
+        if let Some(i) = i.filter(|_| self.instance.by_tiles) {
+            return self.counter_stage(n, i, 1);
         }
         let next = match self.mbars.own.next.filled.get(&value) {
             Some(&next) => next,
@@ -96,36 +102,36 @@ impl Select<'_> {
             }
         };
         let found = match next {
-            Next::Counter(c) => self.counter_slot(n, c, 0),
-            Next::Slot { slot, parity } => {
-                let [slot, parity] = [slot, parity].map(|r| self.asm.mov(Ty::B32, r));
-                Found { slot, parity }
+            Next::Counter(c) => self.counter_stage(n, c, 0),
+            Next::Stage { stage, parity } => {
+                let [stage, parity] = [stage, parity].map(|r| self.asm.mov(Ty::B32, r));
+                Found { stage, parity }
             }
         };
         self.count_on(next, n);
         found
     }
 
-    /// Counter 0, `later` rounds on.
-    fn first_counter(&mut self, slots: u32, later: u32) -> Next {
+    /// Counter 0, `later` phases on.
+    fn first_counter(&mut self, stages: u32, later: u32) -> Next {
         let mut number = |x: u32| self.asm.mov(Ty::B32, Opnd::Int(x.into()));
-        match slots.is_power_of_two() {
-            true => Next::Counter(number(later * slots)),
-            false => Next::Slot { slot: number(0), parity: number(later) },
+        match stages.is_power_of_two() {
+            true => Next::Counter(number(later * stages)),
+            false => Next::Stage { stage: number(0), parity: number(later) },
         }
     }
 
-    fn count_on(&mut self, next: Next, slots: u32) {
+    fn count_on(&mut self, next: Next, stages: u32) {
         match next {
             Next::Counter(c) => {
                 let more = self.asm.int(Alu::Add, Ty::U32, &[c.into(), Opnd::Int(1)]);
                 self.asm.mov_to(Ty::B32, c, more);
             }
-            Next::Slot { slot, parity } => {
-                let more = self.asm.int(Alu::Add, Ty::U32, &[slot.into(), Opnd::Int(1)]);
-                let around = self.asm.setp(Cmp::Eq, Ty::U32, more, Opnd::Int(slots.into()));
+            Next::Stage { stage, parity } => {
+                let more = self.asm.int(Alu::Add, Ty::U32, &[stage.into(), Opnd::Int(1)]);
+                let around = self.asm.setp(Cmp::Eq, Ty::U32, more, Opnd::Int(stages.into()));
                 let more = self.asm.selp(Ty::B32, around, Opnd::Int(0), more);
-                self.asm.mov_to(Ty::B32, slot, more);
+                self.asm.mov_to(Ty::B32, stage, more);
                 let other = self.asm.int(Alu::Xor, Ty::B32, &[parity.into(), Opnd::Int(1)]);
                 let other = self.asm.selp(Ty::B32, around, other, parity);
                 self.asm.mov_to(Ty::B32, parity, other);
@@ -133,17 +139,17 @@ impl Select<'_> {
         }
     }
 
-    /// The slot of a ring that is read next, in registers that keep it.
-    pub fn ready_slot(&mut self, value: Value, ring: &Arc<Ring>) -> Ready {
+    /// The stage that is read next, in registers that hold it across iterations.
+    pub fn ready_stage(&mut self, value: Value, pipeline: &Arc<Pipeline>) -> Ready {
         if self.mbars.own.next.late.iter().any(|(other, _)| *other == value) {
-            self.find_next_slots();
+            self.find_next_stages();
         }
         let (_, ready) = match self.mbars.own.next.read.get(&value) {
             Some(&known) => known,
             None => {
                 let base = self.region(Region::Fixed);
                 let known = self.head(|me| {
-                    let next = me.first_counter(ring.slots, 0);
+                    let next = me.first_counter(pipeline.stages, 0);
                     let [parity, moving] = [0, 0].map(|x| me.asm.mov(Ty::B32, Opnd::Int(x)));
                     let [bar, address] = [base, base].map(|r| me.asm.mov(Ty::B32, r));
                     (next, Ready { parity, bar, moving, address })
@@ -152,15 +158,16 @@ impl Select<'_> {
                 known
             }
         };
-        self.mbars.own.next.late.push((value, ring.clone()));
+        self.mbars.own.next.late.push((value, pipeline.clone()));
         let Ready { parity, bar, moving, address } = ready;
         let [parity, bar, moving, address] =
             [parity, bar, moving, address].map(|r| self.asm.mov(Ty::B32, r));
         Ready { parity, bar, moving, address }
     }
 
-    /// Finds what follows the slots that were taken, before an op that it cannot come behind, or that waits for products anyway.
-    pub fn find_next_slots_before(&mut self, id: OpId) {
+    /// Computes the state after the stages that were taken, before an op that it must precede, or
+    /// that waits for MMAs anyway.
+    pub fn find_next_stages_before(&mut self, id: OpId) {
         let code = self.func.ops[id].code;
         let passes = matches!(
             code,
@@ -173,43 +180,43 @@ impl Select<'_> {
                 | StagedOp::Tile(TileOp::Const)
         );
         if !passes {
-            self.find_next_slots();
+            self.find_next_stages();
         }
     }
 
-    pub fn find_next_slots(&mut self) {
-        for (value, ring) in std::mem::take(&mut self.mbars.own.next.late) {
+    pub fn find_next_stages(&mut self) {
+        for (value, pipeline) in std::mem::take(&mut self.mbars.own.next.late) {
             let Some(&(next, ready)) = self.mbars.own.next.read.get(&value) else { continue };
-            self.count_on(next, ring.slots);
+            self.count_on(next, pipeline.stages);
             let found = match next {
-                Next::Counter(c) => self.counter_slot(ring.slots, c, 0),
-                Next::Slot { slot, parity } => Found { slot, parity },
+                Next::Counter(c) => self.counter_stage(pipeline.stages, c, 0),
+                Next::Stage { stage, parity } => Found { stage, parity },
             };
-            let bar = self.barriers_of(found.slot);
-            let [moving, address] = self.slot_place(&ring, found.slot);
+            let bar = self.barriers_of(found.stage);
+            let [moving, address] = self.stage_place(&pipeline, found.stage);
             let to = [ready.parity, ready.bar, ready.moving, ready.address];
             self.move_all(&to, &[found.parity, bar, moving, address]);
         }
     }
 
-    /// What to add the place of a ring's barriers to, for a slot.
-    pub fn barriers_of(&mut self, slot: Reg) -> Reg {
+    /// The base to which the offset of a pipeline's barriers is added, for a stage.
+    pub fn barriers_of(&mut self, stage: Reg) -> Reg {
         let base = self.region(Region::Fixed);
         let bytes = Opnd::Int(BYTES.into());
-        self.asm.int(Alu::MadLo, Ty::U32, &[slot.into(), bytes, base.into()])
+        self.asm.int(Alu::MadLo, Ty::U32, &[stage.into(), bytes, base.into()])
     }
 
-    fn slot_place(&mut self, ring: &Ring, slot: Reg) -> [Reg; 2] {
-        let stride = Opnd::Int(ring.stride.into());
-        let moving = self.asm.int(Alu::MulLo, Ty::U32, &[slot.into(), stride]);
+    fn stage_place(&mut self, pipeline: &Pipeline, stage: Reg) -> [Reg; 2] {
+        let stride = Opnd::Int(pipeline.stride.into());
+        let moving = self.asm.int(Alu::MulLo, Ty::U32, &[stage.into(), stride]);
         let base = self.region(Region::Fixed);
         [moving, self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()])]
     }
 
-    pub fn know(&mut self, id: OpId, ring: &Arc<Ring>, slot: Reg) {
-        let place = self.slot_place(ring, slot);
-        self.know_slot(place);
+    pub fn know(&mut self, id: OpId, pipeline: &Arc<Pipeline>, stage: Reg) {
+        let place = self.stage_place(pipeline, stage);
+        self.know_stage(place);
         let result = self.func.ops[id].result();
-        self.set(result, Repr::Slot(Slot { ring: ring.clone(), moving: place[0] }));
+        self.set(result, Repr::Stage(Stage { pipeline: pipeline.clone(), moving: place[0] }));
     }
 }

@@ -1,15 +1,17 @@
-//! How matrix engines find an operand in shared memory: rows of 16, 32, 64 or 128 bytes, whose pieces
-//! of 16 bytes are exchanged by address bits 7 and up, eight rows after eight rows.
+//! Shared memory matrix descriptors of WGMMA operands (PTX ISA, "wgmma matrix descriptor"): rows of
+//! 16, 32, 64 or 128 bytes whose 16-byte chunks are permuted by address bits 7 and up (the
+//! swizzle), in groups of eight rows.
 //!
-//! An operand has two axes: that of the sums (m or n) and k. Where k lies side by side (k-major),
-//! eight rows are eight m or n; where the other one does, eight rows are eight k.
+//! An operand has two axes: that of the accumulator (m or n) and k. K-major: k is contiguous, and
+//! eight rows are eight positions along m or n. MN-major (transposed): m or n is contiguous, and
+//! eight rows are eight positions along k.
 
 use tessera_layout::Shared;
 
-/// An operand in memory of a form that engines know.
+/// An operand in shared memory, in a layout that WGMMA descriptors can express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// Neighbours along m or n lie side by side, not those along k.
+    /// MN-major: m or n is contiguous, not k.
     pub transposed: bool,
     elem: u32,
     /// Bytes of a row, and of a panel of all rows.
@@ -18,13 +20,13 @@ pub struct Matrix {
     swizzled: bool,
 }
 
-/// Bytes along k that one instruction takes of each row, whatever the elements are.
+/// Bytes along k that one instruction reads of each row, for every element type.
 pub const STEP: u32 = 32;
-/// Rows that lie one after another in every form.
+/// Rows that follow each other in every layout.
 const ROWS: u32 = 8;
 
 impl Matrix {
-    /// `sums` is the dim that goes along the sums. None where engines do not know the form.
+    /// `sums` is the dim along the accumulator. None where no descriptor can express the layout.
     pub fn of(shared: &Shared, sums: usize) -> Option<Self> {
         let elem = shared.elem_bytes;
         let (&fast, rank) = (shared.order.first()?, shared.shape.len());
@@ -45,23 +47,23 @@ impl Matrix {
             panel: panel * elem,
             swizzled: shared.swizzle.is_some(),
         };
-        // Only pairs of bytes can be turned around; k comes in whole steps.
-        let turns = !matrix.transposed || elem == 2;
+        // Only 16-bit elements can be MN-major; k is a multiple of the instruction's step.
+        let major = !matrix.transposed || elem == 2;
         let whole = elem <= 4 && shared.shape[1 - sums].is_multiple_of(STEP / elem);
         let fits = matrix.panel >> 4 < 1 << 14;
-        (pitch == span && turns && whole && fits && shared.shape[sums].is_multiple_of(ROWS))
+        (pitch == span && major && whole && fits && shared.shape[sums].is_multiple_of(ROWS))
             .then_some(matrix)
     }
 
-    /// The bytes from the start to where an instruction begins, before the exchange of pieces: `at`
-    /// along m or n, in eights, and `k` in whole steps.
+    /// The byte offset of an instruction's operand before the swizzle: `at` along m or n, a
+    /// multiple of eight, and `k` a multiple of the step.
     pub fn bytes(&self, at: u32, k: u32) -> u32 {
         let (fast, slow) = if self.transposed { (at, k) } else { (k, at) };
         let along = fast * self.elem;
         along / self.pitch * self.panel + along % self.pitch + slow * self.pitch
     }
 
-    /// How many m or n, from `at` on, one instruction can take.
+    /// How many positions along m or n, from `at` on, one instruction can take.
     pub fn run(&self, at: u32) -> u32 {
         let wide = self.pitch / self.elem;
         match self.transposed {
@@ -70,11 +72,11 @@ impl Matrix {
         }
     }
 
-    /// The constant halves of the descriptor: what the address is put into, and what stands above.
+    /// The constant halves of the descriptor: the lower one takes the address.
     pub fn words(&self) -> [u32; 2] {
         let eight = ROWS * self.pitch;
         let (leading, stride) = match (self.swizzled, self.transposed) {
-            // Not looked at: one row holds all of a step.
+            // Ignored by the hardware: one row holds a whole step.
             (true, false) => (16, eight),
             (true, true) => (self.panel, eight),
             (false, false) => (self.panel, eight),
@@ -100,11 +102,11 @@ mod tests {
 
     #[test]
     fn the_widest_form_of_both_kinds() {
-        // 128 x 64 of 16 bits with k side by side: eight rows are 1024 bytes, a step of k is 32.
+        // 128 x 64 of 16 bits, K-major: eight rows are 1024 bytes, a step of k is 32.
         let a = Matrix::of(&swizzled([128, 64], [1, 0], 2, 128), 0).unwrap();
         assert_eq!((a.transposed, a.bytes(64, 0), a.bytes(0, 16)), (false, 8192, 32));
         assert_eq!(a.words(), [1 << 16, 64 | 1 << 30]);
-        // 64 x 256 with n side by side: panels of 64 columns, 64 rows of k each.
+        // 64 x 256, N-major: panels of 64 columns, each with 64 rows of k.
         let b = Matrix::of(&swizzled([64, 256], [1, 0], 2, 128), 1).unwrap();
         assert_eq!((b.transposed, b.bytes(64, 0), b.bytes(0, 16)), (true, 8192, 2048));
         assert_eq!(b.words(), [8192 >> 4 << 16, 64 | 1 << 30]);
@@ -130,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_not_for_engines() {
+    fn other_layouts_have_no_descriptor() {
         let plain = Shared::row_major(&[64, 64], 2);
         assert_eq!(Matrix::of(&plain, 0), None);
-        // A row shorter than the span, bytes turned around, padding.
+        // A row shorter than the swizzle, MN-major bytes, padding.
         assert_eq!(Matrix::of(&swizzled([64, 32], [1, 0], 2, 128), 0), None);
         assert_eq!(Matrix::of(&swizzled([64, 128], [0, 1], 1, 64), 0), None);
         let padded = Shared { pad: 8, ..swizzled([64, 64], [1, 0], 2, 128) };

@@ -1,13 +1,13 @@
-//! Partial results that the blocks of a cluster hand each other.
+//! Reductions across the blocks of a cluster, through distributed shared memory.
 //!
-//! Each block sends its results into the memory of all others, whose barrier there counts the bytes.
-//! Nobody waits for anything but those: a barrier of the whole cluster would also wait until
-//! everything that its threads stored before is in memory.
+//! Each block sends its partial results into the shared memory of all others with `st.async`; an
+//! mbarrier there counts the bytes. A block waits for those bytes only. A cluster barrier would
+//! also wait until all earlier stores of its threads are in memory.
 //!
-//! Every place where results are exchanged has two buffers of its own, used in turn. A block sends
-//! for the turn after the next only when it has got everything for the next one, which others send
-//! when all their threads have met, and so have read what came in this one. A block may end when it
-//! has got everything: nobody sends it more.
+//! Every exchange has two buffers of its own, used in turn. A block sends for iteration `i + 2`
+//! only when it has received everything for iteration `i + 1`. Others send that after all their
+//! threads have synchronised, and so have read what arrived in iteration `i`. A block may exit when
+//! it has received everything: no block sends it more.
 
 use super::Select;
 use super::sync::Region;
@@ -15,21 +15,21 @@ use crate::inst::*;
 use crate::module::Stmt;
 use tessera_layout::{In, Layout};
 
-/// Bytes of a buffer before the results: the barrier, and what keeps results aligned.
+/// Bytes of a buffer before the results: the mbarrier, and padding for alignment.
 const BARRIER: u32 = 16;
 /// Bytes of one result.
 const RESULT: u32 = 8;
 
 impl Select<'_> {
-    /// The results of all blocks that differ in the rank's `bits`, those of each sender in turn: what
-    /// `out` is in this thread, it is in all threads that hold the same part of `result`. All threads
-    /// of this block have met since the last exchange.
+    /// The results of all blocks that differ in the rank's `bits`, one list per sender. `out` is
+    /// the same in all threads that hold the same part of `result`. All threads of this block have
+    /// synchronised since the last exchange.
     pub fn exchanged(&mut self, result: &Layout, bits: &[usize], out: &[Reg]) -> Vec<Vec<Reg>> {
         let moving = |i: In| -> Vec<usize> {
             let bases = result.bases(i).iter().enumerate();
             bases.filter(|(_, b)| b.iter().any(|&c| c != 0)).map(|(bit, _)| bit).collect()
         };
-        // A slot for every thread that holds other results than the rest.
+        // A place for every thread that holds distinct results.
         let holders: Vec<usize> =
             moving(In::Lane).into_iter().chain(moving(In::Warp).iter().map(|b| b + 5)).collect();
         let slots = 1u32 << holders.len();
@@ -39,7 +39,7 @@ impl Select<'_> {
         let at = self.allocate(2 * size, BARRIER);
         let fixed = self.region(Region::Fixed);
         let tid = self.tid();
-        let turn = self.head(|me| {
+        let iteration = self.head(|me| {
             let first = me.asm.setp(Cmp::Eq, Ty::U32, tid, Opnd::Int(0));
             for half in 0..2 {
                 let addr = Addr::reg(fixed, i64::from(at + half * size));
@@ -50,12 +50,13 @@ impl Select<'_> {
         });
         self.exchanges = true;
 
-        let half = self.asm.int(Alu::And, Ty::B32, &[turn.into(), Opnd::Int(1)]);
+        let half = self.asm.int(Alu::And, Ty::B32, &[iteration.into(), Opnd::Int(1)]);
         let by = Opnd::Int(size.into());
         let buffer = self.asm.int(Alu::MadLo, Ty::U32, &[half.into(), by, fixed.into()]);
-        let parity = self.asm.int(Alu::Bfe, Ty::U32, &[turn.into(), Opnd::Int(1), Opnd::Int(1)]);
-        let next = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(1)]);
-        self.asm.mov_to(Ty::B32, turn, next);
+        let parity =
+            self.asm.int(Alu::Bfe, Ty::U32, &[iteration.into(), Opnd::Int(1), Opnd::Int(1)]);
+        let next = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(1)]);
+        self.asm.mov_to(Ty::B32, iteration, next);
         let barrier = Addr::reg(buffer, at.into());
 
         let bytes: u32 = out.iter().map(|r| word(*r).bits() / 8).sum();
@@ -83,7 +84,7 @@ impl Select<'_> {
             own = self.asm.int(Alu::MadLo, Ty::U32, &[one.into(), bytes, own.into()]);
         }
         let values: Vec<Reg> = out.iter().map(|&x| self.as_word(x)).collect();
-        // Of threads that hold the same one sends.
+        // Of threads that hold the same result, one sends it.
         let copies = holders.iter().fold(all, |m, bit| m & !(1 << bit));
         let sends = (copies != 0).then(|| self.none_of(tid, copies));
         let others = bits.iter().fold(self.cluster - 1, |m, bit| m & !(1 << bit));
@@ -123,8 +124,8 @@ impl Select<'_> {
             .collect()
     }
 
-    /// What stands before everything where results are exchanged: no block sends before the others
-    /// are there.
+    /// Code at the head of a kernel that exchanges results: no block sends before the others have
+    /// started.
     pub fn begin_exchanges(&mut self) -> Vec<Stmt> {
         if !self.exchanges {
             return Vec::new();
@@ -137,7 +138,7 @@ impl Select<'_> {
         all.into_iter().map(|inst| Stmt::Inst { guard: None, inst }).collect()
     }
 
-    /// A register as one that a store can send.
+    /// A register in a class that a store can send.
     fn as_word(&mut self, x: Reg) -> Reg {
         match x.class {
             Class::Pred => self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0)),
@@ -147,7 +148,7 @@ impl Select<'_> {
     }
 }
 
-/// As what a register is sent.
+/// The type by which a register is sent.
 fn word(x: Reg) -> Ty {
     match x.class {
         Class::B64 => Ty::B64,

@@ -1,9 +1,10 @@
-//! Fills: `cp.async` of a block of global memory to a field of a slot, by all threads.
+//! Pipeline fills by `cp.async` (Ampere-style): all threads copy a block of global memory into a
+//! field of a stage.
 //!
-//! Each thread copies runs of neighbours, as wide as the alignment allows. What does not change in
-//! the loop around is computed before it. Runs outside of the array become zeros. Where the edge of
-//! the array cuts through runs, so that some are copied in part, there is code of its own: it is the
-//! same answer for all threads, and rarely yes.
+//! Each thread copies runs of contiguous elements, as wide as the alignment allows. Loop invariants
+//! are computed before the loop. Runs outside the array are filled with zeros. Where the edge of
+//! the array cuts a run, a separate path copies part of it; the branch is uniform over all threads
+//! and rarely taken.
 
 use super::memory::word_of;
 use super::place::Coord;
@@ -17,42 +18,42 @@ use tessera_layout::{Blocked, LANES, Layout, Shared};
 use tessera_lower::stage::{chunk_bytes, divisor, is_from_zero, neighbour_axis};
 use tessera_tile::attrs::checked_axes;
 
-/// Elements that a thread copies one by one which are worth asking once whether the whole block is
-/// inside.
+/// From this many single-element copies of a thread, one test whether the whole block is inside
+/// pays off.
 const MANY: usize = 8;
 
-/// A fill: what is to be copied, and what was computed before the loop.
+/// A fill: what is copied, and what was computed before the loop.
 struct Filling {
     view: View,
     layout: Layout,
-    /// Of each dim of the tile the memory's axis.
+    /// The memory's axis of each dim of the tile.
     axes: Vec<usize>,
-    /// The dim along which neighbours are copied together, and how many.
+    /// The dim along which runs are contiguous, and their length.
     fast: Option<usize>,
     cells: u32,
     field: Smem,
-    /// The thread's first element, but for the positions in `moving`, by axis.
+    /// The address of the thread's first element, without the positions in `moving`, by axis.
     base: Reg,
     moving: Vec<(usize, Reg)>,
-    /// Of each dim which positions are inside, where they are checked.
+    /// For each dim, which positions are inside, where they are checked.
     limits: Vec<Option<Bound>>,
-    /// Of axes without a dim whether the position is inside.
+    /// For axes without a dim, whether the position is inside.
     always: Vec<Inside>,
-    /// The bytes of so many rows along an axis.
+    /// The bytes of a number of rows along an axis.
     steps: BTreeMap<(usize, i64), Reg>,
 }
 
-/// Known before the loop, or to be computed in each turn.
+/// Known before the loop, or computed in each iteration.
 #[derive(Copy, Clone)]
 enum Bound {
     Known(Limit),
-    Turn { at: Reg, extent: Reg, n: u32, from_zero: bool },
+    Iteration { at: Reg, extent: Reg, n: u32, from_zero: bool },
 }
 
 #[derive(Copy, Clone)]
 enum Inside {
     Known(Reg),
-    Turn { at: Reg, extent: Reg },
+    Iteration { at: Reg, extent: Reg },
 }
 
 /// Which positions of a tile are inside.
@@ -64,12 +65,12 @@ struct Limit {
     start: Option<Reg>,
 }
 
-/// A fill in one turn.
-struct Turn {
+/// A fill in one iteration.
+struct Iteration {
     base: Reg,
     limits: Vec<Option<Limit>>,
     always: Option<Reg>,
-    /// Addresses of rows that were found.
+    /// Addresses of rows that were computed.
     rows: Vec<(Vec<u32>, Reg)>,
     places: BTreeMap<u32, Reg>,
 }
@@ -82,7 +83,7 @@ impl Select<'_> {
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
         let Some(field) = self.field_of(op.operands[0], name) else {
-            return self.unsupported(id, "expected a field of the slot");
+            return self.unsupported(id, "expected a field of the stage");
         };
         let src = op.operands[1];
         let mut f = match self.filling(id, field) {
@@ -102,7 +103,7 @@ impl Select<'_> {
         let axes: Vec<usize> = (0..view.rank).filter(|&a| extents[a] != 0).collect();
         let shape = field.layout.shape.clone();
         if axes.len() != shape.len() {
-            return Err("axes of one position in a ring are not supported here");
+            return Err("axes of one position in a pipeline are not supported here");
         }
         let at: Vec<Value> = op.group("at").to_vec();
         let bytes = view.dtype.bytes() as u32;
@@ -147,14 +148,14 @@ impl Select<'_> {
                     let p = self.before_loop(true, |me| me.asm.setp(Cmp::Lt, Ty::U64, r, extent));
                     always.push(Inside::Known(p));
                 }
-                None => always.push(Inside::Turn { at: r, extent }),
+                None => always.push(Inside::Iteration { at: r, extent }),
                 Some(dim) => {
                     let (n, from_zero) = (shape[dim], is_from_zero(func, v));
                     limits[dim] = Some(if outside {
                         let limit = self.before_loop(true, |me| me.limit(r, extent, n, from_zero));
                         Bound::Known(limit)
                     } else {
-                        Bound::Turn { at: r, extent, n, from_zero }
+                        Bound::Iteration { at: r, extent, n, from_zero }
                     });
                 }
             }
@@ -163,14 +164,16 @@ impl Select<'_> {
         Ok(Filling { view, layout, axes, fast, cells, field, base, moving, limits, always, steps })
     }
 
-    /// What changes from turn to turn.
-    fn turn(&mut self, f: &Filling) -> Turn {
+    /// What changes from iteration to iteration.
+    fn iteration(&mut self, f: &Filling) -> Iteration {
         let base =
             f.moving.iter().fold(f.base, |base, &(axis, r)| self.moved(&f.view, axis, r, base));
         let limits = f.limits.iter().map(|limit| {
             limit.map(|limit| match limit {
                 Bound::Known(limit) => limit,
-                Bound::Turn { at, extent, n, from_zero } => self.limit(at, extent, n, from_zero),
+                Bound::Iteration { at, extent, n, from_zero } => {
+                    self.limit(at, extent, n, from_zero)
+                }
             })
         });
         let limits = limits.collect();
@@ -178,18 +181,18 @@ impl Select<'_> {
         for inside in &f.always {
             let p = match *inside {
                 Inside::Known(p) => p,
-                Inside::Turn { at, extent } => self.asm.setp(Cmp::Lt, Ty::U64, at, extent),
+                Inside::Iteration { at, extent } => self.asm.setp(Cmp::Lt, Ty::U64, at, extent),
             };
             always = self.both(always, Some(p));
         }
-        Turn { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
+        Iteration { base, limits, always, rows: Vec::new(), places: BTreeMap::new() }
     }
 
-    /// The stride of an axis; zero where the axis has one position: then any number may stand
-    /// there, and positions outside would have addresses that are not aligned.
+    /// The stride of an axis; zero where the axis has one position: its stride may then be any
+    /// number, and positions outside would have misaligned addresses.
     fn copy_stride(&mut self, view: &View, axis: usize) -> Reg {
         let key = (view.param, axis);
-        if let Some(&r) = self.rings.strides.get(&key) {
+        if let Some(&r) = self.pipelines.strides.get(&key) {
             return r;
         }
         let (stride, extent) = (self.stride(view, axis), self.extent(view, axis));
@@ -197,11 +200,11 @@ impl Select<'_> {
             let p = me.asm.setp(Cmp::Gt, Ty::S64, extent, Opnd::Int(1));
             me.asm.selp(Ty::B64, p, stride, Opnd::Int(0))
         });
-        self.rings.strides.insert(key, r);
+        self.pipelines.strides.insert(key, r);
         r
     }
 
-    /// An address moved by so many positions along an axis.
+    /// An address moved by `by` positions along an axis.
     fn moved(&mut self, view: &View, axis: usize, by: Reg, base: Reg) -> Reg {
         let term = if neighbour_axis(view.class, view.rank) == Some(axis) {
             self.scaled(view, axis, by)
@@ -212,15 +215,16 @@ impl Select<'_> {
         self.add64(base, term)
     }
 
-    /// All threads, each a run of neighbours; lanes along rows, then down, then warps. Blocks copy
-    /// their own parts. Where the array has its neighbours along another dim than the memory, lanes
-    /// take pieces of the memory's rows and go along the array's with the rest, so that what is read
-    /// and what is written are both whole.
+    /// The layout of a fill: all threads, each a run of contiguous elements; lanes along rows, then
+    /// down, then warps. Blocks copy their own parts. Where the array is contiguous along another
+    /// dim than the shared memory, lanes take pieces of the memory's rows and the other lanes go
+    /// along the array's contiguous axis, so that reads are coalesced and writes are free of bank
+    /// conflicts.
     fn copy_layout(&self, memory: &Shared, cells: u32, along: Option<usize>) -> Layout {
         let (shape, order) = (&memory.shape, &memory.order);
         let fast = order[0];
         if let Some(along) = along.filter(|&d| d != fast && memory.blocks == 1) {
-            return turning_layout(memory, along, self.warps);
+            return transposing_layout(memory, along, self.warps);
         }
         let mut vector = vec![1; shape.len()];
         vector[fast] = cells;
@@ -234,7 +238,7 @@ impl Select<'_> {
                 room[dim] /= n;
                 left /= n;
             }
-            // The rest has copies of what others have, and copies nothing.
+            // The remaining threads hold copies, and copy nothing.
             counts[order[order.len() - 1]] *= left;
             counts
         };
@@ -251,7 +255,7 @@ impl Select<'_> {
         Limit { end, start }
     }
 
-    /// `a - b`, held between 0 and `n`.
+    /// `a - b`, clamped to 0..=n.
     fn clamped_difference(&mut self, a: Opnd, b: Reg, n: u32) -> Reg {
         let asm = &mut self.asm;
         let r = asm.int(Alu::Sub, Ty::S64, &[a, b.into()]);
@@ -260,8 +264,8 @@ impl Select<'_> {
         asm.cvt(Ty::U32, Ty::U64, None, r)
     }
 
-    /// Whether the edge of the array ever cuts through a run of neighbours, the same for all threads
-    /// and turns: positions are multiples of runs. None where it never does.
+    /// Whether the edge of the array ever cuts a run: the same for all threads and iterations, as
+    /// positions are multiples of the run length. None where it never does.
     fn may_be_cut(&mut self, f: &Filling, src: Value) -> Option<Reg> {
         let dim = f.fast.filter(|_| f.cells > 1)?;
         f.limits[dim]?;
@@ -278,15 +282,15 @@ impl Select<'_> {
         }))
     }
 
-    /// Where this turn's block has runs that are cut, copies of what of each is inside. None reaches
-    /// beyond the end of the array, not even to leave it out. Returns whether it did.
+    /// If runs of this iteration's block are cut, copies the part of each that is inside. No copy
+    /// reads beyond the end of the array. Returns whether it did.
     fn copy_cut(&mut self, f: &mut Filling, maybe: Reg) -> Reg {
         let cut = self.asm.reg(Class::Pred);
         self.asm.mov_to(Ty::Pred, cut, Opnd::Int(0));
         let past = self.asm.label();
         self.asm.when(maybe, false, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
-        let mut turn = self.turn(f);
-        if let Some(limit) = f.fast.and_then(|dim| turn.limits[dim]) {
+        let mut iteration = self.iteration(f);
+        if let Some(limit) = f.fast.and_then(|dim| iteration.limits[dim]) {
             let mask = Opnd::Int((f.cells - 1).into());
             let rest = self.asm.int(Alu::And, Ty::B32, &[limit.end.into(), mask]);
             let p = self.asm.setp(Cmp::Ne, Ty::U32, rest, Opnd::Int(0));
@@ -296,14 +300,15 @@ impl Select<'_> {
         for first in self.runs(f) {
             let guard = self.copies_run(f, first);
             let places = self.coords(&f.layout, first);
-            let (dst, src) = self.ends(f, &mut turn, &places, first);
-            let Some((place, limit)) = f.fast.and_then(|d| turn.limits[d].map(|l| (places[d], l)))
+            let (dst, src) = self.ends(f, &mut iteration, &places, first);
+            let Some((place, limit)) =
+                f.fast.and_then(|d| iteration.limits[d].map(|l| (places[d], l)))
             else {
                 continue;
             };
             let own = self.coord_value(place);
             let left = self.asm.int(Alu::Sub, Ty::S32, &[limit.end.into(), own.into()]);
-            let left = match self.inside(f, &turn, &places, true) {
+            let left = match self.inside(f, &iteration, &places, true) {
                 Some(p) => self.asm.selp(Ty::B32, p, left, Opnd::Int(0)),
                 None => left,
             };
@@ -313,9 +318,9 @@ impl Select<'_> {
         cut
     }
 
-    /// Copies the first `left` elements of a run, and makes the rest zeros. A run that the end cuts
-    /// goes element by element through registers. What is stored so is seen as copies are: whoever
-    /// waits for the slot meets all threads.
+    /// Copies the first `left` elements of a run, and zeros the rest. A run that the end cuts goes
+    /// element by element through registers. Readers see these stores as they see the copies: the
+    /// wait for the stage synchronises all threads.
     fn copy_in_part(
         &mut self,
         f: &Filling,
@@ -326,7 +331,7 @@ impl Select<'_> {
         let dtype = f.view.dtype;
         let elem = dtype.bytes() as u32;
         let bytes = f.cells * elem;
-        // One to one less than all; none wraps to the greatest number.
+        // From one to one less than all; zero wraps to the largest number.
         let less = self.asm.int(Alu::Sub, Ty::U32, &[left.into(), Opnd::Int(1)]);
         let most = Opnd::Int(i64::from(f.cells) - 1);
         let part = self.asm.setp(Cmp::Lt, Ty::U32, less, most);
@@ -354,7 +359,7 @@ impl Select<'_> {
         self.asm.place(past);
     }
 
-    /// Holds back a copy for each run: whole where it is inside, zeros where not.
+    /// Queues a copy for each run: whole where it is inside, zeros where not.
     fn copy_whole(&mut self, f: &mut Filling, unless: Option<Reg>) {
         let runs = self.runs(f);
         let checked = !f.always.is_empty() || f.limits.iter().any(Option::is_some);
@@ -362,14 +367,14 @@ impl Select<'_> {
             return self.copy_many(f, &runs);
         }
         let bytes = f.cells * f.view.dtype.bytes() as u32;
-        let mut turn = None;
+        let mut iteration = None;
         for first in runs {
             let guard = self.copies_run(f, first);
             self.hold(|me| {
-                let turn = turn.get_or_insert_with(|| me.turn(f));
+                let iteration = iteration.get_or_insert_with(|| me.iteration(f));
                 let places = me.coords(&f.layout, first);
-                let inside = me.inside(f, turn, &places, false);
-                let (dst, src) = me.ends(f, turn, &places, first);
+                let inside = me.inside(f, iteration, &places, false);
+                let (dst, src) = me.ends(f, iteration, &places, first);
                 let src_bytes = inside
                     .map(|p| me.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
                 let not = unless.map(|p| me.asm.int(Alu::Not, Ty::Pred, &[p.into()]));
@@ -379,24 +384,24 @@ impl Select<'_> {
         }
     }
 
-    /// The same where there are many: without a question for each where the whole block is inside,
-    /// which is the same answer for all threads. Where it is not, all are copied at once.
+    /// The same for many runs: no test per run where the whole block is inside, which is uniform
+    /// over all threads. Where it is not, all runs are copied immediately.
     fn copy_many(&mut self, f: &mut Filling, runs: &[u32]) {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
-        let mut turn: Option<(Turn, Option<Reg>)> = None;
+        let mut iteration: Option<(Iteration, Option<Reg>)> = None;
         let guards: Vec<_> = runs.iter().map(|&first| self.copies_run(f, first)).collect();
         for (&first, &guard) in runs.iter().zip(&guards) {
             self.hold(|me| {
-                let (turn, whole) = turn.get_or_insert_with(|| {
-                    let turn = me.turn(f);
-                    let whole = me.is_whole(f, &turn);
+                let (iteration, whole) = iteration.get_or_insert_with(|| {
+                    let iteration = me.iteration(f);
+                    let whole = me.is_whole(f, &iteration);
                     if let Some(whole) = whole {
                         me.copy_checked(f, whole, runs, &guards);
                     }
-                    (turn, whole)
+                    (iteration, whole)
                 });
                 let places = me.coords(&f.layout, first);
-                let (dst, src) = me.ends(f, turn, &places, first);
+                let (dst, src) = me.ends(f, iteration, &places, first);
                 let guard = me.both(guard, *whole);
                 me.asm.maybe(guard, |asm| {
                     asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes: None });
@@ -405,17 +410,17 @@ impl Select<'_> {
         }
     }
 
-    /// All runs of a block that is not whole.
+    /// All runs of a block that is partly outside.
     fn copy_checked(&mut self, f: &mut Filling, whole: Reg, runs: &[u32], guards: &[Option<Reg>]) {
         let bytes = f.cells * f.view.dtype.bytes() as u32;
         let past = self.asm.label();
         self.asm.when(whole, true, |asm| asm.emit(Inst::Bra { to: past, uniform: true }));
-        let mut turn = self.turn(f);
+        let mut iteration = self.iteration(f);
         for (&first, &guard) in runs.iter().zip(guards) {
             let places = self.coords(&f.layout, first);
-            let (dst, src) = self.ends(f, &mut turn, &places, first);
+            let (dst, src) = self.ends(f, &mut iteration, &places, first);
             let src_bytes = self
-                .inside(f, &turn, &places, false)
+                .inside(f, &iteration, &places, false)
                 .map(|p| self.asm.selp(Ty::B32, p, Opnd::Int(bytes.into()), Opnd::Int(0)).into());
             self.asm.maybe(guard, |asm| {
                 asm.emit(Inst::CpAsync { dst, src, bytes, src_bytes });
@@ -424,10 +429,10 @@ impl Select<'_> {
         self.asm.place(past);
     }
 
-    /// Whether all of this turn's block is inside; none where that is known.
-    fn is_whole(&mut self, f: &Filling, turn: &Turn) -> Option<Reg> {
-        let mut all = turn.always;
-        for (dim, limit) in turn.limits.iter().enumerate() {
+    /// Whether all of this iteration's block is inside; none where that is known.
+    fn is_whole(&mut self, f: &Filling, iteration: &Iteration) -> Option<Reg> {
+        let mut all = iteration.always;
+        for (dim, limit) in iteration.limits.iter().enumerate() {
             let Some(limit) = limit else { continue };
             let n = Opnd::Int(f.field.layout.shape[dim].into());
             let ends = self.asm.setp(Cmp::Ge, Ty::U32, limit.end, n);
@@ -446,7 +451,7 @@ impl Select<'_> {
         all.filter(|&r| self.valid(&f.layout, r) != Ok(false)).collect()
     }
 
-    /// Which threads copy a run: of those that have the same one, one.
+    /// Which threads copy a run: of those that hold the same one, one.
     fn copies_run(&mut self, f: &Filling, first: u32) -> Option<Reg> {
         let valid = self.valid(&f.layout, first).err();
         let owner = self.owner(&f.layout);
@@ -457,25 +462,31 @@ impl Select<'_> {
     fn ends(
         &mut self,
         f: &mut Filling,
-        turn: &mut Turn,
+        iteration: &mut Iteration,
         places: &[Coord],
         first: u32,
     ) -> (Addr, Addr) {
         let coords: Vec<_> = (0..f.axes.len()).map(|d| self.thread_coord(&f.layout, d)).collect();
         let offset = f.layout.reg_part(first);
-        let dst = self.place_address(&coords, &f.field, &offset, &mut turn.places);
-        (dst, self.source(f, turn, places))
+        let dst = self.place_address(&coords, &f.field, &offset, &mut iteration.places);
+        (dst, self.source(f, iteration, places))
     }
 
-    /// Whether a place is inside along all dims that are checked; of a run that may be cut, whether
-    /// it begins inside.
-    fn inside(&mut self, f: &Filling, turn: &Turn, places: &[Coord], cut: bool) -> Option<Reg> {
-        let mut all = turn.always;
-        for (dim, (place, limit)) in places.iter().zip(&turn.limits).enumerate() {
+    /// Whether a position is inside along all dims that are checked; for a run that may be cut,
+    /// whether it starts inside.
+    fn inside(
+        &mut self,
+        f: &Filling,
+        iteration: &Iteration,
+        places: &[Coord],
+        cut: bool,
+    ) -> Option<Reg> {
+        let mut all = iteration.always;
+        for (dim, (place, limit)) in places.iter().zip(&iteration.limits).enumerate() {
             let Some(limit) = limit else { continue };
             let offset = Opnd::Int(place.offset.into());
             let mut test = |cmp: Cmp, than: Reg| match place.thread {
-                None => self.asm.setp(cmp.turned(), Ty::S32, than, offset),
+                None => self.asm.setp(cmp.swapped(), Ty::S32, than, offset),
                 Some(t) if place.offset == 0 => self.asm.setp(cmp, Ty::S32, t, than),
                 Some(t) => {
                     let than = self.asm.int(Alu::Sub, Ty::S32, &[than.into(), offset]);
@@ -491,7 +502,7 @@ impl Select<'_> {
     }
 
     /// Where a run is in global memory.
-    fn source(&mut self, f: &mut Filling, turn: &mut Turn, places: &[Coord]) -> Addr {
+    fn source(&mut self, f: &mut Filling, iteration: &mut Iteration, places: &[Coord]) -> Addr {
         let bytes = f.view.dtype.bytes() as i64;
         let mut constant = 0;
         let mut far = vec![0; places.len()];
@@ -502,11 +513,12 @@ impl Select<'_> {
                 far[dim] = place.offset;
             }
         }
-        if let Some((_, r)) = turn.rows.iter().find(|(known, _)| *known == far) {
+        if let Some((_, r)) = iteration.rows.iter().find(|(known, _)| *known == far) {
             return Addr::reg(*r, constant);
         }
-        // From the row before, so that few addresses are alive at once.
-        let (from, base) = turn.rows.last().cloned().unwrap_or((vec![0; far.len()], turn.base));
+        // Computed from the row before, so that few addresses are live.
+        let (from, base) =
+            iteration.rows.last().cloned().unwrap_or((vec![0; far.len()], iteration.base));
         let mut r = base;
         for dim in (0..far.len()).filter(|&d| far[d] != from[d]) {
             let rows = i64::from(far[dim]) - i64::from(from[dim]);
@@ -524,18 +536,18 @@ impl Select<'_> {
             };
             r = self.add64(r, step);
         }
-        turn.rows.push((far, r));
+        iteration.rows.push((far, r));
         Addr::reg(r, constant)
     }
 }
 
-/// Lanes along the array's neighbours: the least that are whole sectors of it.
+/// Lanes along the array's contiguous axis: the fewest that read whole sectors.
 const ALONG: u32 = 8;
 
-/// Threads that copy element by element, from arrays with neighbours along `along` to memory that has
-/// them along another dim: the other lanes of a warp go along the memory's rows, which writes all
-/// banks where rows are 16 bytes longer than whole wavefronts.
-fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
+/// The layout of a transposing copy, element by element, from arrays that are contiguous along
+/// `along` to memory that is contiguous along another dim. The other lanes of a warp go along the
+/// memory's rows, which writes all banks where rows are 16 bytes longer than whole wavefronts.
+fn transposing_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let (shape, fast) = (&memory.shape, memory.order[0]);
     let mut room = shape.clone();
     let mut take = |dim: usize, most: u32| {
@@ -552,7 +564,7 @@ fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let mut over = vec![1; shape.len()];
     over[fast] = take(fast, warps);
     over[along] = take(along, warps / over[fast]);
-    // The rest has copies of what others have, and copies nothing.
+    // The remaining threads hold copies, and copy nothing.
     over[fast] *= warps / (over[fast] * over[along]);
     let others = memory.order.iter().copied().filter(|&d| d != along);
     let order = [along].into_iter().chain(others).collect();
@@ -561,8 +573,8 @@ fn turning_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
 }
 
 impl Cmp {
-    /// The same question with its sides changed.
-    fn turned(self) -> Cmp {
+    /// The same comparison with its operands swapped.
+    fn swapped(self) -> Cmp {
         match self {
             Cmp::Lt => Cmp::Gt,
             Cmp::Le => Cmp::Ge,
@@ -577,13 +589,13 @@ impl Cmp {
 mod tests {
     use super::*;
 
-    /// Copies that turn a tile read whole sectors of the array, and write all banks.
+    /// Transposing copies read whole sectors of the array, and write all banks.
     #[test]
-    fn turned_copies_are_whole_on_both_sides() {
+    fn transposing_copies_are_whole_on_both_sides() {
         for (lines, k, bytes) in [(128, 16, 4), (256, 32, 4), (128, 8, 4), (64, 16, 8)] {
             let pad = 16 / bytes;
             let memory = Shared { pad, ..Shared::ordered(&[lines, k], &[0, 1], bytes) };
-            let layout = turning_layout(&memory, 1, 8);
+            let layout = transposing_layout(&memory, 1, 8);
             assert_eq!(memory.conflicts(&layout, 1), 0, "{lines}x{k} of {bytes} bytes");
             let mut sectors = std::collections::BTreeSet::new();
             for lane in 0..LANES {

@@ -1,17 +1,18 @@
-//! Products of tiles by one fused multiply-add for each k, ascending, on operands in shared memory:
-//! what strict results ask for, and dtypes that matrix units do not have.
+//! MMAs on CUDA cores: one fused multiply-add for each k, ascending, with operands in shared
+//! memory. Used for strict results and for dtypes that the tensor cores do not take.
 //!
-//! A thread has the sums of some lines of the left operand by some of the right. It goes along k in
-//! chunks. Of a chunk it holds all lines of one side; those of the other come in groups, each loaded
-//! while the one before is multiplied. So nearly all registers are sums, and no multiply-add waits for
-//! what was loaded just before.
+//! A thread holds the accumulators of some lines of the left operand by some of the right. It walks
+//! k in chunks. Of a chunk it keeps all lines of one side in registers; lines of the other side
+//! come in groups, each loaded while the one before is multiplied. So nearly all registers are
+//! accumulators, and no multiply-add waits for the load just before it.
 //!
-//! Registers are in two banks, of which each gives one number a clock. A multiply-add takes three, so
-//! one of them must be kept from the one before, and the other two come from different banks. Where
-//! both operands lie across k a load fills neighbouring registers with neighbouring lines: each k is a
-//! chunk, a line that came stays while it is multiplied by all that are held, and assemblers find places
-//! for the sums which fit. Where an operand lies along k all its lines have a k in the same bank; then
-//! a line that is held is loaded again as soon as the last group is done with it.
+//! The register file has two banks, each with one read per clock. A multiply-add reads three
+//! registers, so one must be reused from the instruction before, and the other two must be in
+//! different banks. Where both operands are contiguous across k, a load fills neighbouring
+//! registers with neighbouring lines: each k is a chunk, a loaded line stays while it is multiplied
+//! by all lines that are kept, and the assembler finds matching banks for the accumulators. Where
+//! an operand is contiguous along k, all its lines have one k in the same bank; then a kept line is
+//! loaded again as soon as the last group has used it.
 
 mod leave;
 mod side;
@@ -24,32 +25,32 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{OpId, Type};
 use tessera_numerics::{DType, ScalarFn};
 
-/// The most multiply-adds that are written one after another before the code comes again: the caches
-/// of instructions are small. Products of twice as many are not worth a loop.
+/// The most multiply-adds that are unrolled: the instruction cache is small. MMAs of up to twice as
+/// many are not worth a loop.
 const UNROLLED: u32 = 2048;
 /// The most k of a chunk.
 const DEEP: u32 = 4;
-/// Lines that are multiplied together, of the side that is held and of the other: as many sums do not
-/// wait for each other.
+/// Lines that are multiplied together, of the side that is kept and of the other: that many
+/// accumulators are independent.
 const TOGETHER: [usize; 2] = [2, 4];
 /// Lines of a group where each k is a chunk.
 const ACROSS: usize = 8;
 
-/// Copies that are issued together: assemblers put instructions that do nothing between a load from
-/// shared memory and a copy to it.
+/// Copies that are issued together: the assembler inserts no-ops between a load from shared memory
+/// and a copy to it.
 const BURST: usize = 4;
 
 /// Elements of some lines: for each line, those of a chunk's k.
 type Lines = Vec<Vec<Reg>>;
 
-/// A product of one thread.
+/// An MMA of one thread.
 struct Fused {
     id: OpId,
     dtype: DType,
-    /// The side that is held, and the one that comes in groups.
+    /// The side that is kept in registers, and the one that comes in groups.
     held: Side,
     comes: Side,
-    /// The registers of the sums of two lines, the first of the held side.
+    /// The accumulator registers of two lines, the first of the kept side.
     places: BTreeMap<(usize, usize), Vec<usize>>,
     /// k of a chunk.
     deep: u32,
@@ -61,7 +62,7 @@ impl Fused {
         self.deep == 1
     }
 
-    /// The lines of the held side that are loaded together, and those of a group of the other.
+    /// The lines of the kept side that are loaded together, and those of a group of the other.
     fn units(&self) -> [usize; 2] {
         match self.is_across() {
             true => [self.held.lines().max(1), self.comes.unit().max(ACROSS)],
@@ -74,19 +75,19 @@ impl Fused {
     }
 }
 
-/// A chunk: at which of the known beginnings of both sides, and how many k further on.
+/// A chunk: at which of the known starting points of both sides, and how many k further on.
 #[derive(Copy, Clone)]
 struct Chunk {
     from: usize,
     k: u32,
 }
 
-/// What is under way: the lines that are held, the group that comes next, and the sums.
+/// The state of the loop: the lines that are kept, the group that comes next, and the accumulators.
 struct Work {
     held: Lines,
     group: Lines,
     sums: Vec<Reg>,
-    /// Beginnings of chunks, of both sides.
+    /// Starting points of chunks, of both sides.
     at: Vec<[At; 2]>,
 }
 
@@ -97,7 +98,7 @@ impl Select<'_> {
         let b = self.smem(op.operands[1]);
         let a = match self.repr(op.operands[0]) {
             Repr::Smem(m) => m.clone(),
-            // Other threads need its elements too.
+            // Other threads read its elements too.
             _ => {
                 let v = op.operands[0];
                 let (layout, dtype) = (self.layout(v), self.dtype(v));
@@ -131,16 +132,16 @@ impl Select<'_> {
         let fused = Fused { id, dtype, held, comes, places, deep };
         let step = loop_step(&fused, k, layout.regs());
         let sums = match step < k {
-            true => self.in_turns(&fused, k, step, sums)?,
-            false => self.at_once(&fused, k, sums)?,
+            true => self.looped(&fused, k, step, sums)?,
+            false => self.unrolled(&fused, k, sums)?,
         };
         self.reading(spread);
         self.set(op.result(), Repr::Tile(sums));
         Ok(())
     }
 
-    /// All k one after another.
-    fn at_once(&mut self, f: &Fused, k: u32, sums: Vec<Reg>) -> Result<Vec<Reg>, Diagnostics> {
+    /// All k unrolled.
+    fn unrolled(&mut self, f: &Fused, k: u32, sums: Vec<Reg>) -> Result<Vec<Reg>, Diagnostics> {
         let chunks = (k / f.deep) as usize;
         // As evenly as bursts allow.
         let share = self.held_copies().div_ceil(chunks).max(BURST);
@@ -157,9 +158,9 @@ impl Select<'_> {
         Ok(work.sums)
     }
 
-    /// The same code again and again, `step` k at a time. Each turn loads the first lines of the next;
-    /// the last one those of the first, which nobody needs.
-    fn in_turns(
+    /// A loop, `step` k per iteration. Each iteration loads the first lines of the next; the last
+    /// iteration loads those of the first, which are not used.
+    fn looped(
         &mut self,
         f: &Fused,
         k: u32,
@@ -177,17 +178,17 @@ impl Select<'_> {
         let sums = carried(self, &work.sums);
         let held: Lines = work.held.iter().map(|line| carried(self, line)).collect();
         let group: Lines = work.group.iter().map(|line| carried(self, line)).collect();
-        let turn = self.asm.reg(Class::B32);
-        self.asm.mov_to(Ty::B32, turn, Opnd::Int(0));
+        let iteration = self.asm.reg(Class::B32);
+        self.asm.mov_to(Ty::B32, iteration, Opnd::Int(0));
         let again = self.asm.label();
         self.asm.place(again);
-        let after = self.asm.int(Alu::Add, Ty::U32, &[turn.into(), Opnd::Int(step.into())]);
+        let after = self.asm.int(Alu::Add, Ty::U32, &[iteration.into(), Opnd::Int(step.into())]);
         let more = self.asm.setp(Cmp::Lt, Ty::U32, after, Opnd::Int(k.into()));
         let after = self.asm.selp(Ty::B32, more, after, Opnd::Int(0));
         work =
             Work { held: held.clone(), group: group.clone(), sums: sums.clone(), at: Vec::new() };
-        for first in [turn, after] {
-            let at = [&f.held, &f.comes].map(|side| self.at_turn(side, first));
+        for first in [iteration, after] {
+            let at = [&f.held, &f.comes].map(|side| self.at_iteration(side, first));
             work.at.push(at);
         }
         for k_at in (0..step).step_by(f.deep as usize) {
@@ -201,12 +202,12 @@ impl Select<'_> {
         self.move_all(&sums, &work.sums);
         self.move_all(&held.concat(), &work.held.concat());
         self.move_all(&group.concat(), &work.group.concat());
-        self.asm.mov_to(Ty::B32, turn, after);
+        self.asm.mov_to(Ty::B32, iteration, after);
         self.asm.when(more, true, |asm| asm.emit(Inst::Bra { to: again, uniform: true }));
         Ok(sums)
     }
 
-    /// Loads what the first chunk begins with.
+    /// Loads what the first chunk starts with.
     fn begin(&mut self, f: &Fused, at: Vec<[At; 2]>, sums: Vec<Reg>) -> Result<Work, Diagnostics> {
         let mut work = Work { held: Vec::new(), group: Vec::new(), sums, at };
         let first = Chunk { from: 0, k: 0 };
@@ -218,7 +219,7 @@ impl Select<'_> {
         Ok(work)
     }
 
-    /// The lines of one side, as many of them as there are, for the k of a chunk.
+    /// The lines of one side, as many as exist, for the k of a chunk.
     fn lines(
         &mut self,
         f: &Fused,
@@ -237,7 +238,7 @@ impl Select<'_> {
         Ok(out)
     }
 
-    /// Multiplies a chunk, and loads what the next begins with.
+    /// Multiplies a chunk, and loads what the next starts with.
     fn chunk(
         &mut self,
         f: &Fused,
@@ -258,7 +259,7 @@ impl Select<'_> {
             }
             let last = g + 1 == groups;
             if f.is_across() {
-                // Before they are needed: the last lines that are held are needed to the end.
+                // Before they are needed: the last kept lines are in use until the end.
                 let fresh = match next.filter(|_| last) {
                     Some(next) => Some(self.lines(f, &mut work.at, 0, next, 0..unit)?),
                     None => None,
@@ -283,7 +284,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Some lines that are held by those of a group, for all k of a chunk.
+    /// Multiplies some kept lines by those of a group, for all k of a chunk.
     fn multiply_lines(
         &mut self,
         f: &Fused,
@@ -294,7 +295,7 @@ impl Select<'_> {
     ) -> Result<(), Diagnostics> {
         for k in 0..f.deep as usize {
             for i in rows.clone() {
-                // There and back again: neighbours share an operand.
+                // Serpentine order: neighbours share an operand.
                 let back = (i - rows.start) % 2 == 1;
                 for n in 0..group.len() {
                     let j = if back { group.len() - 1 - n } else { n };
@@ -306,7 +307,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// All lines that are held by each of a group, for one k.
+    /// Multiplies all kept lines by each of a group, for one k.
     fn multiply_across(
         &mut self,
         f: &Fused,
@@ -325,7 +326,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Two elements, and the sums of the lines that they are of.
+    /// Multiplies two elements into the accumulator of their lines.
     fn multiply_add(
         &mut self,
         f: &Fused,
@@ -341,8 +342,8 @@ impl Select<'_> {
     }
 }
 
-/// How many k are written one after another before the code comes again: all, where that is not too
-/// much or the operands do not allow it; else as many as fit, and at least a chunk.
+/// How many k are unrolled per loop iteration: all, where that is not too much or the operands do
+/// not allow a loop; else as many as fit, and at least a chunk.
 fn loop_step(f: &Fused, k: u32, sums: u32) -> u32 {
     if k * sums <= 2 * UNROLLED {
         return k;

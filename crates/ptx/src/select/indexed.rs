@@ -1,4 +1,4 @@
-//! Elements at positions that tiles of integers give: gather, scatter, atomics.
+//! Gather, scatter and atomics: elements at positions that index tiles give.
 
 use super::{Repr, Select, View};
 use crate::atomic::{Change, Fold, What};
@@ -11,7 +11,7 @@ use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_tile::ops::atomic::combine;
 
 impl Select<'_> {
-    /// Positions of a register along each axis, as 64-bit numbers.
+    /// Positions of a register along each axis, as 64-bit integers.
     fn positions(&mut self, at: &[Value], reg: usize) -> Vec<Reg> {
         at.iter()
             .map(|&v| match *self.func.ty(v) {
@@ -85,7 +85,8 @@ impl Select<'_> {
     pub fn scatter(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
-        // Which of several values for one element stays is settled where bits must be the same.
+        // Which of several values for one element is kept is defined where results must be
+        // reproducible.
         let unique = op.attr("unique").and_then(Attr::as_bool) == Some(true)
             || self.profile == Profile::Default;
         self.before_write(id);
@@ -121,7 +122,7 @@ impl Select<'_> {
         self.scatter_last(id, view.dtype, &layout, &shared)
     }
 
-    /// A value's registers, one for each of a layout's: its own, or a scalar over and over.
+    /// A value's registers, one for each of the layout's: its own, or a scalar repeated.
     pub fn value_regs(&mut self, v: Value, layout: &Layout) -> Vec<Reg> {
         match self.func.ty(v) {
             Type::Scalar(_) => vec![self.scalar(v); layout.regs() as usize],
@@ -156,7 +157,7 @@ impl Select<'_> {
                 Change { space: Space::Global, dtype, what, sem, scope, when, wants_old: used };
             let old = change.emit(&mut me.scalars(), base, x, e);
             let old = old.or_else(|u| me.unsupported(id, u.to_string()))?;
-            // A position outside is left alone and gives zero.
+            // A position outside is not accessed and gives zero.
             Ok::<Option<Reg>, Diagnostics>(match (old, when) {
                 (Some(old), Some(p)) => {
                     let zero = me.zero(dtype);
@@ -166,13 +167,13 @@ impl Select<'_> {
             })
         };
         let Some(layout) = layout else {
-            // One thread acts for the group and tells the others.
+            // One thread acts for the group and broadcasts the result.
             let first = self.first_thread();
             let x = self.scalar(op.operands[1]);
             let e = expected.map(|v| self.scalar(v));
             let old = one(self, 0, x, e, Some(first))?;
             let r = match old {
-                Some(old) if used => self.tell_all(old),
+                Some(old) if used => self.broadcast_first(old),
                 _ => self.zero(view.dtype),
             };
             self.set(result, Repr::Scalar(r));
@@ -198,7 +199,7 @@ impl Select<'_> {
             });
         }
         if used && owner.is_some() {
-            // The owners tell the others what stood there.
+            // The owners share the old values with the other threads.
             let m = self.spread(&layout, view.dtype, &out);
             out = self.read_shared(&m, &layout);
             self.reading(m.region);
@@ -207,8 +208,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The value of the first thread, for all.
-    pub fn tell_all(&mut self, x: Reg) -> Reg {
+    /// Broadcasts the value of the first thread.
+    pub fn broadcast_first(&mut self, x: Reg) -> Reg {
         let region = self.scratch(8);
         let base = self.region(region);
         let first = self.first_thread();
@@ -261,7 +262,7 @@ impl Select<'_> {
     }
 }
 
-/// How the user orders an atomic op, as the hardware says it.
+/// The memory order and scope of an atomic op, as PTX names them.
 pub fn ordering(order: Option<&Attr>, scope: Option<&Attr>) -> (Sem, Scope) {
     let sem = match order.and_then(Attr::as_word) {
         Some("acquire") => Sem::Acquire,

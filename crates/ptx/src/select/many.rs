@@ -1,11 +1,11 @@
-//! tanh of tiles that threads hold much of, as they do beside products.
+//! tanh of large tiles, as GELU epilogues and attention with soft-capped scores have them.
 //!
-//! Exponentials and inverses come from a unit that takes 16 elements in a clock, and what else there is to
-//! do for an element takes issue slots and ports of registers that products need too. So there are two
-//! ways: where all numbers of a warp are small a short polynomial, and else one that any number can be
-//! given to. Both are as near as absolute terms ask for. A number that all results are multiplied by goes
-//! into the polynomials, and a power of two of that stands in both ways, so that the unit for exponentials
-//! is busy beside the polynomial, and not after it.
+//! Exponentials and reciprocals use the special function unit (SFU, 16 elements per clock). All
+//! other work for an element takes issue slots and register ports that the MMAs need too. So there
+//! are two paths: a short polynomial where all elements of a warp are small, and a path for any
+//! element. Both have the same absolute error bound. A constant that all results are multiplied by
+//! is folded into the polynomials. A power of two of the result is computed in both paths, so that
+//! the SFU runs concurrently with the polynomial, and not after it.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -15,27 +15,28 @@ use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 use tessera_tile::attrs::constant_of;
 
-/// Elements of a thread from which on a tile is a large one.
+/// From this many elements per thread a tile is large.
 const MANY: usize = 16;
-/// Questions that are asked side by side.
+/// Independent chains of the range test.
 const CHAINS: usize = 4;
 
-/// What is computed with a tanh in one go.
+/// A tanh and the ops that are computed with it.
 #[derive(Copy, Clone)]
 struct Chain {
     tanh: OpId,
-    /// The number that results are multiplied by, and where.
+    /// The constant that results are multiplied by, and by which op.
     times: f64,
     times_at: Option<OpId>,
-    /// Whether 2 is raised to the power of that.
+    /// Whether 2 is raised to that power.
     power: bool,
-    /// The op that gives the result of all.
+    /// The op that gives the final result.
     end: OpId,
 }
 
 impl Select<'_> {
-    /// Emits the tanh of a large tile, with what only takes it: a product by a number, and the power of
-    /// two of that. Whether an op is one of them; the last of them emits all.
+    /// Emits the tanh of a large tile together with the ops that alone use it: a product with a
+    /// constant, and the power of two of that. Returns whether `id` is one of these ops; the last
+    /// of them emits all.
     pub fn tanh_of_many(&mut self, id: OpId, f: ScalarFn) -> bool {
         let func = self.func;
         let operand = func.ops[id].operands[0];
@@ -49,7 +50,7 @@ impl Select<'_> {
             return false;
         };
         let ends = chain.end == id;
-        // A product or a power of what others take too is no part of it.
+        // A product or a power of a value with other uses is not part of it.
         let inside =
             ends || f == ScalarFn::Tanh || f == ScalarFn::Mul && chain.times_at == Some(id);
         if ends {
@@ -58,7 +59,7 @@ impl Select<'_> {
         inside
     }
 
-    /// A tanh and what only takes it.
+    /// A tanh and the ops that alone use it.
     fn chain(&self, tanh: OpId) -> Chain {
         let mut chain = Chain { tanh, times: 1.0, times_at: None, power: false, end: tanh };
         if let Some(user) = self.only_user(tanh)
@@ -91,7 +92,7 @@ impl Select<'_> {
             && self.layout(x).regs() as usize >= MANY
     }
 
-    /// The tanh that a product multiplies by a number that is known, and the number.
+    /// The tanh that a product multiplies by a known constant, and the constant.
     fn tanh_times(&self, id: OpId) -> Option<(OpId, f64)> {
         let func = self.func;
         let op = &func.ops[id];
@@ -120,7 +121,7 @@ impl Select<'_> {
         tanh(a).zip(number(b)).or_else(second)
     }
 
-    /// The op that takes the result of another, where there is one alone.
+    /// The only user of an op's result, if there is exactly one.
     fn only_user(&self, id: OpId) -> Option<OpId> {
         let func = self.func;
         let v = func.ops[id].result();
@@ -128,7 +129,7 @@ impl Select<'_> {
         users.next().filter(|_| users.next().is_none())
     }
 
-    /// A polynomial where all numbers of a warp are small, and else what any number can be given to.
+    /// The polynomial where all elements of a warp are small, and else the general path.
     fn emit_tanh(&mut self, chain: Chain) {
         let func = self.func;
         let (x, factor) = self.times_one(chain.tanh, func.ops[chain.tanh].operands[0]);
@@ -137,9 +138,9 @@ impl Select<'_> {
         let ys: Vec<Reg> =
             xs.iter().map(|&x| self.asm.float(Alu::Mul, Ty::F32, &[x.into(), unit])).collect();
         let large = self.any_two_or_more(&ys);
-        // The second way stands behind the kernel.
-        let [seldom, done] = [self.asm.label(), self.asm.label()];
-        self.asm.when(large, true, |asm| asm.emit(Inst::Bra { to: seldom, uniform: true }));
+        // The general path is placed after the kernel.
+        let [slow, done] = [self.asm.label(), self.asm.label()];
+        self.asm.when(large, true, |asm| asm.emit(Inst::Bra { to: slow, uniform: true }));
         let out: Vec<Reg> = ys
             .iter()
             .map(|&y| {
@@ -149,7 +150,7 @@ impl Select<'_> {
             .collect();
         self.asm.place(done);
         let here = self.asm.kernel.body.len();
-        self.asm.place(seldom);
+        self.asm.place(slow);
         for (&y, &to) in ys.iter().zip(&out) {
             let r = self.scalars().tanh_any(y, chain.times);
             let r = self.raised(r, chain);
@@ -167,10 +168,10 @@ impl Select<'_> {
         }
     }
 
-    /// Whether a thread of the warp has a number of 2 or more, or one that is none: such have the
-    /// highest bit of the exponent, so that all are asked at once.
+    /// Whether a thread of the warp has an element of magnitude 2 or more, or a NaN: all these have
+    /// the highest exponent bit set, so one test covers all elements.
     fn any_two_or_more(&mut self, xs: &[Reg]) -> Reg {
-        // Chains that do not wait for each other, of two numbers in an instruction.
+        // Independent chains, with two elements per instruction.
         let chains: Vec<Reg> = (0..CHAINS.min(xs.len()))
             .map(|first| {
                 let mut own = xs.iter().skip(first).step_by(CHAINS);
@@ -190,7 +191,7 @@ impl Select<'_> {
         d
     }
 
-    /// A tile and the number that all of it is multiplied by, where that is what a value is.
+    /// A tile and the scalar that all of it is multiplied by, if a value has this form.
     fn times_one(&self, user: OpId, v: Value) -> (Value, Option<Reg>) {
         let func = self.func;
         let made = func.def_id(v).filter(|&o| {
@@ -207,8 +208,8 @@ impl Select<'_> {
         }
     }
 
-    /// Whether two ops are of one block, and nothing between them may write over what the first is of,
-    /// as regions and products do.
+    /// Whether two ops are in one block, with nothing between them, such as regions and MMAs, that
+    /// may overwrite the operand of the first.
     fn is_straight(&self, first: OpId, last: OpId) -> bool {
         let func = self.func;
         let block = func.ops[last].block;

@@ -1,15 +1,17 @@
-//! Rings and turns of roles: barriers in shared memory say when a slot is filled and when it is free,
-//! and whose turn it is.
+//! Pipelines and order barriers of warp-specialized kernels, as mbarriers in shared memory
+//! (CUTLASS's `PipelineTmaAsync` and `OrderedSequenceBarrier`).
 //!
-//! Each slot has two barriers. `full` ends a phase when all who fill the slot have arrived and all
-//! bytes that copy engines were to bring are there; `empty` when all who read it have. Counter `i` is
-//! slot `i mod n`; a phase has the parity of `i div n`. See `counters` for how a crew finds them.
+//! Each stage has two mbarriers. The phase of `full` completes when all producers have arrived and
+//! all bytes of the TMA copies have landed; that of `empty` when all consumers have arrived.
+//! Counter `i` uses stage `i mod n`; its phase has the parity of `i div n`. `counters` computes
+//! both.
 //!
-//! Who acquires waits for the phase before the one that the readers end: on a fresh barrier that is
-//! over, so that the first round needs no case of its own.
+//! A producer that acquires a stage waits for the phase before the one that the consumers complete.
+//! On a fresh barrier that phase counts as complete, so the first `n` iterations need no special
+//! case.
 
 use super::counters::Counters;
-use super::ring::{Ring, Slot};
+use super::pipeline::{Pipeline, Stage};
 use super::sync::Region;
 use super::wgmma_plan::IN_GROUP;
 use super::{Repr, Select};
@@ -22,48 +24,48 @@ use tessera_staged::StagedOp;
 use tessera_staged::ops::roles::{role_info, role_of};
 use tessera_tile::TileOp;
 
-/// Bytes of a barrier.
+/// Bytes of an mbarrier.
 pub const BYTES: u32 = 8;
 
 #[derive(Default)]
 pub struct Mbars {
-    /// Barriers that are not made yet: where, and how many arrive.
+    /// mbarriers to initialise: offset and number of arrivals.
     pending: Vec<(u32, u32)>,
-    /// Which values are turns: where their barriers begin.
-    turns: BTreeMap<Value, u32>,
-    /// Loops that are open; the register is 0 in the first turn.
-    turned: Vec<Option<Reg>>,
+    /// The offset of the barriers of each order barrier.
+    order_barriers: BTreeMap<Value, u32>,
+    /// Open loops; the register is 0 in the first iteration.
+    not_first: Vec<Option<Reg>>,
     pub own: Own,
 }
 
-/// What one crew keeps in registers.
+/// What one instance keeps in registers.
 #[derive(Clone, Default)]
 pub struct Own {
-    /// The next counters of rings.
+    /// The state of each pipeline.
     pub next: Counters,
-    /// The place of the barriers of what was acquired, and of what was waited for.
+    /// The barrier offset of each acquired stage, and of each stage that was waited for.
     acquired: BTreeMap<(Value, Value), Acquired>,
     waited: BTreeMap<(Value, Value), Reg>,
-    /// The parity of the phase that the next taking of a turn waits for.
-    turns: BTreeMap<Value, Reg>,
-    /// What each speaker of a cluster knows.
+    /// The phase parity that the next wait of an order barrier uses.
+    order_barriers: BTreeMap<Value, Reg>,
+    /// What each arriving thread of a cluster knows.
     pub afar: BTreeMap<Speaker, super::cluster::Afar>,
 }
 
 #[derive(Copy, Clone)]
 struct Acquired {
     bar: Reg,
-    /// It was said already which bytes come, and that nothing else does.
+    /// The expected bytes were already announced, and nothing else fills the stage.
     published: bool,
 }
 
-/// Who says of a crew that it is done with a slot.
+/// Which threads of an instance arrive at a barrier.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Speaker {
     /// One thread, where only it did anything.
-    Crew,
-    /// One thread of each warpgroup, where only its matrix engine reads: it reads for all four warps
-    /// at once, and has done so when it is done for one.
+    RoleInstance,
+    /// One thread of each warpgroup, where only WGMMA reads the stage: it reads for all four warps,
+    /// and has completed for all when it has completed for one.
     Group,
     /// One thread of each warp.
     Warp,
@@ -72,7 +74,7 @@ pub enum Speaker {
 impl Speaker {
     fn count(self, warps: u32) -> u32 {
         match self {
-            Speaker::Crew => 1,
+            Speaker::RoleInstance => 1,
             Speaker::Group => warps >> IN_GROUP,
             Speaker::Warp => warps,
         }
@@ -82,22 +84,22 @@ impl Speaker {
 impl Select<'_> {
     // Barriers.
 
-    /// The barriers of a ring; they are made before the roles begin.
-    pub fn ring_barriers(&mut self, ring: Value, slots: u32) -> Result<u32, Diagnostics> {
-        let at = self.allocate(2 * slots * BYTES, BYTES);
-        let [full, empty] = [true, false].map(|fills| self.arrivals(ring, fills));
-        // Who fills the slots of others waits for all of them.
-        let peers = self.team.peers(self.func, ring, 0).len() as u32;
-        for slot in 0..slots {
-            self.mbars.pending.push((at + slot * BYTES, full.max(1)));
-            self.mbars.pending.push((at + (slots + slot) * BYTES, empty.max(1) * peers));
+    /// The mbarriers of a pipeline; they are initialised before the roles begin.
+    pub fn pipeline_barriers(&mut self, pipeline: Value, stages: u32) -> Result<u32, Diagnostics> {
+        let at = self.allocate(2 * stages * BYTES, BYTES);
+        let [full, empty] = [true, false].map(|fills| self.arrivals(pipeline, fills));
+        // A producer of several blocks' stages waits for the consumers of all of them.
+        let peers = self.team.peers(self.func, pipeline, 0).len() as u32;
+        for stage in 0..stages {
+            self.mbars.pending.push((at + stage * BYTES, full.max(1)));
+            self.mbars.pending.push((at + (stages + stage) * BYTES, empty.max(1) * peers));
         }
-        // The block uses some itself, before roles begin.
+        // The block itself may use a pipeline, before roles begin.
         let func = self.func;
         let by_block = func.walk().iter().any(|&o| {
             let op = &func.ops[o];
             matches!(op.code, StagedOp::Acquire | StagedOp::Wait)
-                && op.operands[0] == ring
+                && op.operands[0] == pipeline
                 && role_of(func, o).is_none()
         });
         if by_block {
@@ -106,12 +108,12 @@ impl Select<'_> {
         Ok(at)
     }
 
-    /// Asks for a barrier at which so many arrive.
+    /// Requests an mbarrier with this number of arrivals.
     pub fn pending_barrier(&mut self, at: u32, arrivals: u32) {
         self.mbars.pending.push((at, arrivals));
     }
 
-    /// Makes the barriers that were asked for, and all threads meet; see `all_meet`.
+    /// Initialises the requested mbarriers and synchronises all threads; see `all_sync`.
     pub fn ready(
         &mut self,
         meanwhile: impl FnOnce(&mut Self) -> Result<(), Diagnostics>,
@@ -129,16 +131,16 @@ impl Select<'_> {
                 asm.emit(Inst::FenceMbarInit);
             }
         });
-        self.all_meet(meanwhile)
+        self.all_sync(meanwhile)
     }
 
-    /// How many arrive at a barrier of a ring in each phase: of those who fill it, or who read it.
-    fn arrivals(&self, ring: Value, fills: bool) -> u32 {
+    /// Arrivals at an mbarrier of a pipeline in each phase: of its producers, or of its consumers.
+    fn arrivals(&self, pipeline: Value, fills: bool) -> u32 {
         let func = self.func;
         let code = if fills { StagedOp::Acquire } else { StagedOp::Wait };
         let mut sides = BTreeSet::new();
         for id in func.walk() {
-            if func.ops[id].code == code && func.ops[id].operands[0] == ring {
+            if func.ops[id].code == code && func.ops[id].operands[0] == pipeline {
                 sides.insert(role_of(func, id));
             }
         }
@@ -147,24 +149,24 @@ impl Select<'_> {
             let replicas = info.as_ref().map_or(1, |r| if r.by_tiles { 1 } else { r.replicas });
             let block = self.asm.kernel.threads / 32;
             let warps = info.as_ref().map_or(block, |r| r.warps as u32);
-            self.speaker(ring, *role, fills).count(warps) * replicas as u32
+            self.speaker(pipeline, *role, fills).count(warps) * replicas as u32
         };
         sides.iter().map(of).sum()
     }
 
-    /// Who arrives there, of one crew.
-    fn speaker(&self, ring: Value, role: Option<OpId>, fills: bool) -> Speaker {
+    /// Which threads of one instance arrive.
+    fn speaker(&self, pipeline: Value, role: Option<OpId>, fills: bool) -> Speaker {
         match role.map(|r| role_info(self.func, r)) {
-            Some(info) if info.one_thread => Speaker::Crew,
-            // What engines bring counts itself, and one thread speaks for it.
-            _ if fills && !self.is_written(ring, role) => Speaker::Crew,
-            Some(_) if !fills && self.is_engines_alone(ring, role) => Speaker::Group,
+            Some(info) if info.one_thread => Speaker::RoleInstance,
+            // TMA counts its own bytes, and one thread arrives for it.
+            _ if fills && !self.is_written(pipeline, role) => Speaker::RoleInstance,
+            Some(_) if !fills && self.is_read_by_async_mma_alone(pipeline, role) => Speaker::Group,
             _ => Speaker::Warp,
         }
     }
 
-    /// Whether of what a role waits for in a ring only products of the matrix engine read anything.
-    fn is_engines_alone(&self, ring: Value, role: Option<OpId>) -> bool {
+    /// Whether WGMMA is the only reader of the stages that a role waits for.
+    fn is_read_by_async_mma_alone(&self, pipeline: Value, role: Option<OpId>) -> bool {
         let func = self.func;
         let all = func.walk();
         let users =
@@ -173,7 +175,7 @@ impl Select<'_> {
             .iter()
             .filter(|&&o| {
                 let op = &func.ops[o];
-                op.code == StagedOp::Wait && op.operands[0] == ring && role_of(func, o) == role
+                op.code == StagedOp::Wait && op.operands[0] == pipeline && role_of(func, o) == role
             })
             .map(|&o| func.ops[o].result())
             .collect();
@@ -181,7 +183,7 @@ impl Select<'_> {
             for o in users(v) {
                 match func.ops[o].code {
                     StagedOp::Field | StagedOp::SmemView => list.push(func.ops[o].result()),
-                    StagedOp::MmaIssue if self.is_engine_product(o) => {}
+                    StagedOp::MmaIssue if self.is_async_mma(o) => {}
                     _ => return false,
                 }
             }
@@ -189,20 +191,20 @@ impl Select<'_> {
         true
     }
 
-    /// Whether threads of a role write fields of a ring.
-    fn is_written(&self, ring: Value, role: Option<OpId>) -> bool {
+    /// Whether threads of a role write fields of a pipeline.
+    fn is_written(&self, pipeline: Value, role: Option<OpId>) -> bool {
         let func = self.func;
         func.walk().iter().any(|&id| {
             let op = &func.ops[id];
             op.code == StagedOp::Field
                 && role_of(func, id) == role
-                && func
-                    .def(op.operands[0])
-                    .is_some_and(|slot| slot.code == StagedOp::Acquire && slot.operands[0] == ring)
+                && func.def(op.operands[0]).is_some_and(|stage| {
+                    stage.code == StagedOp::Acquire && stage.operands[0] == pipeline
+                })
         })
     }
 
-    /// Waits until the phase of this parity is over.
+    /// Waits until the phase of this parity has completed.
     pub fn phase(&mut self, addr: Addr, parity: Reg) {
         let again = self.asm.label();
         self.asm.place(again);
@@ -211,11 +213,11 @@ impl Select<'_> {
         self.asm.bra_if(p, false, again);
     }
 
-    /// Those who speak for others arrive, when the others have come here.
+    /// The arriving threads arrive, once all threads that they arrive for have come here.
     pub fn arrive(&mut self, addr: Addr, speaker: Speaker, when: Option<Reg>) {
         let who = match speaker {
-            Speaker::Crew => self.leader(),
-            Speaker::Group | Speaker::Warp if self.crew.one_thread => None,
+            Speaker::RoleInstance => self.leader(),
+            Speaker::Group | Speaker::Warp if self.instance.one_thread => None,
             Speaker::Group => Some(self.speaks_for_warpgroup()),
             Speaker::Warp => {
                 self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
@@ -228,37 +230,37 @@ impl Select<'_> {
         self.asm.maybe(p, |asm| asm.emit(Inst::MbarArrive { space, addr, count: None }));
     }
 
-    fn counter(&self, id: OpId) -> (Value, Value, Arc<Ring>, Reg) {
+    fn counter(&self, id: OpId) -> (Value, Value, Arc<Pipeline>, Reg) {
         let op = &self.func.ops[id];
-        let [ring, i] = [op.operands[0], op.operands[1]];
-        (ring, i, self.ring(ring), self.scalar(i))
+        let [pipeline, i] = [op.operands[0], op.operands[1]];
+        (pipeline, i, self.pipeline(pipeline), self.scalar(i))
     }
 
     // Ops.
 
     pub fn mbar_acquire(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let (value, i, ring, counter) = self.counter(id);
-        let found = self.next_filled(value, &ring, Some(counter));
-        let bar = self.barriers_of(found.slot);
-        self.phase(ring.empty(bar), found.parity);
-        let bytes = self.filled_at_once(id);
+        let (value, i, pipeline, counter) = self.counter(id);
+        let found = self.next_filled(value, &pipeline, Some(counter));
+        let bar = self.barriers_of(found.stage);
+        self.phase(pipeline.empty(bar), found.parity);
+        let bytes = self.tma_only_bytes(id);
         if let Some(bytes) = bytes {
-            let (space, addr) = (Space::Shared, ring.full(bar));
+            let (space, addr) = (Space::Shared, pipeline.full(bar));
             let bytes = Opnd::Int(bytes.into());
             let who = self.leader();
             self.asm.maybe(who, |asm| asm.emit(Inst::MbarArriveExpect { space, addr, bytes }));
         }
         self.mbars.own.acquired.insert((value, i), Acquired { bar, published: bytes.is_some() });
-        self.know(id, &ring, found.slot);
+        self.know(id, &pipeline, found.stage);
         Ok(())
     }
 
-    /// The bytes that copies bring to a slot, where all that is done to it stands between its
-    /// acquisition and its publication in one block, and threads write nothing.
-    fn filled_at_once(&self, acquire: OpId) -> Option<u32> {
+    /// The bytes that TMA brings to a stage, if all fills of the stage are between its acquire and
+    /// its publish in one block, and threads write nothing.
+    fn tma_only_bytes(&self, acquire: OpId) -> Option<u32> {
         let func = self.func;
         let op = &func.ops[acquire];
-        let slot = op.result();
+        let stage = op.result();
         if self.is_written(op.operands[0], role_of(func, acquire)) {
             return None;
         }
@@ -269,7 +271,7 @@ impl Select<'_> {
         for &o in after {
             let other = &func.ops[o];
             match other.code {
-                StagedOp::Fill if other.operands[0] == slot => {
+                StagedOp::Fill if other.operands[0] == stage => {
                     fills += 1;
                     bytes += self.fill_bytes(o);
                 }
@@ -280,20 +282,20 @@ impl Select<'_> {
                 _ => {}
             }
         }
-        let uses = func.walk().iter().filter(|&&o| func.ops[o].operands.contains(&slot)).count();
+        let uses = func.walk().iter().filter(|&&o| func.ops[o].operands.contains(&stage)).count();
         (published && uses == fills && fills > 0).then_some(bytes)
     }
 
-    /// The barrier that counts the bytes of a slot.
-    pub fn full_barrier(&mut self, slot: Value) -> Option<(Addr, bool)> {
-        let op = self.func.def(slot)?;
+    /// The `full` mbarrier, which counts the bytes of a stage.
+    pub fn full_barrier(&mut self, stage: Value) -> Option<(Addr, bool)> {
+        let op = self.func.def(stage)?;
         let (value, i) = (op.operands[0], op.operands[1]);
         let known = *self.mbars.own.acquired.get(&(value, i))?;
-        Some((self.ring(value).full(known.bar), known.published))
+        Some((self.pipeline(value).full(known.bar), known.published))
     }
 
     pub fn mbar_publish(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let (value, i, ring, counter) = self.counter(id);
+        let (value, i, pipeline, counter) = self.counter(id);
         let known = self.mbars.own.acquired.get(&(value, i)).copied();
         if known.is_some_and(|k| k.published) {
             return Ok(());
@@ -301,39 +303,39 @@ impl Select<'_> {
         let bar = match known {
             Some(k) => k.bar,
             None => {
-                let found = self.counter_slot(ring.slots, counter, 0);
-                self.barriers_of(found.slot)
+                let found = self.counter_stage(pipeline.stages, counter, 0);
+                self.barriers_of(found.stage)
             }
         };
-        let speaker = self.speaker(value, self.crew.role, true);
-        self.arrive(ring.full(bar), speaker, None);
+        let speaker = self.speaker(value, self.instance.role, true);
+        self.arrive(pipeline.full(bar), speaker, None);
         Ok(())
     }
 
     pub fn mbar_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let (value, i, ring, counter) = self.counter(id);
-        if self.crew.by_tiles {
-            let found = self.counter_slot(ring.slots, counter, 0);
-            let bar = self.barriers_of(found.slot);
-            self.phase(ring.full(bar), found.parity);
+        let (value, i, pipeline, counter) = self.counter(id);
+        if self.instance.by_tiles {
+            let found = self.counter_stage(pipeline.stages, counter, 0);
+            let bar = self.barriers_of(found.stage);
+            self.phase(pipeline.full(bar), found.parity);
             self.mbars.own.waited.insert((value, i), bar);
-            self.know(id, &ring, found.slot);
+            self.know(id, &pipeline, found.stage);
             return Ok(());
         }
-        let ready = self.ready_slot(value, &ring);
-        self.phase(ring.full(ready.bar), ready.parity);
+        let ready = self.ready_stage(value, &pipeline);
+        self.phase(pipeline.full(ready.bar), ready.parity);
         self.mbars.own.waited.insert((value, i), ready.bar);
-        self.know_slot([ready.moving, ready.address]);
+        self.know_stage([ready.moving, ready.address]);
         self.set(
             self.func.ops[id].result(),
-            Repr::Slot(Slot { ring: ring.clone(), moving: ready.moving }),
+            Repr::Stage(Stage { pipeline: pipeline.clone(), moving: ready.moving }),
         );
         Ok(())
     }
 
     pub fn mbar_release(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
-        let (value, i, ring, counter) = self.counter(id);
+        let (value, i, pipeline, counter) = self.counter(id);
         let waits = func.walk().into_iter().filter(|&o| {
             let op = &func.ops[o];
             op.code == StagedOp::Wait && op.operands[..2] == [value, i]
@@ -341,57 +343,57 @@ impl Select<'_> {
         let bar = match self.mbars.own.waited.get(&(value, i)) {
             Some(&bar) if waits.count() == 1 => bar,
             _ => {
-                let found = self.counter_slot(ring.slots, counter, 0);
-                self.barriers_of(found.slot)
+                let found = self.counter_stage(pipeline.stages, counter, 0);
+                self.barriers_of(found.stage)
             }
         };
         let unless_first = func.ops[id].attr("unless_first").and_then(Attr::as_bool);
-        let when = match (unless_first, self.mbars.turned.last()) {
-            (Some(true), Some(&Some(turned))) => {
-                Some(self.asm.setp(Cmp::Ne, Ty::U32, turned, Opnd::Int(0)))
+        let when = match (unless_first, self.mbars.not_first.last()) {
+            (Some(true), Some(&Some(not_first))) => {
+                Some(self.asm.setp(Cmp::Ne, Ty::U32, not_first, Opnd::Int(0)))
             }
             _ => None,
         };
-        let speaker = self.speaker(value, self.crew.role, false);
+        let speaker = self.speaker(value, self.instance.role, false);
         if self.team.peers(func, value, 0).len() > 1 {
-            return self.arrive_in_cluster(id, ring.empty(bar), speaker, when);
+            return self.arrive_in_cluster(id, pipeline.empty(bar), speaker, when);
         }
-        self.arrive(ring.empty(bar), speaker, when);
+        self.arrive(pipeline.empty(bar), speaker, when);
         Ok(())
     }
 
-    /// Waits for every slot as if to fill it once more; where nobody else reads them, only until what
-    /// was begun has come.
+    /// Waits for every stage as if to fill it once more. Where there are no other readers, waits
+    /// only until the issued copies have landed.
     pub fn mbar_drain(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let value = func.ops[id].operands[0];
-        let own = self.crew.role;
+        let own = self.instance.role;
         let reads =
             |o: &OpId| func.ops[*o].code == StagedOp::Wait && func.ops[*o].operands[0] == value;
         let readers: BTreeSet<_> =
             func.walk().iter().filter(|o| reads(o)).map(|&o| role_of(func, o)).collect();
         let alone = readers.iter().all(|r| *r == own);
-        if self.crew.by_tiles || !alone && readers.contains(&own) {
+        if self.instance.by_tiles || !alone && readers.contains(&own) {
             return self.unsupported(
                 id,
-                "expected a ring that other roles read, or this one alone, and that it fills without \
+                "expected a pipeline that other roles read, or this one alone, and that it fills without \
                  taking turns, got another",
             );
         }
-        let ring = self.ring(value);
-        for _ in 0..ring.slots {
-            let found = self.next_filled(value, &ring, None);
-            let bar = self.barriers_of(found.slot);
-            let addr = if alone { ring.full(bar) } else { ring.empty(bar) };
+        let pipeline = self.pipeline(value);
+        for _ in 0..pipeline.stages {
+            let found = self.next_filled(value, &pipeline, None);
+            let bar = self.barriers_of(found.stage);
+            let addr = if alone { pipeline.full(bar) } else { pipeline.empty(bar) };
             self.phase(addr, found.parity);
         }
         Ok(())
     }
 
-    // First turns of loops.
+    // First iterations of loops.
 
-    /// Before a loop: a register that tells its first turn, where an op inside asks.
-    pub fn begin_turns(&mut self, bodies: &[BlockId]) {
+    /// Before a loop: a register that is 0 in its first iteration, where an op inside needs it.
+    pub fn begin_iterations(&mut self, bodies: &[BlockId]) {
         let func = self.func;
         let mut asks = false;
         for &body in bodies {
@@ -401,8 +403,8 @@ impl Select<'_> {
                 asks |= op.code == StagedOp::Release && unless && self.loop_of(id) == Some(body);
             });
         }
-        let turned = asks.then(|| self.asm.mov(Ty::B32, Opnd::Int(0)));
-        self.mbars.turned.push(turned);
+        let not_first = asks.then(|| self.asm.mov(Ty::B32, Opnd::Int(0)));
+        self.mbars.not_first.push(not_first);
     }
 
     /// The body of the innermost loop around an op.
@@ -421,23 +423,24 @@ impl Select<'_> {
         }
     }
 
-    /// At the end of a turn.
-    pub fn end_turn(&mut self) {
-        if let Some(&Some(turned)) = self.mbars.turned.last() {
-            self.asm.mov_to(Ty::B32, turned, Opnd::Int(1));
+    /// At the end of an iteration.
+    pub fn end_iteration(&mut self) {
+        if let Some(&Some(not_first)) = self.mbars.not_first.last() {
+            self.asm.mov_to(Ty::B32, not_first, Opnd::Int(1));
         }
     }
 
-    pub fn end_turns(&mut self) {
-        self.mbars.turned.pop();
+    pub fn end_iterations(&mut self) {
+        self.mbars.not_first.pop();
     }
 
-    // Turns of replicas. Each has a barrier, at which the replica before it arrives.
+    // Order barriers of replicas. Each replica has an mbarrier, at which the replica before it
+    // arrives.
 
-    pub fn turn_create(&mut self, id: OpId) -> Result<(), Diagnostics> {
+    pub fn order_barrier_create(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
-        let turn = func.ops[id].result();
-        let takes = |o: &OpId| func.ops[*o].operands.first() == Some(&turn);
+        let order_barrier = func.ops[id].result();
+        let takes = |o: &OpId| func.ops[*o].operands.first() == Some(&order_barrier);
         let role = func.walk().into_iter().find(takes).and_then(|o| role_of(func, o));
         let Some(info) = role.map(|r| role_info(func, r)) else { return Ok(()) };
         let at = self.allocate(info.replicas as u32 * BYTES, BYTES);
@@ -445,51 +448,51 @@ impl Select<'_> {
         for replica in 0..info.replicas as u32 {
             self.mbars.pending.push((at + replica * BYTES, arrivals));
         }
-        self.mbars.turns.insert(turn, at);
+        self.mbars.order_barriers.insert(order_barrier, at);
         Ok(())
     }
 
-    fn turn_barrier(&mut self, turn: Value, replica: u32) -> Addr {
-        let at = self.mbars.turns.get(&turn).copied().unwrap_or_default();
+    fn order_barrier_address(&mut self, order_barrier: Value, replica: u32) -> Addr {
+        let at = self.mbars.order_barriers.get(&order_barrier).copied().unwrap_or_default();
         let base = self.region(Region::Fixed);
         Addr::reg(base, (at + replica * BYTES).into())
     }
 
-    pub fn turn_take(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let turn = self.func.ops[id].operands[0];
-        let replica = self.crew.replica;
-        let parity = match self.mbars.own.turns.get(&turn) {
+    pub fn order_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let order_barrier = self.func.ops[id].operands[0];
+        let replica = self.instance.replica;
+        let parity = match self.mbars.own.order_barriers.get(&order_barrier) {
             Some(&r) => r,
             None => {
-                // The first replica has the turn from the beginning.
+                // The first replica may go first.
                 let first = Opnd::Int(i64::from(replica == 0));
                 let r = self.head(|me| me.asm.mov(Ty::B32, first));
-                self.mbars.own.turns.insert(turn, r);
+                self.mbars.own.order_barriers.insert(order_barrier, r);
                 r
             }
         };
-        let addr = self.turn_barrier(turn, replica);
+        let addr = self.order_barrier_address(order_barrier, replica);
         self.phase(addr, parity);
         let other = self.asm.int(Alu::Xor, Ty::B32, &[parity.into(), Opnd::Int(1)]);
         self.asm.mov_to(Ty::B32, parity, other);
         Ok(())
     }
 
-    pub fn turn_give(&mut self, id: OpId) -> Result<(), Diagnostics> {
-        let turn = self.func.ops[id].operands[0];
-        let next = (self.crew.replica + 1) % self.crew.replicas.max(1);
-        let addr = self.turn_barrier(turn, next);
+    pub fn order_arrive(&mut self, id: OpId) -> Result<(), Diagnostics> {
+        let order_barrier = self.func.ops[id].operands[0];
+        let next = (self.instance.replica + 1) % self.instance.replicas.max(1);
+        let addr = self.order_barrier_address(order_barrier, next);
         self.arrive(addr, Speaker::Warp, None);
         Ok(())
     }
 }
 
-impl Ring {
+impl Pipeline {
     fn full(&self, bar: Reg) -> Addr {
         Addr::reg(bar, self.bars.into())
     }
 
     fn empty(&self, bar: Reg) -> Addr {
-        Addr::reg(bar, (self.bars + self.slots * BYTES).into())
+        Addr::reg(bar, (self.bars + self.stages * BYTES).into())
     }
 }

@@ -1,5 +1,6 @@
-//! Blocks of global memory to and from tiles: as wide as the layout, the alignment and the position
-//! allow; without tests where the whole block lies inside, with one for each element where not.
+//! Loads, stores and folds of blocks of global memory. Accesses are as wide as the layout, the
+//! alignment and the position allow. Where the whole block is inside the array there are no bounds
+//! tests; elsewhere one per element.
 
 use super::place::Coord;
 use super::{Repr, Select, View};
@@ -24,17 +25,17 @@ pub struct Block {
     dims: Vec<(usize, i64)>,
     /// The first position along each axis.
     at: Vec<Reg>,
-    /// Axes whose positions must be held against the extents.
+    /// Axes whose positions must be checked against the extents.
     checked: Vec<bool>,
     /// Elements of one access.
     vector: u32,
-    /// Neighbours of a thread that one access would hold at a better address: more than one only
-    /// where the address allows no access of a word.
+    /// Contiguous elements of a thread that one access would take at an aligned address: more than
+    /// one only where the alignment allows no word access.
     pub(super) span: u32,
     rows: BTreeMap<Vec<u32>, Reg>,
 }
 
-/// Registers `first ..first + n` with where they are.
+/// Registers `first ..first + n` with their coordinates.
 #[derive(Clone)]
 pub struct Unit {
     pub first: u32,
@@ -52,7 +53,7 @@ impl Select<'_> {
         self.word(view.word + 1 + view.rank + axis)
     }
 
-    /// `at * stride` in bytes; a constant factor where neighbours lie side by side.
+    /// `at * stride` in bytes; a constant factor along the contiguous axis.
     pub fn scaled(&mut self, view: &View, axis: usize, at: Reg) -> Reg {
         let bytes = view.dtype.bytes() as i64;
         if view.class.is_contiguous(axis) {
@@ -72,7 +73,7 @@ impl Select<'_> {
         self.asm.int(Alu::Add, Ty::S64, &[a.into(), b.into()])
     }
 
-    /// Works out an access of `op`, whose tile has this layout; `writes` takes the layout's vectors.
+    /// Plans the access of `op`, whose tile has this layout.
     fn block_access(&mut self, id: OpId, layout: Arc<Layout>) -> Block {
         let func = self.func;
         let op = &func.ops[id];
@@ -93,7 +94,7 @@ impl Select<'_> {
         // The widest access that the layout, the alignment and the position allow.
         let bytes = view.dtype.bytes() as u32;
         let (mut vector, mut span) = (1, 1);
-        // Where rows are one element apart too, they do not begin where the alignment says.
+        // Where rows are one element apart too, their starts are not aligned.
         let neighbours = neighbour_axis(view.class, view.rank);
         if let Some(dim) =
             dims.iter().position(|&(axis, step)| step == 1 && neighbours == Some(axis))
@@ -108,7 +109,7 @@ impl Select<'_> {
             let even = 1 << (layout.shape()[dim] as u64).trailing_zeros().min(4);
             let most = run.min(even).min(crate::code::WIDEST / bytes);
             vector = most.min(aligned).min(fits);
-            // Two bytes of narrow elements are no word.
+            // Two bytes of narrow elements do not fill a word.
             if vector * bytes < 4 {
                 vector = 1;
                 span = if most * bytes >= 8 { most } else { 1 };
@@ -171,7 +172,7 @@ impl Select<'_> {
         Addr::reg(base, constant)
     }
 
-    /// Whether the whole block lies inside, the same for all threads; none where nothing is checked.
+    /// Whether the whole block is inside, uniform over all threads; none where nothing is checked.
     fn all_inside(&mut self, block: &Block) -> Option<Reg> {
         let mut all = None;
         for axis in 0..block.view.rank {
@@ -198,7 +199,7 @@ impl Select<'_> {
         all
     }
 
-    /// Whether an element lies inside, for each of the tile's dims and each offset once.
+    /// Whether an element is inside, computed once for each dim and offset.
     pub(super) fn element_inside(
         &mut self,
         block: &Block,
@@ -231,7 +232,7 @@ impl Select<'_> {
                         }
                     }
                     let extent = self.extent(&block.view, axis);
-                    // Below zero is far above as an unsigned number.
+                    // A negative position is large as an unsigned number.
                     let p = self.asm.setp(Cmp::Lt, Ty::U64, at, extent);
                     known.insert((axis, offset), p);
                     p
@@ -242,13 +243,13 @@ impl Select<'_> {
         all
     }
 
-    /// Loads `n` neighbours; where the condition does not hold, what comes is of no use.
+    /// Loads `n` contiguous elements; undefined where the condition does not hold.
     pub fn load_codes(&mut self, view: &View, addr: Addr, n: u32, when: Option<Reg>) -> Vec<Reg> {
         let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
         self.load_run(Space::Global, view.dtype, addr, n, when, cache)
     }
 
-    /// Loads `n` neighbours from any memory and gives them in their carrier.
+    /// Loads `n` contiguous elements from any memory space, in their carrier.
     pub fn load_run(
         &mut self,
         space: Space,
@@ -262,7 +263,7 @@ impl Select<'_> {
         self.decode_words(dtype, n, raw)
     }
 
-    /// The words that hold `n` neighbours, zero where the condition does not hold.
+    /// The words that hold `n` contiguous elements; zero where the condition does not hold.
     pub fn load_words(
         &mut self,
         space: Space,
@@ -297,7 +298,7 @@ impl Select<'_> {
         raw.into_iter().flat_map(|r| scalars.decode_packed(dtype, r)).collect()
     }
 
-    /// Stores neighbours, in their carrier.
+    /// Stores contiguous elements, given in their carrier.
     pub fn store_run(
         &mut self,
         space: Space,
@@ -392,8 +393,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The words of a block of narrow elements that may leave its array. They are decoded where they
-    /// are used: to do so here would wait for them before the next load begins.
+    /// The words of a block of narrow elements that may be partly outside. They are decoded where
+    /// they are used: decoding here would wait for them before the next load is issued.
     fn load_packed(&mut self, block: &mut Block, inside: Reg, other: Option<Reg>) -> Vec<Reg> {
         let layout = block.layout.clone();
         let (view, vector) = (block.view.clone(), block.vector);
@@ -427,7 +428,7 @@ impl Select<'_> {
         d
     }
 
-    /// The words of a block of narrow elements, element by element, those that are inside.
+    /// The words of a block of narrow elements, loaded element by element, only those inside.
     pub(super) fn load_each(
         &mut self,
         block: &mut Block,
@@ -465,25 +466,25 @@ impl Select<'_> {
         }
     }
 
-    /// Codes of two bytes or of one, in 16 bits each, as one word.
+    /// Packs codes of one or two bytes, in 16 bits each, into one word.
     pub fn pack_codes(&mut self, codes: &[Reg]) -> Reg {
         let pairs: Vec<Reg> = match codes {
             [low, high] => vec![*low, *high],
-            codes => codes.chunks(2).map(|pair| self.bytes_side_by_side(pair)).collect(),
+            codes => codes.chunks(2).map(|pair| self.pack_bytes(pair)).collect(),
         };
         self.asm.pack(Class::B32, &pairs)
     }
 
-    /// Two bytes as one half of a word.
-    fn bytes_side_by_side(&mut self, pair: &[Reg]) -> Reg {
+    /// Packs two bytes into one half of a word.
+    fn pack_bytes(&mut self, pair: &[Reg]) -> Reg {
         let [low, high] = [pair[0], pair[1]]
             .map(|r| self.asm.int(Alu::And, Ty::B16, &[r.into(), Opnd::Int(0xff)]));
         let high = self.asm.int(Alu::Shl, Ty::B16, &[high.into(), Opnd::Int(8)]);
         self.asm.int(Alu::Or, Ty::B16, &[low.into(), high.into()])
     }
 
-    /// Whether narrow elements are decoded where they are used: in loops that come later, which they
-    /// are held for.
+    /// Whether narrow elements stay packed until they are used: in later loops, for which they are
+    /// kept.
     fn stays_packed(&self, id: OpId, block: &Block) -> bool {
         let func = self.func;
         let op = &func.ops[id];
@@ -518,7 +519,7 @@ impl Select<'_> {
         out
     }
 
-    /// Every element is inside; padding is not read. All loads are begun before the first is used.
+    /// Every element is inside; padding is not read. All loads are issued before the first is used.
     fn load_plain(&mut self, block: &mut Block) -> Vec<Reg> {
         let layout = block.layout.clone();
         let (vector, view) = (block.vector, block.view.clone());
@@ -567,7 +568,7 @@ impl Select<'_> {
         }
     }
 
-    /// Where an element is, and whether that is inside.
+    /// The address of an element, and whether it is inside.
     pub fn element_address(
         &mut self,
         view: &View,
@@ -633,11 +634,11 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Stores a block that is inside: narrow elements that are held in words as those words.
+    /// Stores a block that is inside; packed narrow elements are stored as words.
     fn store_whole(&mut self, block: &mut Block, value: Value, owner: Option<Reg>) {
         let dtype = block.view.dtype;
         let bytes = dtype.bytes() as u32;
-        // Stored codes of NaN are canonical where every bit counts: those that came from memory need not be.
+        // Under `strict` stored NaNs are canonical: those that came from memory need not be.
         let as_is =
             self.dtype(value) == dtype && (self.profile != Profile::Strict || !dtype.is_float());
         match self.repr(value).clone() {
@@ -694,7 +695,7 @@ impl Select<'_> {
     }
 
     /// Calls `write` for each register with the address of its element and the condition that it is
-    /// one, inside, wanted and this thread's own.
+    /// valid, inside, unmasked and owned by this thread.
     fn each_element(
         &mut self,
         block: &mut Block,
@@ -730,8 +731,8 @@ impl Select<'_> {
             Type::View { privilege, .. } => privilege.reduces(),
             _ => false,
         };
-        // While a group has the turn it folds alone.
-        let shared = shared && !self.in_turn(id);
+        // While a group is in the ordered section it folds alone.
+        let shared = shared && !self.in_ordered_section(id);
         self.before_write(id);
         let mask = op.group("mask").first().copied();
         let f = ReduceOp::from_name(&name).unwrap_or(ReduceOp::Sum).combine();
@@ -803,8 +804,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Many loads before each store: for all that is known a store changes what a later load reads,
-    /// so that they would wait for each other.
+    /// Loads a batch before each store: a store may alias a later load, so that they would be
+    /// serialised.
     fn fold_units(
         &mut self,
         id: OpId,
@@ -814,7 +815,7 @@ impl Select<'_> {
         owner: Option<Reg>,
         fold: &Fold,
     ) -> Result<(), Diagnostics> {
-        // Registers that are loaded at once. Each batch that is stored frees as many again.
+        // Registers that are loaded together. Storing a batch frees as many again.
         const TOGETHER: u32 = 32;
         let mut known = BTreeMap::new();
         let units = self.units(block, vector);
@@ -836,8 +837,8 @@ impl Select<'_> {
         }
     }
 
-    /// Loads some units: the first register of each, its address, what was there, and when it is
-    /// this thread's.
+    /// Loads some units: the first register of each, its address, the old values, and the condition
+    /// that it is this thread's.
     fn load_units(
         &mut self,
         block: &mut Block,
@@ -895,7 +896,7 @@ impl Select<'_> {
     }
 }
 
-/// How `n` neighbours of so many bytes are moved: the type and how many.
+/// How `n` contiguous elements of `bytes` bytes are moved: the type and the count.
 pub fn word_of(bytes: u32, n: u32) -> (Ty, u32) {
     match (bytes, bytes * n) {
         (8, total) => (Ty::B64, total / 8),

@@ -1,13 +1,14 @@
-//! From Staged IR to PTX. A scalar is one register, the same in all threads; a tile is the registers
-//! that its layout gives a thread; memory is an address and what is known of it.
+//! Instruction selection: from Staged IR to PTX. A scalar is one register, uniform over all
+//! threads; a tile is the registers that its layout gives a thread; memory is an address and what
+//! is known about it.
 //!
-//! Before: a valid function of Staged IR with a layout on every tile. After: one kernel.
+//! Before: a valid function of Staged IR with a layout on every tile. After: one PTX kernel.
+//!
+//! Warp specialization is in `warp_specialize`, mbarriers in `mbar`, TMA in `tma`, WGMMA in
+//! `wgmma`, pipelines of `cp.async` in `pipeline`, the persistent loop in `tile_scheduler`.
 
-mod alternate;
-mod apart;
 mod canonical;
 mod cluster;
-mod control;
 mod convert;
 mod convert_pieces;
 mod counters;
@@ -19,41 +20,44 @@ mod indexed;
 mod many;
 mod mbar;
 mod memory;
+mod mma;
+mod mma_in_flight;
 mod ordered;
 mod part;
+mod per_warpgroup_store;
+mod pipeline;
 mod place;
 mod print;
-mod product;
-mod records;
 mod reduce;
-mod repair;
-mod ring;
-mod roles;
-mod rotate;
 mod scan;
 mod scan_parallel;
 mod scatter_last;
+mod select_control;
 mod shape;
 mod shifted;
+mod slow_path;
 mod stamps;
 mod stmatrix;
 mod sync;
-mod tiles;
+mod tile_scheduler;
 mod tma;
-mod twice;
+mod unroll_by_two;
 mod value;
+mod warp_specialize;
+mod warpgroup_pingpong;
 mod wgmma;
 mod wgmma_plan;
 mod words;
+mod work_queue;
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, MapRecipe, Site};
 use crate::inst::*;
 use crate::module::{Kernel, Param, Stmt};
+use crate::reports::Printing;
 use crate::scalar::Scalars;
 use crate::stamps::Stamp;
-use crate::told::Printing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics, Loc};
@@ -68,7 +72,7 @@ use tessera_target::frame::{self, Frame};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::grid_axis;
 
-pub use product::matrix_type as product_type;
+pub use mma::matrix_type as mma_type;
 
 /// The block of argument words.
 pub const ARGS: &str = "args";
@@ -76,23 +80,23 @@ pub const ARGS: &str = "args";
 /// What a value of the function is in the generated code.
 #[derive(Clone, Debug)]
 pub enum Repr {
-    /// Not computed, or nothing that code can hold.
+    /// Not computed, or without a run-time value.
     None,
     Scalar(Reg),
     /// A tile all of whose elements are one number.
     Splat(Reg),
     /// A register for each of the layout's, in the carrier of the dtype.
     Tile(Vec<Reg>),
-    /// Codes of narrow elements, as many in a 32-bit word as fit: what matrix units take.
+    /// Packed codes of narrow elements, as many in a 32-bit word as fit: what tensor cores take.
     Packed(Vec<Reg>),
-    /// An accumulator of the matrix engine.
+    /// An accumulator that WGMMA may be writing.
     Pending(wgmma::Pending),
-    /// A tile that is still in shared memory, and stays there until its last use.
+    /// A tile that stays in shared memory until its last use.
     Lazy(sync::Smem),
     View(View),
     Smem(sync::Smem),
-    Ring(ring::Ring),
-    Slot(ring::Slot),
+    Pipeline(pipeline::Pipeline),
+    Stage(pipeline::Stage),
 }
 
 /// A parameter in global memory.
@@ -115,7 +119,8 @@ pub struct Select<'a> {
     frame: &'a Frame,
     classes: &'a Classes,
     pub warps: u32,
-    /// Blocks that do one group together, and those that take neighbouring ones.
+    /// Blocks of a cluster that compute one group together, and those that compute neighbouring
+    /// ones.
     pub cluster: u32,
     pub team: Team,
     env: Vec<Repr>,
@@ -128,7 +133,7 @@ pub struct Select<'a> {
     pairs: BTreeMap<(Reg, Reg), Reg>,
     words: BTreeMap<usize, Reg>,
     ids: BTreeMap<usize, Reg>,
-    /// Where the memory of a parameter begins and ends.
+    /// The bounds of a parameter's memory.
     ends: BTreeMap<usize, (Reg, Reg)>,
     files: Vec<String>,
     place: Option<(u32, u32, u32)>,
@@ -137,60 +142,60 @@ pub struct Select<'a> {
     /// The op that is being selected, and the one that took the most shared memory.
     current: Option<OpId>,
     greatest: Option<Greatest>,
-    rings: ring::Rings,
+    pipelines: pipeline::Pipelines,
     mbars: mbar::Mbars,
     /// The threads that run what is being emitted.
-    crew: roles::Crew,
-    apart: apart::Apart,
-    alternate: alternate::Alternate,
-    roles: roles::Roles,
-    /// Tensor maps, and where they are, as the head knows.
+    instance: warp_specialize::RoleInstance,
+    per_warpgroup: per_warpgroup_store::PerWarpgroupStores,
+    pingpong: warpgroup_pingpong::Pingpong,
+    roles: warp_specialize::Roles,
+    /// Tensor maps, and the registers at the head that hold their addresses.
     maps: Vec<MapRecipe>,
     map_addresses: BTreeMap<usize, Reg>,
-    /// Maps that roles use: those of more than one thread last.
+    /// Tensor maps that roles use: those of more than one thread last.
     early_maps: BTreeSet<(bool, usize)>,
     /// The coordinates of the one tile of a block, of loops over this grid.
     once: Option<(Vec<Value>, Vec<Reg>)>,
-    /// What the moving part of an address is a multiple of, where that is not very much.
+    /// The known alignment of the run-time part of an address, where it is small.
     granules: BTreeMap<Reg, u32>,
-    engine: wgmma::Engine,
-    /// Whether conditions of repairs hold anywhere in this warp, in the block where that was asked.
+    wgmma_state: wgmma::WgmmaState,
+    /// Whether conditions of slow paths hold anywhere in this warp, by the block of the vote.
     votes: BTreeMap<Value, (Reg, BlockId)>,
-    /// What is seldom run.
+    /// Code that rarely runs; it is placed after the kernel.
     behind: Vec<Stmt>,
-    turns: ordered::Turns,
-    /// How tiles are handed out, where whoever is free takes the next.
-    records: Option<records::Records>,
+    ordered: ordered::OrderedSection,
+    /// The work queue, where a dynamic tile scheduler hands out tiles.
+    work_queue: Option<work_queue::WorkQueue>,
     prints: Vec<Printing>,
     stamps: Vec<Stamp>,
-    /// Loops that are open around the place of emission.
+    /// The depth of open loops.
     depth: u32,
-    /// Whether blocks read each other's shared memory: none may end before the others are done.
+    /// Whether blocks read each other's shared memory: none may exit before the others are done.
     remote_reads: bool,
-    /// Whether blocks send each other results.
+    /// Whether blocks of a cluster exchange partial results.
     exchanges: bool,
 }
 
-/// The op that takes the most shared memory at once.
+/// The op that takes the most shared memory.
 #[derive(Clone, Debug)]
 pub struct Greatest {
     pub bytes: u32,
-    /// What it takes it for.
+    /// The tile that it is for.
     pub tile: String,
     pub elements: u32,
     pub loc: Loc,
 }
 
-/// What one kernel was made into.
+/// The result of selecting one kernel.
 pub struct Selected {
     pub greatest: Option<Greatest>,
     pub kernel: Kernel,
     pub files: Vec<String>,
     pub sites: Vec<Site>,
     pub maps: Vec<MapRecipe>,
-    /// Whether groups take turns.
-    pub turns: bool,
-    /// Whether tiles come from a counter of the launch, which is 0 again at its end.
+    /// Whether groups fold in order.
+    pub ordered: bool,
+    /// Whether tiles come from a counter in the context, which is 0 again after the launch.
     pub counts: bool,
     pub prints: Vec<Printing>,
     pub stamps: Vec<Stamp>,
@@ -211,7 +216,7 @@ pub fn select(
     };
     let mut kernel = Kernel::new(crate::name::entry(&func.name), threads);
     kernel.cluster = all;
-    // Blocks of a team have a group each; others do one together.
+    // Blocks of a team have a group each; other clusters compute one group together.
     let team = Team::of(func);
     let cluster = if team.blocks() > 1 { 1 } else { all };
     kernel.params.push(Param { name: ARGS.into(), bytes: 8 * frame.words() as u32, align: 8 });
@@ -242,22 +247,22 @@ pub fn select(
         sync: sync::Sync::default(),
         current: None,
         greatest: None,
-        rings: ring::Rings::default(),
+        pipelines: pipeline::Pipelines::default(),
         mbars: mbar::Mbars::default(),
-        crew: roles::Crew::default(),
-        apart: apart::Apart::default(),
-        alternate: alternate::Alternate::default(),
-        roles: roles::survey(func),
+        instance: warp_specialize::RoleInstance::default(),
+        per_warpgroup: per_warpgroup_store::PerWarpgroupStores::default(),
+        pingpong: warpgroup_pingpong::Pingpong::default(),
+        roles: warp_specialize::survey(func),
         maps: Vec::new(),
         map_addresses: BTreeMap::new(),
         early_maps: BTreeSet::new(),
         once: None,
         granules: BTreeMap::new(),
-        engine: wgmma::Engine::default(),
+        wgmma_state: wgmma::WgmmaState::default(),
         votes: BTreeMap::new(),
         behind: Vec::new(),
-        turns: ordered::Turns::of(func, profile),
-        records: None,
+        ordered: ordered::OrderedSection::of(func, profile),
+        work_queue: None,
         prints: Vec::new(),
         stamps: Vec::new(),
         depth: 0,
@@ -280,17 +285,17 @@ pub fn select(
     kernel.body.extend(begin);
     kernel.body.extend(body);
     kernel.body.extend(me.behind);
-    if !Off::of(func).has(Step::Stay) {
+    if !Off::of(func).has(Step::AccumulatorCoalescing) {
         crate::coalesce::accumulators(&mut kernel);
     }
     kernel.dynamic_shared = me.sync.bytes();
-    let (turns, counts) = (me.turns.is_kept(), me.records.is_some());
+    let (ordered, counts) = (me.ordered.is_kept(), me.work_queue.is_some());
     Ok(Selected {
         greatest: me.greatest,
         kernel,
         files: me.files,
         sites: me.sites,
-        turns,
+        ordered,
         counts,
         prints: me.prints,
         stamps: me.stamps,
@@ -388,7 +393,7 @@ impl<'a> Select<'a> {
         Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why.into()).at(loc).into())
     }
 
-    /// Tells the assembler where the next instructions come from.
+    /// Records the source location of the next instructions.
     fn at(&mut self, loc: &Loc) {
         let Some(source) = loc.file() else { return };
         let name = source.name.to_string();
@@ -416,15 +421,15 @@ impl<'a> Select<'a> {
                 if !self.may_hold(op) {
                     self.issue_copies(usize::MAX);
                 }
-                self.find_next_slots_before(op);
+                self.find_next_stages_before(op);
                 self.current = Some(op);
-                self.maybe_take_turn(op);
+                self.maybe_enter_ordered(op);
                 self.op(op)?;
-                self.maybe_give_turn(op);
+                self.maybe_leave_ordered(op);
             }
         }
         self.issue_copies(usize::MAX);
-        self.find_next_slots();
+        self.find_next_stages();
         Ok(())
     }
 
@@ -444,7 +449,7 @@ impl<'a> Select<'a> {
             StagedOp::FragLoad => self.frag_load(id),
             StagedOp::FragStore => self.frag_store(id),
             StagedOp::BlockBarrier => {
-                self.block_meets();
+                self.block_barrier();
                 Ok(())
             }
             StagedOp::Worker | StagedOp::Workers if op.attr("axis").is_some() => {
@@ -470,7 +475,7 @@ impl<'a> Select<'a> {
             StagedOp::MmaOpen => self.mma_open(id),
             StagedOp::MmaIssue => self.mma_issue(id),
             StagedOp::MmaRetire => self.mma_retire(id),
-            StagedOp::RingCreate => self.ring_create(id),
+            StagedOp::PipelineCreate => self.pipeline_create(id),
             StagedOp::Acquire => self.acquire(id),
             StagedOp::Fill => self.fill(id),
             StagedOp::Publish => self.publish(id),
@@ -481,17 +486,17 @@ impl<'a> Select<'a> {
             StagedOp::SmemView => self.smem_view(id),
             StagedOp::BulkStore | StagedOp::BulkReduce => self.bulk(id),
             StagedOp::BulkWait => self.bulk_wait(id),
-            StagedOp::TurnCreate => self.turn_create(id),
-            StagedOp::TurnTake => self.turn_take(id),
-            StagedOp::TurnGive => self.turn_give(id),
+            StagedOp::OrderBarrierCreate => self.order_barrier_create(id),
+            StagedOp::OrderWait => self.order_wait(id),
+            StagedOp::OrderArrive => self.order_arrive(id),
             StagedOp::RoleBarrier => self.role_barrier(id),
-            // Blocks of a cluster do one group together, and meet as one.
+            // Blocks of a cluster compute one group together, and synchronise as one.
             StagedOp::ClusterBarrier => {
                 self.barrier();
                 Ok(())
             }
-            StagedOp::Roles => self.roles(id),
-            StagedOp::Role => self.unsupported(id, "expected `roles` around a role"),
+            StagedOp::WarpSpecialize => self.roles(id),
+            StagedOp::WarpRole => self.unsupported(id, "expected `warp_specialize` around a role"),
             StagedOp::Replica => self.replica(id),
             StagedOp::Tiles => self.tiles(id),
         }
@@ -503,7 +508,7 @@ impl<'a> Select<'a> {
         match code {
             TileOp::For => self.counted(id),
             TileOp::If => self.branch(id),
-            TileOp::Repair => self.repair(id),
+            TileOp::SlowPath => self.slow_path(id),
             TileOp::While => self.conditional(id),
             TileOp::ProgramId => {
                 let r = self.program_id(grid_axis(op));
@@ -575,25 +580,26 @@ impl<'a> Select<'a> {
         Ok(())
     }
 
-    /// A number of blocks as one of clusters.
+    /// Blocks to clusters.
     fn count_clusters(&mut self, blocks: Reg) -> Reg {
         let by = Opnd::Int(self.cluster.trailing_zeros().into());
         let r = self.asm.int(Alu::Shr, Ty::U32, &[blocks.into(), by]);
         self.asm.cvt(Ty::U64, Ty::U32, None, r)
     }
 
-    /// The group's coordinate. Groups are numbered along the last axis first; where they multiply
-    /// matrices, in bands along the last but one, so that groups which run together share operands.
+    /// The group's coordinate. Raster order: the last axis is fastest; in matmul kernels the grid
+    /// is walked in bands along the last axis but one, so that concurrent groups share operands in
+    /// L2.
     fn program_id(&mut self, axis: usize) -> Reg {
         if let Some(&r) = self.ids.get(&axis) {
             return r;
         }
-        // Axes that the kernel's own grid has not are of one group.
+        // Axes that the kernel's grid does not have are of size one.
         let axes = self.func.attrs.get("grid").and_then(Attr::as_list).map_or(3, |l| l.len());
         let block = self.block_id();
         let cluster = self.cluster;
         let extents: Vec<Reg> = (0..axes).map(|axis| self.word(frame::GRID + axis)).collect();
-        let bands = axes >= 2 && self.has_products() && !self.turns.is_kept();
+        let bands = axes >= 2 && self.has_mmas() && !self.ordered.is_kept();
         let all = self.head(|me| {
             let asm = &mut me.asm;
             let mut at = block;
@@ -646,7 +652,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    fn has_products(&self) -> bool {
+    fn has_mmas(&self) -> bool {
         let func = self.func;
         func.walk().iter().any(|&id| {
             matches!(func.ops[id].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
@@ -663,7 +669,7 @@ impl<'a> Select<'a> {
         let status = self.word(frame::CONTEXT);
         let past = self.asm.label();
         self.asm.bra_if(ok, true, past);
-        // The first to find fault is told; the whole block ends, since its threads agree.
+        // The first fault is reported; the whole block ends, since the condition is uniform.
         let old = self.asm.reg(Class::B32);
         self.asm.emit(Inst::Atom {
             space: Space::Global,
@@ -676,9 +682,9 @@ impl<'a> Select<'a> {
             a: Opnd::Int(0),
             b: Some(Opnd::Int(site)),
         });
-        self.pass_turn();
-        // A role goes on, for others wait for it.
-        if self.crew.role.is_none() {
+        self.skip_ordered();
+        // A role goes on, as others wait for it.
+        if self.instance.role.is_none() {
             self.asm.emit(Inst::Ret);
         }
         self.asm.place(past);
@@ -701,7 +707,7 @@ impl<'a> Select<'a> {
     }
 }
 
-/// Rows of groups that are walked together, column by column.
+/// Rows of groups in a band.
 const BAND: i64 = 8;
 
 /// Row and column of a group where a grid is walked in bands of rows, each along its columns.

@@ -1,9 +1,10 @@
-//! Folding into parameters that many groups fold into, where the order shows in the result: groups
-//! fold in the order of their numbers, as the interpreter runs them.
+//! Deterministic folds: where the order of folds shows in the result, groups fold into shared
+//! parameters in the order of their numbers, as in CUTLASS's serial split-K with a semaphore.
 //!
-//! A group's number is not its block's but a ticket that it draws when it begins, so that it only ever
-//! waits for groups that run already, in whatever order the chip starts blocks. From its first fold to its
-//! last it has the turn, which is a number in memory; what comes before and after runs beside other groups.
+//! A group's number is a ticket that it draws when it starts, not its block index. So it waits only
+//! for groups that already run, in whatever order the hardware starts blocks. The ordered section
+//! is from a group's first fold to its last: a group enters it when the semaphore in memory equals
+//! its number. Code before and after runs concurrently with other groups.
 
 use super::Select;
 use crate::atomic::Fold;
@@ -16,9 +17,9 @@ use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame;
 use tessera_tile::TileOp;
 
-/// Which statements of the group stand between taking the turn and giving it away.
+/// The ops of a group's ordered section.
 #[derive(Default, Debug)]
-pub struct Turns {
+pub struct OrderedSection {
     /// Ops of the function's own block; none where the order does not show.
     span: Option<(OpId, OpId)>,
     number: Option<Reg>,
@@ -33,7 +34,7 @@ enum Held {
     NoMore,
 }
 
-/// Whether a fold is one whose order shows.
+/// Whether the order of a fold shows in its result.
 fn shows_order(func: &StagedFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     if op.code != StagedOp::Tile(TileOp::Accumulate) {
@@ -47,7 +48,7 @@ fn shows_order(func: &StagedFunc, id: OpId) -> bool {
     privilege.reduces() && Fold::new(memory, reduce.combine(), compute).shows_order(reduce)
 }
 
-impl Turns {
+impl OrderedSection {
     pub fn of(func: &StagedFunc, profile: Profile) -> Self {
         if profile == Profile::Default {
             return Self::default();
@@ -70,14 +71,14 @@ impl Turns {
 }
 
 impl Select<'_> {
-    /// Whether a fold happens while its group has the turn, so that nobody else folds meanwhile.
-    pub fn in_turn(&self, id: OpId) -> bool {
-        self.turns.is_kept() && shows_order(self.func, id)
+    /// Whether a fold is in the ordered section, so that no other group folds concurrently.
+    pub fn in_ordered_section(&self, id: OpId) -> bool {
+        self.ordered.is_kept() && shows_order(self.func, id)
     }
 
-    /// Draws the group's number, at the head of the kernel, and puts it in the place of the block's.
+    /// Draws the group's ticket at the head of the kernel, and uses it in place of the block index.
     pub fn draw_number(&mut self) -> Result<(), Diagnostics> {
-        if !self.turns.is_kept() {
+        if !self.ordered.is_kept() {
             return Ok(());
         }
         let func = self.func;
@@ -138,29 +139,29 @@ impl Select<'_> {
         });
         // The others read the number from the first block.
         self.remote_reads |= cluster > 1;
-        self.turns.number = Some(number);
+        self.ordered.number = Some(number);
         self.specials.insert(Special::CtaidX, block);
         Ok(())
     }
 
     /// Before an op of the function's own block.
-    pub fn maybe_take_turn(&mut self, id: OpId) {
-        if self.turns.span.is_some_and(|(first, _)| first == id) {
-            self.take_turn();
+    pub fn maybe_enter_ordered(&mut self, id: OpId) {
+        if self.ordered.span.is_some_and(|(first, _)| first == id) {
+            self.enter_ordered();
         }
     }
 
-    /// After it.
-    pub fn maybe_give_turn(&mut self, id: OpId) {
-        if self.turns.span.is_some_and(|(_, last)| last == id) {
-            self.give_turn();
-            self.turns.held = Held::NoMore;
+    /// After an op of the function's own block.
+    pub fn maybe_leave_ordered(&mut self, id: OpId) {
+        if self.ordered.span.is_some_and(|(_, last)| last == id) {
+            self.leave_ordered();
+            self.ordered.held = Held::NoMore;
         }
     }
 
-    /// Waits until all groups before this one have folded. What they wrote is seen from here on.
-    fn take_turn(&mut self) {
-        let Some(number) = self.turns.number else { return };
+    /// Waits until all groups before this one have folded. Their writes are visible afterwards.
+    fn enter_ordered(&mut self) {
+        let Some(number) = self.ordered.number else { return };
         let context = self.word(frame::CONTEXT);
         let first = self.first_thread();
         let [again, mine] = [self.asm.label(), self.asm.label()];
@@ -171,7 +172,7 @@ impl Select<'_> {
             space: Space::Global,
             ty: Ty::B32,
             d: vec![now],
-            addr: Addr::reg(context, context::TURN),
+            addr: Addr::reg(context, context::SEMAPHORE),
             cache: Cache::Usual,
             sem: Sem::Acquire,
             scope: Scope::Gpu,
@@ -180,11 +181,11 @@ impl Select<'_> {
         self.asm.bra_if(other, true, again);
         self.asm.place(mine);
         self.barrier();
-        self.turns.held = Held::Now;
+        self.ordered.held = Held::Now;
     }
 
-    fn give_turn(&mut self) {
-        let Some(number) = self.turns.number else { return };
+    fn leave_ordered(&mut self) {
+        let Some(number) = self.ordered.number else { return };
         let context = self.word(frame::CONTEXT);
         self.barrier();
         let first = self.first_thread();
@@ -194,7 +195,7 @@ impl Select<'_> {
                 space: Space::Global,
                 ty: Ty::B32,
                 a: vec![next.into()],
-                addr: Addr::reg(context, context::TURN),
+                addr: Addr::reg(context, context::SEMAPHORE),
                 cache: Cache::Usual,
                 sem: Sem::Release,
                 scope: Scope::Gpu,
@@ -202,19 +203,19 @@ impl Select<'_> {
         });
     }
 
-    /// A group that ends before its time lets the others go on.
-    pub fn pass_turn(&mut self) {
-        let held = self.turns.held;
-        if !self.turns.is_kept() || held == Held::NoMore {
+    /// A group that ends early passes the ordered section on to the next.
+    pub fn skip_ordered(&mut self) {
+        let held = self.ordered.held;
+        if !self.ordered.is_kept() || held == Held::NoMore {
             return;
         }
-        // Other paths than the one that ends here have met nobody.
+        // The path that ends here says nothing about the state of other paths.
         let before = self.sync_state();
         if held == Held::NotYet {
-            self.take_turn();
+            self.enter_ordered();
         }
-        self.give_turn();
-        self.turns.held = held;
+        self.leave_ordered();
+        self.ordered.held = held;
         self.swap_sync_state(before);
     }
 }

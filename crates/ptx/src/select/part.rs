@@ -1,5 +1,5 @@
-//! Blocks of tiles, which are some of their registers, and tiles of 16 bits that a persistent loop
-//! hands to its next group as words, or that branches leave so.
+//! Blocks of tiles, which are a subset of their registers, and tiles of 16 bits that a persistent
+//! loop or a branch carries as packed words.
 
 use super::{Repr, Select};
 use crate::inst::Reg;
@@ -28,7 +28,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// The same of words, where the elements of each stay together.
+    /// The same for packed words, where the elements of each word stay together.
     fn some_words(&self, x: Value, words: &[Reg], map: &[u32]) -> Option<Vec<Reg>> {
         let each = self.layout(x).regs() as usize / words.len().max(1);
         let word = |regs: &[u32]| {
@@ -46,7 +46,7 @@ impl Select<'_> {
         Repr::Tile(map.iter().map(|&r| regs[r as usize]).collect())
     }
 
-    /// Whether a persistent loop carries its value of this number as words.
+    /// Whether a persistent loop carries its value number `i` as words.
     pub fn goes_around_as_words(&self, tiles: OpId, i: usize) -> bool {
         let op = &self.func.ops[tiles];
         let arg = self.func.blocks[op.regions[0]].args[op.group("grid").len() + i];

@@ -1,11 +1,11 @@
-//! Where a thread's elements are: coordinates of a layout from the thread's own numbers, computed
-//! once at the head of the kernel.
+//! Thread coordinates: the coordinates of a thread's elements in a layout, from its lane, warp and
+//! block index, computed once at the head of the kernel.
 
 use super::Select;
 use crate::inst::{Alu, Class, Cmp, Opnd, Reg, Special, Ty};
 use tessera_layout::{In, Layout};
 
-/// The part of a coordinate that a register adds to its thread's, along one dim.
+/// A coordinate along one dim: the thread's part plus a constant of the register.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Coord {
     /// The thread's part; none where it is zero for all threads.
@@ -14,7 +14,7 @@ pub struct Coord {
 }
 
 impl Select<'_> {
-    /// Runs `write` at the head of the kernel, before everything else.
+    /// Emits code at the head of the kernel, before everything else.
     pub fn head<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         std::mem::swap(&mut self.asm.kernel.body, &mut self.head);
         let out = write(self);
@@ -39,7 +39,7 @@ impl Select<'_> {
         self.special(Special::ClusterCtaRank)
     }
 
-    /// Which block this is, all along one axis.
+    /// The linear block index.
     pub fn block_id(&mut self) -> Reg {
         self.special(Special::CtaidX)
     }
@@ -56,7 +56,7 @@ impl Select<'_> {
         self.field_of_tid(5, 27)
     }
 
-    /// Some bits of the thread's number.
+    /// A bit field of the thread index.
     fn field_of_tid(&mut self, first: u32, bits: u32) -> Reg {
         if let Some(&r) = self.tid_fields.get(&(first, bits)) {
             return r;
@@ -77,8 +77,8 @@ impl Select<'_> {
         r
     }
 
-    /// The exclusive or of `bases[i]` over the set bits `i` of the thread's number and of the
-    /// block's in its cluster.
+    /// The exclusive or of `bases[i]` over the set bits `i` of the thread index and of the block's
+    /// rank in its cluster.
     fn xor_of_bases(&mut self, thread: &[u32], cta: &[u32]) -> Option<Reg> {
         let key = (thread.to_vec(), cta.to_vec());
         if let Some(&r) = self.coords.get(&key) {
@@ -96,7 +96,7 @@ impl Select<'_> {
                     i += 1;
                     continue;
                 }
-                // Bits that move along together are one shift and one mask.
+                // Consecutive bits with proportional bases are one shift and one mask.
                 let mut n = 1;
                 let single = bits[i].is_power_of_two();
                 while single && i + n < bits.len() && bits[i + n] == bits[i] << n {
@@ -113,7 +113,7 @@ impl Select<'_> {
         r
     }
 
-    /// The sum over the set bits of the thread's number, lanes first.
+    /// The sum of `bases[i]` over the set bits `i` of the thread index, lanes first.
     pub fn thread_sum(&mut self, bases: &[u32]) -> Option<Reg> {
         let mut thread = bases.to_vec();
         let bits = self.warps.trailing_zeros() as usize + 5;
@@ -121,7 +121,7 @@ impl Select<'_> {
         self.xor_of_bases(&thread, &[])
     }
 
-    /// `n` bits of `source` from bit `first` on, times `base`. Above `width` bits it is zero anyway.
+    /// `n` bits of `source` from bit `first` on, times `base`. Bits above `width` are zero.
     fn run(&mut self, source: Reg, first: u32, n: u32, base: u32, width: usize) -> Reg {
         let asm = &mut self.asm;
         let mut r = source;
@@ -218,7 +218,7 @@ impl Select<'_> {
             .fold(0, |all, b| all | b[dim])
     }
 
-    /// `r < limit`, once for the kernel.
+    /// `r < limit`, computed once per kernel.
     pub fn below(&mut self, r: Reg, limit: u32) -> Reg {
         if let Some(&p) = self.belows.get(&(r, limit)) {
             return p;
@@ -232,7 +232,7 @@ impl Select<'_> {
         self.asm.int(Alu::And, Ty::Pred, &[a.into(), b.into()])
     }
 
-    /// Both conditions, where there are any.
+    /// The conjunction of two optional conditions.
     pub fn both(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.and(a, b)),
@@ -240,8 +240,8 @@ impl Select<'_> {
         }
     }
 
-    /// Of threads of a block that hold the same elements one is the owner, who writes them to the block's
-    /// own memory. None where every thread is.
+    /// Of the threads of a block that hold the same elements, one is the owner, which writes them
+    /// to the block's shared memory. None where every thread is an owner.
     pub fn block_owner(&mut self, layout: &Layout) -> Option<Reg> {
         let (lanes, warps, _) = layout.replicas();
         let mut bits: Vec<bool> = lanes;
@@ -251,7 +251,7 @@ impl Select<'_> {
         (mask != 0).then(|| self.tid()).map(|tid| self.none_of(tid, mask))
     }
 
-    /// Of threads that hold the same elements one is the owner. None where every thread is.
+    /// Of threads that hold the same elements, one is the owner. None where every thread is.
     pub fn owner(&mut self, layout: &Layout) -> Option<Reg> {
         let (lanes, warps, ctas) = layout.replicas();
         let mut bits: Vec<bool> = lanes;
@@ -276,7 +276,7 @@ impl Select<'_> {
         }
     }
 
-    /// Whether none of the bits is set, once for the kernel.
+    /// Whether none of the bits is set, computed once per kernel.
     pub fn none_of(&mut self, r: Reg, mask: u32) -> Reg {
         if let Some(&p) = self.nones.get(&(r, mask)) {
             return p;

@@ -1,10 +1,10 @@
-//! Printing: a group takes room for a record, and its threads put their elements there. The host makes
-//! lines of it when the launch is over; see `told`.
+//! `print`: a group reserves space for a record, and its threads write their elements there. The
+//! host formats the lines when the launch has ended; see `reports`.
 
 use super::Select;
 use crate::code::context;
 use crate::inst::*;
-use crate::told::Printing;
+use crate::reports::Printing;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{OpId, Type};
@@ -36,8 +36,8 @@ impl Select<'_> {
                 b: None,
             });
         });
-        let at = self.tell_all(at);
-        // What does not fit is left out, and counted.
+        let at = self.broadcast_first(at);
+        // A record that does not fit is dropped, and counted.
         let end = (context::ROOM + 1).saturating_sub(bytes);
         let [past, fits] = [self.asm.label(), self.asm.label()];
         let room = self.asm.setp(Cmp::Lt, Ty::U32, at, Opnd::Int(end.into()));
@@ -69,7 +69,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// A tile's elements, row by row.
+    /// A tile's elements, row-major.
     fn put_tile(&mut self, v: tessera_ir::Value, dtype: DType, record: Reg, place: i64) {
         let layout: Arc<_> = self.layout(v);
         let xs = self.regs(v);
@@ -83,13 +83,13 @@ impl Select<'_> {
             let number = self.row_major_number(&layout, reg);
             let by = Opnd::Int(dtype.bytes() as i64);
             let addr = self.asm.int(Alu::MadWide, Ty::U32, &[number.into(), by, record.into()]);
-            // Numbers begin at one.
+            // Row-major numbers start at one.
             let addr = Addr::reg(addr, place - dtype.bytes() as i64);
             self.store_run(Space::Global, dtype, addr, &xs[reg as usize..][..1], when);
         }
     }
 
-    /// The group's number, along the last axis first.
+    /// The group's number, last axis fastest.
     fn group_number(&mut self) -> Reg {
         let mut number = self.asm.mov(Ty::B64, Opnd::Int(0));
         for axis in 0..3 {

@@ -1,8 +1,8 @@
-//! Combining the elements of a tile along an axis: in a thread, across lanes, across warps, across
-//! the blocks of a cluster. Every thread that held elements of a row ends with its result.
+//! Reductions of a tile along an axis: within a thread, across lanes, across warps, across the
+//! blocks of a cluster. Every thread that held elements of a row ends with its result.
 //!
-//! Where the order is the user's (`strict`, sums and products of floats) the canonical order of
-//! LANGUAGE 14 is kept: the layout puts the 64 partial results side by side, see `canonical`.
+//! Under `strict`, sums and products of floats keep the canonical order of LANGUAGE 14: the layout
+//! keeps the 64 partial results in adjacent lanes, see `canonical`.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -12,7 +12,7 @@ use tessera_ir::{Attr, OpId, Type};
 use tessera_layout::{In, Layout};
 use tessera_numerics::{DType, Profile, ScalarFn};
 
-/// One element that is combined: a value, or a value and where it was.
+/// One element that is combined: a value, or a value and its index.
 type Item = Vec<Reg>;
 
 /// Emits code that combines two of them.
@@ -22,7 +22,7 @@ impl Select<'_> {
     /// The value of another lane.
     pub fn shuffle(&mut self, kind: Shfl, x: Reg, by: Opnd) -> Reg {
         let full = Opnd::Int(0xffff_ffff);
-        // From below the lowest lane bounds it, else the highest.
+        // `Up` is bounded by the lowest lane, the others by the highest.
         let c = Opnd::Int(if kind == Shfl::Up { 0 } else { 0x1f });
         let word = |me: &mut Self, a: Reg| {
             let d = me.asm.reg(Class::B32);
@@ -49,7 +49,7 @@ impl Select<'_> {
         }
     }
 
-    /// Puts a register into shared memory as it is, and gets it back.
+    /// Stores a register to shared memory as it is, and loads it back.
     pub fn put(&mut self, addr: Addr, x: Reg, when: Option<Reg>) {
         let (ty, x) = match x.class {
             Class::Pred => (Ty::B32, self.asm.selp(Ty::B32, x, Opnd::Int(1), Opnd::Int(0))),
@@ -134,7 +134,7 @@ impl Select<'_> {
             let c = self.coords(&layout, reg as u32)[axis];
             items.push(vec![x, self.coord_value(c)]);
         }
-        // What is no element comes after every element, so that its value does not matter.
+        // Padding sorts after every element, so that its value does not matter.
         let zero = self.zero(dtype);
         let last = self.asm.mov(Ty::B32, Opnd::Int(i64::from(i32::MAX)));
         let out = self.combine_all(&layout, axis, items, &[zero, last], &mut |me, a, b| {
@@ -144,7 +144,7 @@ impl Select<'_> {
         self.give_reduced(id, result, &layout, axis, out)
     }
 
-    /// Of two candidates the one that counts: NaN before numbers, then by size, then the first.
+    /// The better of two candidates: NaN before numbers, then by value, then the first.
     fn better(
         &mut self,
         id: OpId,
@@ -182,7 +182,7 @@ impl Select<'_> {
         Ok(vec![value, self.asm.selp(Ty::B32, take, b[1], a[1])])
     }
 
-    /// Combines everything along an axis; the results are those of `layout.reduce(axis)`.
+    /// Combines everything along an axis; the results have the layout `layout.reduce(axis)`.
     fn combine_all(
         &mut self,
         layout: &Arc<Layout>,
@@ -207,7 +207,7 @@ impl Select<'_> {
             if row.is_empty() {
                 row.push(nothing.to_vec());
             }
-            // As a tree, so that the steps do not wait for each other.
+            // As a tree, so that the steps are independent.
             while row.len() > 1 {
                 let mut next = Vec::with_capacity(row.len().div_ceil(2));
                 for pair in row.chunks(2) {
@@ -241,7 +241,7 @@ impl Select<'_> {
         let ctas = moving(In::Cta);
         if !ctas.is_empty() {
             if warps.is_empty() && self.warps > 1 {
-                self.block_meets();
+                self.block_barrier();
             }
             self.across_blocks(&layout.reduce(axis), &ctas, &mut out, f)?;
         }
@@ -263,7 +263,7 @@ impl Select<'_> {
         }
     }
 
-    /// Partial results of warps, through shared memory: slot (item part, warp, lane).
+    /// Combines partial results of warps through shared memory, at index (item part, warp, lane).
     fn across_warps(
         &mut self,
         layout: &Arc<Layout>,
@@ -272,7 +272,7 @@ impl Select<'_> {
         out: &mut [Item],
         f: &mut Join<'_, Self>,
     ) -> Result<(), Diagnostics> {
-        // Lanes that hold copies of a result need one slot between them.
+        // Lanes that hold copies of a result share one place.
         let lane_bits: Vec<usize> = layout
             .reduce(axis)
             .bases(In::Lane)
@@ -288,7 +288,7 @@ impl Select<'_> {
         let region = self.scratch(parts * warps * lanes * slot_bytes);
         let base = self.region(region);
         let (lane, warp) = (self.lane(), self.warp());
-        // The slot's lane: the bits that matter, packed.
+        // The lane part of the index: the bits that matter, packed.
         let mut slot = self.asm.mov(Ty::B32, Opnd::Int(0));
         for (to, &bit) in lane_bits.iter().enumerate() {
             let one = self.asm.int(
@@ -316,14 +316,14 @@ impl Select<'_> {
                 self.put(Addr::reg(own, part * plane), x, writer);
             }
         }
-        self.block_meets();
-        // The first warp of this row: without the bits that move along the axis.
+        self.block_barrier();
+        // The first warp of this row: without the bits along the axis.
         let moving = bits.iter().fold(0i64, |m, &b| m | 1 << b);
         let keep = i64::from(warps - 1) & !moving;
         let n = 1usize << bits.len();
         let many = lanes == 1 && n > 4 && n <= 32;
         if many {
-            // A lane takes the part of one warp, and lanes combine.
+            // Each lane loads the part of one warp, and lanes combine.
             let mut other = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(keep)]);
             for (from, &bit) in bits.iter().enumerate() {
                 let one = self.asm.int(
@@ -380,7 +380,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Partial results of blocks.
+    /// Combines partial results of blocks.
     fn across_blocks(
         &mut self,
         result: &Layout,

@@ -1,5 +1,5 @@
-//! Running sums and their like. Where the order shows in the result (`strict`, sums and products of floats)
-//! one thread takes a row, through shared memory, in the user's order.
+//! Scans (running sums and the like). Where the order shows in the result (`strict`, sums and
+//! products of floats) one thread scans a row sequentially, through shared memory.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -55,7 +55,7 @@ impl Select<'_> {
         let class = crate::scalar::carrier(dtype);
         let acc = self.asm.reg(class);
         let i = self.asm.mov(Ty::B32, Opnd::Int(0));
-        // The first element is taken as it is: nothing is joined with the identity.
+        // The first element is taken as it is, not combined with the identity.
         let start = self.identity(&name, dtype);
         self.move_all(&[acc], &[start]);
         let again = self.asm.label();

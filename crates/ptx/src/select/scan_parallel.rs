@@ -1,6 +1,6 @@
-//! Running results by all threads at once: in a thread, across the lanes that hold a row, across warps.
-//! For what may be combined in any order: whole numbers and extremes always, sums of floats where the
-//! profile leaves the order open.
+//! Parallel scans by all threads: within a thread, across the lanes that hold a row, across warps.
+//! For operations that may be combined in any order: integers and extremes always, sums of floats
+//! where the profile leaves the order open.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -10,11 +10,11 @@ use tessera_ir::OpId;
 use tessera_layout::Layout;
 use tessera_numerics::DType;
 
-/// How the threads of a block divide a tile for a scan: along the axis a thread holds neighbours, lanes
-/// hold runs side by side, and warps runs of those.
+/// How the threads of a block divide a tile for a scan: along the axis a thread holds contiguous
+/// elements, lanes hold adjacent runs, and warps hold runs of those.
 struct Division {
     layout: Arc<Layout>,
-    /// Bits of the lane's and the warp's number that move along the axis: the lowest of each.
+    /// Bits of the lane and warp index along the axis: the lowest of each.
     lanes: u32,
     warps: u32,
 }
@@ -34,7 +34,7 @@ impl Division {
             taken[dim] += 1;
             Some(base)
         };
-        // The axis first: what a thread holds needs no other. Then the last dims, which are side by side.
+        // The axis first: a thread then scans alone. Then the last dims, which are contiguous.
         let order: Vec<usize> =
             [axis].into_iter().chain((0..shape.len()).rev().filter(|&d| d != axis)).collect();
         let mut next = || order.iter().find_map(|&dim| Some((dim, take(dim)?)));
@@ -47,7 +47,7 @@ impl Division {
                         along[place] += u32::from(dim == axis);
                         all[place].push(base);
                     }
-                    // Threads that are left over hold copies.
+                    // Remaining threads hold copies.
                     None => all[place].push(vec![0; shape.len()]),
                 }
             }
@@ -59,7 +59,7 @@ impl Division {
 }
 
 impl Select<'_> {
-    /// The running results of a tile, in the layout that they are wanted in.
+    /// The scan of a tile, in the requested layout.
     pub fn scan_by_all(
         &mut self,
         id: OpId,
@@ -94,7 +94,8 @@ impl Select<'_> {
         by: &Division,
         xs: &[Reg],
     ) -> Result<Vec<Reg>, Diagnostics> {
-        // The registers of each row, in order. Padding comes after all elements, and joins none of them.
+        // The registers of each row, in order. Padding comes after all elements, and affects none
+        // of them.
         let map = by.layout.reduce_regs(axis);
         let results = by.layout.reduce(axis).regs() as usize;
         let mut rows: Vec<Vec<usize>> = vec![Vec::new(); results];
@@ -116,7 +117,7 @@ impl Select<'_> {
         let lane = self.lane();
         let mask = (1i64 << by.lanes) - 1;
         let place = self.asm.int(Alu::And, Ty::B32, &[lane.into(), Opnd::Int(mask)]);
-        // What stands before a thread's elements in its warp, and with them; none where it is the first.
+        // The exclusive and inclusive result of a thread in its warp; none where it is the first.
         let mut before: Vec<Option<(Reg, Reg)>> = vec![None; results];
         let mut until: Vec<Reg> = Vec::new();
         for (sums, before) in inside.iter().zip(&mut before) {
@@ -157,8 +158,8 @@ impl Select<'_> {
         Ok(out)
     }
 
-    /// Joins what the warps before this one hold of a row to what stands before the thread.
-    #[allow(clippy::too_many_arguments)] // What is combined, how it lies, and where it goes.
+    /// Combines what the warps before this one hold of a row with the thread's prefix.
+    #[allow(clippy::too_many_arguments)] // The operation, the layout, and the destination.
     fn add_warps_before(
         &mut self,
         id: OpId,
@@ -187,7 +188,7 @@ impl Select<'_> {
             self.put(Addr::reg(own, i as i64 * plane), all, Some(is_last));
         }
         self.barrier();
-        // The first warp of this row, and how many of the row's come before this one.
+        // The first warp of this row, and how many of the row's warps come before this one.
         let along = 1i64 << by.warps;
         let number = self.asm.int(Alu::And, Ty::B32, &[warp.into(), Opnd::Int(along - 1)]);
         let first = self.asm.int(Alu::Sub, Ty::U32, &[warp.into(), number.into()]);

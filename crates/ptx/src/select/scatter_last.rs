@@ -1,8 +1,9 @@
-//! Scatter where several values may be for one element: the last in row-major order stays.
+//! Deterministic scatter: of several values for one element, the last in row-major order is stored.
 //!
-//! Elements meet in slots of shared memory, by their address. In each turn the last of those that meet in a
-//! slot is written; those with its address are done with it, as they come before it, and the others, which
-//! only share the slot, try again. So a turn settles an address in every slot that is in use.
+//! Elements are hashed by their address into a table in shared memory. In each iteration the last
+//! element of each entry is stored. Elements with the same address are done with it, as they come
+//! before it; the others, which only collide in the hash, try again. So an iteration settles one
+//! address per entry in use.
 
 use super::Select;
 use crate::inst::*;
@@ -12,24 +13,24 @@ use tessera_ir::OpId;
 use tessera_layout::Layout;
 use tessera_numerics::DType;
 
-/// Slots there are at most; more elements take more turns.
+/// The most entries; more elements take more iterations.
 const MOST: u32 = 2048;
-/// The number of the last element of a slot, plus one, and its address.
+/// Bytes of an entry: the number of its last element, plus one, and its address.
 const BYTES: u32 = 12;
 
 /// An element that a thread holds.
 struct Element {
     value: Reg,
     address: Reg,
-    /// Its place in row-major order, plus one.
+    /// Its row-major index, plus one.
     number: Reg,
-    /// Whether it is still to be settled.
+    /// Whether it is still to be stored.
     left: Reg,
     slot: Reg,
 }
 
 impl Select<'_> {
-    /// Writes `xs` at their addresses, each where its condition holds.
+    /// Stores `xs` at their addresses, each where its condition holds.
     pub fn scatter_last(
         &mut self,
         id: OpId,
@@ -61,7 +62,7 @@ impl Select<'_> {
         let mine = self.asm.int(Alu::MadLo, Ty::U32, &[tid.into(), Opnd::Int(4), first.into()]);
         let again = self.asm.label();
         self.asm.place(again);
-        // No slot has an element yet.
+        // No entry has an element yet.
         let none = self.asm.mov(Ty::B32, Opnd::Int(0));
         for at in (0..slots).step_by(threads as usize) {
             let inside = (slots < threads)
@@ -108,7 +109,7 @@ impl Select<'_> {
         for (e, (is_last, at)) in all.iter().zip(last) {
             let addr = Addr::reg(e.address, 0);
             self.store_run(Space::Global, dtype, addr, &[e.value], Some(is_last));
-            // A slot that no element is left in may have no address yet.
+            // An entry without remaining elements may have no address yet.
             let found = self.asm.mov(Ty::B64, Opnd::Int(0));
             self.asm.when(e.left, true, |asm| {
                 asm.emit(Inst::Ld {
@@ -152,7 +153,7 @@ impl Select<'_> {
             0 => base,
             n => self.asm.int(Alu::Add, Ty::S64, &[base.into(), Opnd::Int(n)]),
         };
-        // Neighbours come into different slots.
+        // Adjacent elements use different entries.
         let by = Opnd::Int((dtype.bytes() as u32).trailing_zeros().into());
         let low = self.asm.int(Alu::Shr, Ty::U64, &[address.into(), by]);
         let low = self.asm.cvt(Ty::U32, Ty::U64, None, low);
@@ -168,7 +169,7 @@ impl Select<'_> {
         Element { value, address, number, left, slot }
     }
 
-    /// A register's place in row-major order, plus one.
+    /// A register's row-major index, plus one.
     pub fn row_major_number(&mut self, layout: &Arc<Layout>, reg: u32) -> Reg {
         let coords = self.coords(layout, reg);
         let mut at = self.asm.mov(Ty::B32, Opnd::Int(1));

@@ -1,4 +1,4 @@
-//! Ops that only rename elements: a register of the result is a register of the operand.
+//! Shape ops that only rename elements: a register of the result is a register of the operand.
 
 use super::{Repr, Select};
 use tessera_diag::Diagnostics;

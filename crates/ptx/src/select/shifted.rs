@@ -1,22 +1,22 @@
-//! Narrow elements whose addresses allow no access of a word: rows of bf16 at an odd pitch, bytes at
-//! any address. A thread that holds neighbours reads the two aligned pieces that they lie in, and shifts
-//! them into place: two wide accesses instead of one for each element.
+//! Misaligned loads of narrow elements: rows of bf16 at an odd pitch, bytes at any address. A
+//! thread that holds contiguous elements loads the two aligned pieces that contain them, and shifts
+//! them into place: two wide loads instead of one for each element.
 //!
-//! What is read beside the elements is thrown away. It lies between the first and the last element of
-//! the array: pieces that reach beyond them are read element by element, as are elements of a block that
-//! leaves its array. So nothing is read that was not given.
+//! Bytes around the elements are discarded. They are between the first and the last element of the
+//! array: pieces that reach beyond them are loaded element by element, as are elements of a block
+//! that is partly outside its array. So nothing outside the array is read.
 
 use super::memory::{Block, Unit};
 use super::{Select, View};
 use crate::inst::*;
 use std::collections::BTreeMap;
 
-/// Words that are under way at once before the first of them is shifted.
+/// Words in flight before the first of them is shifted.
 const TOGETHER: u32 = 64;
 
-/// The two pieces of memory that the elements of a unit lie in.
+/// The two aligned pieces that contain the elements of a unit.
 struct Pieces {
-    /// Where the first element is.
+    /// The address of the first element.
     at: Reg,
     first: Reg,
     second: Reg,
@@ -25,13 +25,13 @@ struct Pieces {
 }
 
 impl Select<'_> {
-    /// The words of a block whose units have `span` neighbours each.
+    /// The words of a block whose units have `span` contiguous elements each.
     pub(super) fn load_shifted(&mut self, block: &mut Block, other: Option<Reg>) -> Vec<Reg> {
         let (layout, view) = (block.layout.clone(), block.view.clone());
         let bytes = view.dtype.bytes() as u32;
         let (each, span) = (4 / bytes, block.span * bytes);
         let d: Vec<Reg> = (0..layout.regs() / each).map(|_| self.asm.reg(Class::B32)).collect();
-        // The same for all elements of a thread: a branch for each would keep loads apart.
+        // One test for all elements of a thread: a branch for each would serialise the loads.
         let mut known = BTreeMap::new();
         let mut whole = None;
         let mut found: Vec<(Unit, Option<Pieces>)> = Vec::new();
@@ -113,8 +113,8 @@ impl Select<'_> {
             .collect()
     }
 
-    /// The words that begin at an address, of those of the two pieces around it: by two words, by one,
-    /// by bytes.
+    /// The words at an address, from the words of the two pieces around it: shifted by two words,
+    /// by one, by bytes.
     fn shift_into_place(&mut self, at: Reg, mut words: Vec<Reg>) -> Vec<Reg> {
         let n = words.len() / 2;
         let at = self.asm.cvt(Ty::U32, Ty::U64, None, at);
@@ -128,7 +128,7 @@ impl Select<'_> {
                 (0..n + by).map(|i| self.asm.selp(Ty::B32, p, words[i + by], words[i])).collect();
             by /= 2;
         }
-        // In bits; what is beyond a word does not count.
+        // In bits; the shift counts modulo a word.
         let bits = self.asm.int(Alu::Shl, Ty::B32, &[at.into(), Opnd::Int(3)]);
         let bits = self.asm.int(Alu::And, Ty::B32, &[bits.into(), Opnd::Int(31)]);
         (0..n)
@@ -139,7 +139,7 @@ impl Select<'_> {
             .collect()
     }
 
-    /// Where the elements of an array begin in memory and where they end, for strides of either sign.
+    /// The bounds of an array in memory, for strides of either sign.
     fn memory_ends(&mut self, view: &View) -> (Reg, Reg) {
         if let Some(&found) = self.ends.get(&view.param) {
             return found;

@@ -1,7 +1,7 @@
-//! Tiles as matrix units leave them into shared memory: eight rows of 16 bytes at a time, turned around
-//! where the memory is. Swizzled memory takes them without bank conflicts.
+//! `stmatrix`: stores of accumulator fragments to shared memory, eight rows of 16 bytes at a time,
+//! transposed where the memory is. Swizzled memory takes them without bank conflicts.
 //!
-//! And casts of such tiles: two numbers become one word at once, which is what is stored.
+//! Casts of such tiles convert two elements into one packed word, which is what is stored.
 
 use super::sync::Smem;
 use super::{Repr, Select};
@@ -17,8 +17,8 @@ use tessera_tile::TileOp;
 use tessera_tile::attrs::cast_mode;
 
 impl Select<'_> {
-    /// Writes a tile by matrix stores, where they can. Every element must have one holder: each lane
-    /// says where a row is that other lanes' words make up, so no thread can be left out.
+    /// Stores a tile by `stmatrix`, where possible. Every element must have one holder: each lane
+    /// addresses a row that the words of other lanes fill, so no thread can be left out.
     pub fn matrix_store(&mut self, m: &Smem, layout: &Arc<Layout>, value: Value) -> bool {
         if !self.caps.has(Feature::Stmatrix) || m.dtype.bytes() != 2 {
             return false;
@@ -38,8 +38,8 @@ impl Select<'_> {
         true
     }
 
-    /// A cast to 16 bits that only memory and matrix units see: its words are made at once. Says
-    /// whether it was one.
+    /// Emits a cast to 16 bits whose users take packed words only: words are packed by the cast
+    /// itself. Returns whether it was one.
     pub fn cast_to_words(&mut self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
@@ -59,14 +59,14 @@ impl Select<'_> {
         true
     }
 
-    /// Whether a tile is used by nothing but what takes words, through loops, branches and repairs.
+    /// Whether all users of a tile take packed words, through loops, branches and slow paths.
     pub fn has_packed_uses(&self, v: Value) -> bool {
         self.packed_uses(v, &mut BTreeSet::new())
     }
 
-    fn packed_uses(&self, v: Value, asked: &mut BTreeSet<Value>) -> bool {
+    fn packed_uses(&self, v: Value, requested: &mut BTreeSet<Value>) -> bool {
         let func = self.func;
-        if !asked.insert(v) {
+        if !requested.insert(v) {
             return true;
         }
         func.walk()
@@ -77,24 +77,25 @@ impl Select<'_> {
                 StagedOp::FragStore | StagedOp::MmaIssue => true,
                 StagedOp::Tile(TileOp::Mma) => op.operands[2] != v,
                 StagedOp::Tile(TileOp::Select) => {
-                    self.chooses_words(id, v) && self.packed_uses(op.result(), asked)
+                    self.chooses_words(id, v) && self.packed_uses(op.result(), requested)
                 }
-                StagedOp::Tile(TileOp::Cast) => self.seldom_reads_words(id),
+                StagedOp::Tile(TileOp::Cast) => self.rarely_reads_words(id),
                 StagedOp::ConvertLayout | StagedOp::FragPart => {
-                    self.packed_uses(op.result(), asked)
+                    self.packed_uses(op.result(), requested)
                 }
                 StagedOp::Tile(TileOp::For) => {
                     let args = &func.blocks[op.regions[0]].args[1..];
                     let at = op.group("init").iter().zip(args).zip(&op.results);
                     op.positional().iter().all(|&o| o != v)
                         && at.filter(|((init, _), _)| **init == v).all(|((_, arg), result)| {
-                            self.packed_uses(*arg, asked) && self.packed_uses(*result, asked)
+                            self.packed_uses(*arg, requested)
+                                && self.packed_uses(*result, requested)
                         })
                 }
-                StagedOp::Tile(TileOp::Repair) => {
+                StagedOp::Tile(TileOp::SlowPath) => {
                     let at = op.group("init").iter().zip(&op.results);
                     op.operands[0] != v
-                        && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, asked))
+                        && at.filter(|at| *at.0 == v).all(|at| self.packed_uses(*at.1, requested))
                 }
                 StagedOp::Tile(TileOp::Yield) => {
                     let around = func.blocks[op.block].parent.map(|id| &func.ops[id]);
@@ -102,23 +103,24 @@ impl Select<'_> {
                     let args = &func.blocks[op.block].args;
                     let args = match around.code {
                         StagedOp::Tile(TileOp::For) => &args[1..],
-                        StagedOp::Tile(TileOp::Repair) => &[],
-                        // What these leave, or hand to the next group, is carried as words.
+                        StagedOp::Tile(TileOp::SlowPath) => &[],
+                        // Values that these leave, or carry to the next group, are carried as
+                        // words.
                         StagedOp::Tile(TileOp::If) if self.has_words(v) => &[],
                         StagedOp::Tiles if self.has_words(v) => &args[around.group("grid").len()..],
                         _ => return false,
                     };
                     let at = (0..op.operands.len()).filter(|&i| op.operands[i] == v);
                     at.into_iter().all(|i| {
-                        self.packed_uses(around.results[i], asked)
-                            && args.get(i).is_none_or(|&arg| self.packed_uses(arg, asked))
+                        self.packed_uses(around.results[i], requested)
+                            && args.get(i).is_none_or(|&arg| self.packed_uses(arg, requested))
                     })
                 }
                 _ => false,
             })
     }
 
-    /// The words of a tile whose registers move within a thread, where pairs stay together.
+    /// The words of a tile whose registers are permuted within a thread, where pairs stay together.
     pub fn move_words(&mut self, words: &[Reg], map: &[u32]) -> Option<Vec<Reg>> {
         let each = map.len() / words.len().max(1);
         map.chunks(each)

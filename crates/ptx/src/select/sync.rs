@@ -1,12 +1,13 @@
-//! Shared memory and the barriers that its uses ask for.
+//! Shared memory allocation, and the barriers between its uses.
 //!
-//! Ops that move data between threads write scratch memory, meet, and read it. There are two scratch
-//! regions, used in turn: while some threads still read one, others may write the other, and the
-//! meeting in between frees the first. So one barrier an op is enough in straight code; at the start
-//! of a loop nothing is known, and the first use in it meets before it writes.
+//! Ops that move data between threads write scratch memory, synchronise, and read it. There are two
+//! scratch regions, used in turn: while some threads still read one, others may write the other,
+//! and the barrier in between frees the first. So one barrier per op is enough in straight-line
+//! code. At the start of a loop nothing is known, and the first use in it synchronises before it
+//! writes.
 //!
-//! Statements of a group happen one after another: where threads read or write elements of global
-//! memory that others of the group wrote or read before, they meet first.
+//! Statements of a group take effect in program order: before threads access elements of global
+//! memory that other threads of the group wrote or read before, they synchronise.
 
 use super::{Greatest, Repr, Select};
 use crate::inst::*;
@@ -19,13 +20,13 @@ use tessera_layout::{Layout, Shared};
 use tessera_numerics::DType;
 use tessera_staged::StagedOp;
 
-/// Shared memory with a place of its own.
+/// An allocation of shared memory.
 #[derive(Clone, Debug)]
 pub struct Smem {
     pub region: Region,
     /// Bytes from the region's start.
     pub offset: u32,
-    /// Bytes to add that only the running code knows.
+    /// A run-time offset in bytes.
     pub moving: Option<Reg>,
     pub layout: Arc<Shared>,
     pub dtype: DType,
@@ -35,12 +36,12 @@ pub struct Smem {
 pub enum Region {
     /// Memory that ops allocate, for the whole kernel.
     Fixed,
-    /// Four for each crew; see `roles`.
+    /// Four for each instance; see `warp_specialize`.
     Scratch(usize),
 }
 
-/// How elements of a parameter are reached: the same key means the same elements by the same
-/// threads, where each is held by one.
+/// How elements of a parameter are accessed: equal keys mean the same elements by the same threads,
+/// where each element is held by one.
 #[derive(Clone, PartialEq, Debug)]
 enum Access {
     Block {
@@ -53,7 +54,7 @@ enum Access {
 }
 
 impl Access {
-    /// Whether several threads read each element, of which one alone writes it.
+    /// Whether several threads read each element, and one alone writes it.
     fn has_copies(&self) -> bool {
         match self {
             Access::Block { layout, .. } => {
@@ -65,17 +66,18 @@ impl Access {
     }
 }
 
-/// Whether an access must wait for one of those before it: any, or one of other elements or threads.
+/// Whether an access conflicts with an earlier one: with any, or with one of other elements or
+/// threads.
 fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, any: bool) -> bool {
     let unknown = *access == Access::Unknown;
     seen.get(&param).is_some_and(|s| s.iter().any(|other| any || unknown || other != access))
 }
 
 #[derive(Clone, Default, Debug)]
-pub struct State {
+pub struct SyncState {
     /// Whether other threads may still read a scratch region.
     dirty: [bool; 4],
-    /// Whether a slot of a ring was released that other threads may still read.
+    /// Whether a pipeline stage was released that other threads may still read.
     released: bool,
     reads: BTreeMap<usize, Vec<Access>>,
     writes: BTreeMap<usize, Vec<Access>>,
@@ -83,19 +85,19 @@ pub struct State {
 
 #[derive(Default, Debug)]
 pub struct Sync {
-    state: State,
+    state: SyncState,
     next: usize,
     fixed: u32,
-    /// By crew: those that run at the same time share none.
+    /// By instance: concurrent instances share none.
     scratch: Vec<[u32; 4]>,
-    crew: usize,
-    /// Fixed memory that its owner needs no more, and how much of it there is: scratch regions 2
-    /// and 3 are its halves.
+    instance: usize,
+    /// Fixed memory that its owner no longer needs, and its size: scratch regions 2 and 3 are its
+    /// halves.
     reused: Option<(u32, u32)>,
     bases: BTreeMap<Region, Reg>,
-    /// Bytes of the kernel's memory between what is aligned.
+    /// Alignment gaps in the kernel's memory.
     gaps: Vec<(u32, u32)>,
-    /// Crews whose code several replicas run: the first warp, and the warps of each.
+    /// Instances whose code several replicas run: the first warp, and the warps of each.
     shared: BTreeMap<usize, (u32, u32)>,
 }
 
@@ -115,12 +117,12 @@ impl Sync {
             Region::Fixed => 0,
             Region::Scratch(i) if i % 4 < 2 => {
                 let own = |s: &[u32; 4]| up(s[0]) + up(s[1]);
-                let crews = self.scratch.iter().take(i / 4).map(own).sum::<u32>();
+                let instances = self.scratch.iter().take(i / 4).map(own).sum::<u32>();
                 let first = match (i % 4, self.scratch.get(i / 4)) {
                     (1, Some(s)) => up(s[0]),
                     _ => 0,
                 };
-                up(self.fixed) + crews + first
+                up(self.fixed) + instances + first
             }
             Region::Scratch(i) => {
                 let half = |(at, bytes): (u32, u32)| at + (i as u32 % 4 - 2) * (bytes / 2);
@@ -131,7 +133,7 @@ impl Sync {
 }
 
 impl Select<'_> {
-    /// The address of a region; where it begins is known when all is emitted.
+    /// The address of a region; its offset is known when all code is emitted.
     pub fn region(&mut self, region: Region) -> Reg {
         match self.sync.bases.get(&region) {
             Some(&r) => r,
@@ -143,7 +145,7 @@ impl Select<'_> {
         }
     }
 
-    /// The instructions that give the regions their addresses, to stand before all others.
+    /// The instructions that compute the regions' addresses; they come first.
     pub fn region_bases(&mut self) -> Vec<Stmt> {
         let bases = std::mem::take(&mut self.sync.bases);
         let mut out = Vec::new();
@@ -166,7 +168,7 @@ impl Select<'_> {
             if i % 4 >= 2 {
                 continue;
             }
-            // Each replica has memory of its own, as far from the one before as that has any.
+            // Each replica has its own memory, at equal distances.
             let each = self.sync.start(Region::Scratch(4 * (i / 4) + 4))
                 - self.sync.start(Region::Scratch(4 * (i / 4)));
             let [tid, own, number] = [0; 3].map(|_| self.asm.reg(Class::B32));
@@ -188,18 +190,18 @@ impl Select<'_> {
         out
     }
 
-    /// Gives replicas that run one code as much scratch memory each as that takes.
-    pub fn share_scratch(&mut self, crew: usize, first_warp: u32, warps: u32, replicas: u32) {
-        let all = crew + replicas as usize;
+    /// Gives each replica that runs shared code its own scratch memory.
+    pub fn share_scratch(&mut self, instance: usize, first_warp: u32, warps: u32, replicas: u32) {
+        let all = instance + replicas as usize;
         if self.sync.scratch.len() < all {
             self.sync.scratch.resize(all, [0; 4]);
         }
-        let own = self.sync.scratch[crew];
-        self.sync.scratch[crew..all].fill(own);
-        self.sync.shared.insert(crew, (first_warp, warps));
+        let own = self.sync.scratch[instance];
+        self.sync.scratch[instance..all].fill(own);
+        self.sync.shared.insert(instance, (first_warp, warps));
     }
 
-    /// Remembers who takes the most shared memory at once: errors name it.
+    /// Records which op takes the most shared memory: errors name it.
     fn takes(&mut self, bytes: u32) {
         if self.greatest.as_ref().is_some_and(|g| g.bytes >= bytes) {
             return;
@@ -213,7 +215,7 @@ impl Select<'_> {
         else {
             return;
         };
-        // Of memory too its user knows the tile.
+        // For memory, the tile of its user is named.
         let ty = match self.func.ty(of) {
             Type::Smem { shape, dtype, .. } => Type::Tile { shape: shape.clone(), dtype: *dtype },
             ty => ty.without_layout(),
@@ -234,8 +236,8 @@ impl Select<'_> {
         at
     }
 
-    /// A little memory for the whole kernel, where nothing lies between what is aligned if it fits there:
-    /// rings may have taken all the rest.
+    /// A small allocation for the whole kernel, in an alignment gap if it fits there: pipelines may
+    /// have taken all the rest.
     pub fn allocate_between(&mut self, bytes: u32, align: u32) -> u32 {
         let fits = |&(from, end): &(u32, u32)| from.next_multiple_of(align) + bytes <= end;
         let Some(gap) = self.sync.gaps.iter().position(fits) else {
@@ -246,11 +248,11 @@ impl Select<'_> {
         at
     }
 
-    /// A scratch region that this thread may write at once.
+    /// A scratch region that this thread may write without waiting.
     pub fn scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let pair = match self.sync.reused {
-            Some((_, room)) if bytes <= room / 2 && self.crew.role.is_none() => 2,
+            Some((_, room)) if bytes <= room / 2 && self.instance.role.is_none() => 2,
             _ => 0,
         };
         let mut i = pair + self.sync.next;
@@ -258,31 +260,35 @@ impl Select<'_> {
             i ^= 1;
         }
         if self.sync.state.dirty[i] {
-            self.block_meets();
+            self.block_barrier();
         }
         self.grow_scratch(i, bytes);
         self.sync.next = (i ^ 1) & 1;
-        Region::Scratch(4 * self.sync.crew + i)
+        Region::Scratch(4 * self.sync.instance + i)
     }
 
-    /// The scratch regions of the threads that run what is being emitted, as large as they are so far.
+    /// The scratch regions of the current instance, as large as they are so far.
     fn own_scratch(&self) -> [u32; 4] {
-        self.sync.scratch.get(self.sync.crew).copied().unwrap_or_default()
+        self.sync.scratch.get(self.sync.instance).copied().unwrap_or_default()
     }
 
     fn grow_scratch(&mut self, i: usize, bytes: u32) {
-        let crew = self.sync.crew;
-        if self.sync.scratch.len() <= crew {
-            self.sync.scratch.resize(crew + 1, [0; 4]);
+        let instance = self.sync.instance;
+        if self.sync.scratch.len() <= instance {
+            self.sync.scratch.resize(instance + 1, [0; 4]);
         }
-        let most = &mut self.sync.scratch[crew][i];
+        let most = &mut self.sync.scratch[instance][i];
         *most = bytes.max(*most);
     }
 
-    /// Bytes of shared memory beside what is allocated for the whole kernel.
+    /// Bytes of shared memory beyond the allocations for the whole kernel.
     fn room(&self) -> u32 {
-        let others =
-            self.sync.scratch.iter().enumerate().filter(|(crew, _)| *crew != self.sync.crew);
+        let others = self
+            .sync
+            .scratch
+            .iter()
+            .enumerate()
+            .filter(|(instance, _)| *instance != self.sync.instance);
         let others: u32 =
             others.map(|(_, s)| s[0].next_multiple_of(ALIGN) + s[1].next_multiple_of(ALIGN)).sum();
         let fixed = self.sync.fixed.next_multiple_of(ALIGN);
@@ -296,7 +302,8 @@ impl Select<'_> {
         self.room().saturating_sub(other.next_multiple_of(ALIGN))
     }
 
-    /// Bytes of the larger scratch region, as far as it may grow: half of what there is, or what it has.
+    /// Bytes of the larger scratch region, as far as it may grow: half of what is free, or its
+    /// size.
     pub fn larger_room(&self) -> u32 {
         let [a, b, ..] = self.own_scratch();
         let (large, small) = (a.max(b), a.min(b));
@@ -304,25 +311,25 @@ impl Select<'_> {
         (most.min(large.max(self.room() / 2)) & !(ALIGN - 1)).max(ALIGN)
     }
 
-    /// The larger scratch region, which this thread may write at once.
+    /// The larger scratch region, which this thread may write without waiting.
     pub fn larger_scratch(&mut self, bytes: u32) -> Region {
         self.takes(bytes);
         let [a, b, ..] = self.own_scratch();
         let i = usize::from(b > a);
         if self.sync.state.dirty[i] {
-            self.block_meets();
+            self.block_barrier();
         }
         self.grow_scratch(i, bytes);
         self.sync.next = i ^ 1;
-        Region::Scratch(4 * self.sync.crew + i)
+        Region::Scratch(4 * self.sync.instance + i)
     }
 
-    /// Says that nobody uses a part of fixed memory from here to the end of the kernel.
+    /// Records that a part of fixed memory is unused from here to the end of the kernel.
     pub fn reuse(&mut self, at: u32, bytes: u32) {
         self.sync.reused.get_or_insert((at, bytes & !(2 * ALIGN - 1)));
     }
 
-    /// Whether a slot was released since all threads last met.
+    /// Whether a stage was released since the last barrier.
     pub fn unmet_release(&self) -> bool {
         self.sync.state.released
     }
@@ -331,26 +338,26 @@ impl Select<'_> {
         self.sync.state.released = true;
     }
 
-    /// Says that all threads have met since the last release.
-    pub fn meet_release(&mut self) {
+    /// Records a barrier since the last release.
+    pub fn sync_release(&mut self) {
         self.sync.state.released = false;
     }
 
-    /// Which crew's scratch memory is used from here on.
-    pub fn set_sync_crew(&mut self, crew: usize) {
-        self.sync.crew = crew;
+    /// Selects the instance whose scratch memory is used from here on.
+    pub fn set_sync_instance(&mut self, instance: usize) {
+        self.sync.instance = instance;
     }
 
-    /// Says that the region is read from here on.
+    /// Records that the region is read from here on.
     pub fn reading(&mut self, region: Region) {
         if let Region::Scratch(i) = region {
             self.sync.state.dirty[i % 4] = true;
         }
     }
 
-    /// All threads of the group meet and see each other's writes.
+    /// Synchronises all threads of the group, and makes their writes visible to each other.
     pub fn barrier(&mut self) {
-        if self.crew_meets() {
+        if self.instance_barrier() {
             // The threads of a role alone.
         } else if self.cluster > 1 {
             self.asm.emit(Inst::ClusterArrive { release: true });
@@ -358,13 +365,13 @@ impl Select<'_> {
         } else {
             self.asm.barrier();
         }
-        self.sync.state = State::default();
+        self.sync.state = SyncState::default();
     }
 
-    /// The threads of this block meet and see each other's writes to its shared memory. Nobody else
-    /// uses its scratch regions and rings.
-    pub fn block_meets(&mut self) {
-        if self.cluster == 1 || self.crew.role.is_some() {
+    /// Synchronises the threads of this block, and makes their writes to its shared memory visible
+    /// to each other. No other block uses its scratch regions and pipelines.
+    pub fn block_barrier(&mut self) {
+        if self.cluster == 1 || self.instance.role.is_some() {
             return self.barrier();
         }
         self.asm.barrier();
@@ -372,16 +379,16 @@ impl Select<'_> {
         self.sync.state.released = false;
     }
 
-    pub fn sync_state(&self) -> State {
+    pub fn sync_state(&self) -> SyncState {
         self.sync.state.clone()
     }
 
-    pub fn swap_sync_state(&mut self, state: State) -> State {
+    pub fn swap_sync_state(&mut self, state: SyncState) -> SyncState {
         std::mem::replace(&mut self.sync.state, state)
     }
 
-    /// After two branches: what either of them left.
-    pub fn join_sync_state(&mut self, other: State) {
+    /// After two branches: the union of both states.
+    pub fn join_sync_state(&mut self, other: SyncState) {
         let state = &mut self.sync.state;
         for (dirty, also) in state.dirty.iter_mut().zip(other.dirty) {
             *dirty |= also;
@@ -394,7 +401,7 @@ impl Select<'_> {
         }
     }
 
-    /// At the start of a loop an earlier turn may have done anything that its body does.
+    /// At the start of a loop an earlier iteration may have done anything that its body does.
     pub fn enter_loop(&mut self, bodies: &[BlockId]) {
         self.depth += 1;
         self.sync.state.dirty = [true; 4];
@@ -415,8 +422,8 @@ impl Select<'_> {
         }
     }
 
-    /// Another group begins: nothing says which of two comes first, and what one did to memory the
-    /// other need not wait for.
+    /// Another group begins: groups are unordered, so accesses of one do not conflict with those of
+    /// the other.
     pub fn begin_group(&mut self) {
         self.sync.state.reads.clear();
         self.sync.state.writes.clear();
@@ -445,7 +452,7 @@ impl Select<'_> {
         (Some(view.param), access)
     }
 
-    /// Meets where another thread may have written what is read next.
+    /// Synchronises if another thread may have written what is read next.
     pub fn before_read(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
         if clashes(&self.sync.state.writes, param, &access, access.has_copies()) {

@@ -1,11 +1,13 @@
-//! Copies by the engine that knows tensors: fills of slots, and bulk stores from shared memory.
+//! TMA: fills of pipeline stages (`cp.async.bulk.tensor`), and bulk stores and reductions from
+//! shared memory.
 //!
-//! A block of an array is copied in boxes, as tensor maps describe them. A box is at most 256 elements
-//! along each axis and lies in shared memory without gaps, the array's neighbours side by side; where
-//! rows are cut into panels, there is a box for each panel. One thread begins the copies. Elements
-//! outside of the array become zero or are not written, and their bytes count all the same.
+//! A block of an array is copied in boxes, as tensor maps describe them. A box has at most 256
+//! elements along each axis and is dense in shared memory, with the array's contiguous axis
+//! fastest; where rows are split into swizzle panels, there is a box for each panel. One thread
+//! issues the copies. Elements outside the array are zero-filled or not stored; their bytes are
+//! counted nevertheless.
 
-use super::apart::Share;
+use super::per_warpgroup_store::Share;
 use super::sync::Smem;
 use super::{Repr, Select, View};
 use crate::code::{MAP_ALIGN, MAP_BYTES, MapRecipe};
@@ -21,24 +23,24 @@ use tessera_staged::StagedOp;
 
 /// The most elements of a box along an axis.
 const BOX: u32 = 256;
-/// What the engine's places in shared memory are multiples of.
+/// The alignment of TMA's shared memory addresses.
 pub const ALIGN: u32 = 128;
-/// What rows of a box are.
+/// Rows of a box are multiples of this.
 const ROW: u32 = 16;
 
-/// How a block of an array is cut into boxes.
+/// How a block of an array is split into boxes.
 pub struct Boxes {
     /// The array's axes, fastest first, and the box along them.
     axes: Vec<usize>,
     extent: Vec<u32>,
     span: u32,
-    /// Where each box begins, along the array's axes and in bytes of the shared memory.
+    /// The start of each box, along the array's axes and as a byte offset in shared memory.
     pieces: Vec<(Vec<u32>, u32)>,
     /// The array's axis of each dim that has one.
     axis_of: BTreeMap<usize, usize>,
 }
 
-/// The bytes over which a form exchanges pieces, if it is one that the engine knows.
+/// The swizzle span in bytes, if TMA has this swizzle.
 fn span_of(shared: &Shared) -> Option<u32> {
     match shared.swizzle {
         None => Some(0),
@@ -47,16 +49,16 @@ fn span_of(shared: &Shared) -> Option<u32> {
     }
 }
 
-/// Cuts a block of an array that is `extent` large into boxes that together lie as `shared` says.
-/// `contiguous` is the array's axis with neighbours side by side. Of what warpgroups share out, these
-/// are the boxes of the first one.
+/// Splits a block of an array of size `extent` into boxes that together have the layout `shared`.
+/// `contiguous` is the array's contiguous axis. If warpgroups store independently, these are the
+/// boxes of the first one.
 pub fn cut(
     shared: &Shared,
     extent: &[i64],
     contiguous: usize,
     share: Option<Share>,
 ) -> Result<Boxes, String> {
-    // Dims and axes of one position do not change where elements are.
+    // Dims and axes of one position do not affect addresses.
     let dims = (0..shared.shape.len()).filter(|&d| shared.shape[d] > 1);
     let wide = (0..extent.len()).filter(|&a| extent[a] > 1);
     let axis_of: Vec<(usize, usize)> = dims.zip(wide).collect();
@@ -144,16 +146,16 @@ pub fn cut(
 }
 
 impl Select<'_> {
-    /// The bytes that a fill brings: of all boxes, also of what is outside of the array.
+    /// The bytes that a fill brings: of all boxes, including elements outside the array.
     pub fn fill_bytes(&self, id: OpId) -> u32 {
         let op = &self.func.ops[id];
         let name = op.attr("field").and_then(Attr::as_word);
-        let Type::Slot { fields } = self.func.ty(op.operands[0]) else { return 0 };
+        let Type::Stage { fields } = self.func.ty(op.operands[0]) else { return 0 };
         let field = fields.iter().find(|f| Some(f.name.as_str()) == name);
         field.map_or(0, |f| f.layout.shape.iter().product::<u32>() * f.layout.elem_bytes)
     }
 
-    /// The boxes of a block of a parameter, and the address of their map.
+    /// The boxes of a block of a parameter, and the address of their tensor map.
     fn boxes(
         &mut self,
         id: OpId,
@@ -163,7 +165,7 @@ impl Select<'_> {
     ) -> Result<(Boxes, Reg), Diagnostics> {
         let op = &self.func.ops[id];
         let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
-        if !view.class.boxes {
+        if !view.class.tma_compatible {
             return self.unsupported(
                 id,
                 "expected an array that is copied in boxes: one axis of neighbours, all else at \
@@ -184,7 +186,7 @@ impl Select<'_> {
             extent: found.extent.clone(),
             span: found.span,
             dtype: match (op.code, view.dtype, m.dtype) {
-                // Rounded on the way in, and never on the way out.
+                // Rounded on load, and never on store.
                 (StagedOp::Fill, _, DType::Tf32) => DType::Tf32,
                 (_, DType::Tf32, _) => DType::F32,
                 (_, dtype, _) => dtype,
@@ -208,17 +210,17 @@ impl Select<'_> {
         if let Some(&r) = self.map_addresses.get(&number) {
             return r;
         }
-        if self.crew.role.is_some() {
-            self.early_maps.insert((!self.crew.one_thread, number));
+        if self.instance.role.is_some() {
+            self.early_maps.insert((!self.instance.one_thread, number));
         }
         let r = self.head(|me| me.asm.param_address(&format!("map{number}")));
         self.map_addresses.insert(number, r);
         r
     }
 
-    /// Asks for the maps that roles use, from a place on where nobody has begun to wait: they are on their
-    /// way while barriers are made and threads meet. Those that rings are filled by come first; one that
-    /// results leave by would be waited for at the end, when nothing else is under way.
+    /// Prefetches the tensor maps that roles use, at a point before any wait: the prefetch overlaps
+    /// with barrier initialisation. Maps of pipeline fills come first. A map for stores would
+    /// otherwise be waited for at the end, when nothing else is in flight.
     pub fn fetch_maps_at(&mut self, place: usize) {
         let early = std::mem::take(&mut self.early_maps);
         if early.is_empty() {
@@ -228,8 +230,8 @@ impl Select<'_> {
         let tid = self.tid();
         let first = self.below(tid, 1);
         self.by_leader(Some(first), |asm| {
-            let mut asked = BTreeSet::new();
-            for (_, number) in early.into_iter().filter(|(_, n)| asked.insert(*n)) {
+            let mut requested = BTreeSet::new();
+            for (_, number) in early.into_iter().filter(|(_, n)| requested.insert(*n)) {
                 let map = asm.param_address(&format!("map{number}"));
                 asm.emit(Inst::PrefetchMap { map });
             }
@@ -237,7 +239,7 @@ impl Select<'_> {
         self.asm.kernel.body.extend(rest);
     }
 
-    /// The places of boxes along the map's axes: the same registers where the same is added.
+    /// The coordinates of boxes along the map's axes: equal registers where the same is added.
     fn box_coords(&mut self, id: OpId, found: &Boxes, own: Option<(usize, Reg)>) -> Vec<Vec<Opnd>> {
         let mut at: Vec<Reg> = self.func.ops[id]
             .group("at")
@@ -269,15 +271,15 @@ impl Select<'_> {
 
     pub fn tma_fill(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
-        let (slot, view) = (op.operands[0], self.view(op.operands[1]));
+        let (stage, view) = (op.operands[0], self.view(op.operands[1]));
         let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
-        let Some(m) = self.field_of(slot, name) else {
-            return self.unsupported(id, "expected a field of the slot");
+        let Some(m) = self.field_of(stage, name) else {
+            return self.unsupported(id, "expected a field of the stage");
         };
         let part = self.part_of_cluster(id, &m)?;
         let (found, map) = self.boxes(id, &view, &m, part.as_ref().map(|p| p.share))?;
-        let Some((bar, told)) = self.full_barrier(slot) else {
-            return self.unsupported(id, "expected a slot that this role acquired");
+        let Some((bar, reported)) = self.full_barrier(stage) else {
+            return self.unsupported(id, "expected a stage that this role acquired");
         };
         let own = part.as_ref().and_then(|p| Some((*found.axis_of.get(&p.share.dim)?, p.first)));
         let coords = self.box_coords(id, &found, own);
@@ -289,7 +291,7 @@ impl Select<'_> {
         let who = self.leader();
         let bytes = Opnd::Int(self.fill_bytes(id).into());
         self.by_leader(who, |asm| {
-            if !told {
+            if !reported {
                 asm.emit(Inst::MbarExpect { addr: bar.clone(), bytes });
             }
             for ((_, at), coords) in found.pieces.iter().zip(coords) {
@@ -301,7 +303,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// A bulk store or reduction: one group of copies.
+    /// A bulk store or reduction: one bulk group.
     pub fn bulk(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (m, view) = (self.smem(op.operands[0]), self.view(op.operands[1]));
@@ -311,7 +313,7 @@ impl Select<'_> {
                 match ReduceOp::from_name(name).and_then(|r| folds(r, view.dtype)) {
                     Some(op) => Some(op),
                     None => {
-                        let why = format!("no engine folds {} by `{name}`", view.dtype);
+                        let why = format!("TMA does not reduce {} by `{name}`", view.dtype);
                         return self.unsupported(id, why);
                     }
                 }
@@ -344,13 +346,13 @@ impl Select<'_> {
                 };
                 asm.maybe(inside, |asm| asm.emit(store));
             }
-            // Groups are counted, and one without copies counts as well.
+            // Bulk groups are counted, and an empty one counts as well.
             asm.emit(Inst::BulkCommit);
         });
         Ok(())
     }
 
-    /// Threads that began none have none to wait for.
+    /// Threads that issued none have none to wait for.
     pub fn bulk_wait(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let groups = op.attr("keep").and_then(Attr::as_int).unwrap_or(0).max(0) as u32;
@@ -361,7 +363,7 @@ impl Select<'_> {
 
     // Parts of shared memory.
 
-    /// A block of shared memory that lies as memory of its own would, only elsewhere.
+    /// A block of shared memory with the layout that a separate allocation would have.
     pub fn smem_part(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -378,7 +380,8 @@ impl Select<'_> {
         };
         let plain = |s: &Shared| Shared { swizzle: None, ..s.clone() };
         let (whole, part) = (plain(&m.layout), plain(layout));
-        // Along each axis the last position is as far away in both, and so is each panel between.
+        // Along each axis the last position has the same offset in both, and so has each panel in
+        // between.
         let panel = part.panel.unwrap_or(1);
         let same = axes.iter().enumerate().all(|(dim, &axis)| {
             (1..part.shape[dim]).all(|n| {
@@ -398,7 +401,7 @@ impl Select<'_> {
                  gaps",
             );
         }
-        // What the position adds, and what that is a multiple of.
+        // What the position adds, and its known alignment.
         let atom = m.layout.swizzle.map_or(1, |s| 1u32 << (s.base + s.shift + s.bits));
         let mut granule = 0u32;
         let mut moves: Option<Reg> = m.moving;
@@ -443,7 +446,7 @@ impl Select<'_> {
         {
             let base = self.region(out.region);
             let address = self.asm.int(Alu::Add, Ty::U32, &[base.into(), moving.into()]);
-            self.know_slot([moving, address]);
+            self.know_stage([moving, address]);
             self.granules.insert(moving, granule);
             out.moving = Some(moving);
         }
@@ -451,14 +454,14 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// What the bytes that are added to an address are multiples of: of all bits below none is set.
+    /// The alignment of a run-time offset: all lower bits are zero.
     fn granule(&self, moving: Reg) -> u32 {
-        // Slots begin at multiples of more than any engine asks for.
+        // Stages have a larger alignment than TMA needs.
         self.granules.get(&moving).copied().unwrap_or(0)
     }
 }
 
-/// The engine's name of a reduction, where it gives the same bits.
+/// TMA's reduction operator, where it gives the same bits.
 fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
     let word = matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64);
     let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);

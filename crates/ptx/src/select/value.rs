@@ -1,4 +1,4 @@
-//! Values that no data moves for: constants, elementwise functions, conversions.
+//! Ops without data movement between threads: constants, elementwise functions, conversions.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -28,8 +28,8 @@ impl Select<'_> {
         }
     }
 
-    /// Applies `f` to the operands of an op element by element: a scalar, one number for all
-    /// elements, or a register each.
+    /// Applies `f` to the operands of an op element by element: to scalars, to one value for all
+    /// elements, or to each register.
     fn each(
         &mut self,
         id: OpId,
@@ -39,7 +39,7 @@ impl Select<'_> {
         self.each_of(id, &func.ops[id].operands, f)
     }
 
-    /// The same of other values than the op's operands.
+    /// The same for other values than the op's operands.
     fn each_of(
         &mut self,
         id: OpId,
@@ -90,7 +90,7 @@ impl Select<'_> {
             && self.profile != Profile::Strict
             && self.is_never_positive(operand)
         {
-            // What a short form loses grows with the result, which is at most 1 here.
+            // The error of a short form grows with the result, which is at most 1 here.
             return self.each(id, |me, args| {
                 let log2e = Opnd::F32(std::f32::consts::LOG2_E.to_bits());
                 let y = me.asm.float(Alu::Mul, Ty::F32, &[args[0].into(), log2e]);
@@ -101,7 +101,7 @@ impl Select<'_> {
             return self.twice_sigmoid(id, x, f == ScalarFn::Sub);
         }
         if f == ScalarFn::Tanh && self.is_next_to_one(id) {
-            // Whoever takes it computes the whole.
+            // The user computes the whole expression.
             return Ok(());
         }
         if self.tanh_of_many(id, f) {
@@ -113,8 +113,8 @@ impl Select<'_> {
         })
     }
 
-    /// What is tanh'd in `1 + tanh x` and `1 - tanh x`. They are `2 / (1 + e^∓2x)`, which is shorter
-    /// than tanh itself and loses nothing where the two nearly cancel.
+    /// The `x` of `1 + tanh x` and `1 - tanh x`. They are `2 / (1 + e^∓2x)`, which is shorter than
+    /// tanh itself and loses nothing where the two nearly cancel.
     fn tanh_next_to_one(&self, id: OpId, f: ScalarFn) -> Option<Value> {
         let func = self.func;
         let op = &func.ops[id];
@@ -144,7 +144,7 @@ impl Select<'_> {
         }
     }
 
-    /// Whether all that takes a tanh is such a sum.
+    /// Whether all users of a tanh are such sums.
     fn is_next_to_one(&self, id: OpId) -> bool {
         let func = self.func;
         let v = func.ops[id].result();
@@ -168,8 +168,8 @@ impl Select<'_> {
         })
     }
 
-    /// A quotient or remainder of indices: they are seldom wide, and narrow ones are divided by far
-    /// shorter code. The same in all threads, so that all take one way.
+    /// A quotient or remainder of indices: they are rarely wide, and narrow ones have much shorter
+    /// code. The operands are uniform, so that the branch is too.
     fn quotient(&mut self, id: OpId, f: ScalarFn) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let result = op.result();
@@ -204,7 +204,8 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Whether a value is a tile less its own maximum: `t - max(t, axis)`, expanded along that axis.
+    /// Whether a value is a tile less its own maximum: `t - max(t, axis)`, expanded along that
+    /// axis.
     fn is_never_positive(&self, v: Value) -> bool {
         let func = self.func;
         let tile = |code: TileOp| move |op: &&Op<Staged>| op.code == StagedOp::Tile(code);
@@ -251,7 +252,7 @@ impl Select<'_> {
         let (round, saturate) = cast_mode(op, to);
         let narrows = from == DType::F32 && matches!(to, DType::BF16 | DType::F16);
         if narrows && round == Rounding::Rne && !saturate && self.is_only_stored(id) {
-            // The store rounds in the same way, two elements at once.
+            // The store rounds in the same way, two elements per instruction.
             let repr = self.repr(op.operands[0]).clone();
             self.set(op.result(), repr);
             return Ok(());
@@ -262,7 +263,7 @@ impl Select<'_> {
         })
     }
 
-    /// Whether a tile in registers is only written to memory of its dtype.
+    /// Whether a tile in registers is only stored to memory of its dtype.
     fn is_only_stored(&self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
@@ -307,7 +308,7 @@ impl Select<'_> {
         r.or_else(|u| self.unsupported(id, u.to_string()))
     }
 
-    /// What changes nothing it is combined with.
+    /// The identity of a combining operator.
     pub fn identity(&mut self, op: &str, dtype: DType) -> Reg {
         let op = ReduceOp::from_name(op).unwrap_or(ReduceOp::Sum);
         self.scalars().identity(op, dtype)

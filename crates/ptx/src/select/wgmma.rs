@@ -1,15 +1,15 @@
-//! Products on the matrix engine of a warpgroup, which runs beside its threads.
+//! WGMMA: asynchronous MMAs of a warpgroup on the tensor cores.
 //!
-//! An accumulator has its registers from `mma_open` to the last `mma_retire`, and nothing else touches
-//! them between: loops carry them where they are. It begins with no number in them where it starts from
-//! zero: the first product replaces what is there instead of adding to it.
+//! An accumulator owns its registers from `mma_open` to the last `mma_retire`, and nothing else
+//! touches them in between: loops carry them in place. An accumulator that starts from zero has no
+//! values yet: its first MMA overwrites the registers (`scale-d = 0`) instead of adding to them.
 //!
-//! The engine adds products of 8-bit floats with fewer bits than f32 has. What must be better than
-//! `fast` goes in blocks of k into registers of its own, which are then added in f32.
+//! The tensor cores accumulate 8-bit floats with fewer bits than f32. Accumulation modes better
+//! than `fast` use a separate accumulator per block of k, which is then added in f32 (promotion).
 
 use super::descriptors::Matrix;
 use super::sync::Smem;
-use super::wgmma_plan::{IN_GROUP, Piece, Plan, is_of_warpgroups};
+use super::wgmma_plan::{IN_GROUP, Piece, WgmmaPlan, is_of_warpgroups};
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;
@@ -20,56 +20,57 @@ use tessera_layout::{In, Layout};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
-/// An accumulator that the engine may be adding to.
+/// An accumulator that WGMMA may be writing.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub regs: Vec<Reg>,
     pub add: Add,
 }
 
-/// Whether an accumulator holds numbers yet; else it stands for zero.
+/// Whether an accumulator holds values yet; else it stands for zero.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Add {
     No,
     Yes,
-    /// From the second turn of a loop on, which begins with a product.
+    /// From the second iteration of a loop on, which starts with an MMA.
     When(Reg),
 }
 
-/// Registers of a thread that sums may take beside all else, where some are added apart.
+/// Registers of a thread that accumulators may take, where promotion needs extra ones.
 const ROOM: usize = 200;
-/// Instructions that are worth keeping beside the engine.
+/// From this many instructions, computing while WGMMAs are in flight is enforced.
 const MUCH: usize = 32;
 
-/// What is kept of the engine while code is emitted.
+/// The state of WGMMA while code is emitted.
 #[derive(Default)]
-pub struct Engine {
-    /// Whether any product of the function goes to it.
+pub struct WgmmaState {
+    /// Whether any MMA of the function uses WGMMA.
     used: Option<bool>,
-    /// Numbers of warpgroups as all their threads know them.
+    /// Warp-uniform copies of registers.
     uniform: BTreeMap<Reg, Reg>,
 }
 
 impl Select<'_> {
-    // What goes to the engine.
+    // Use of WGMMA.
 
-    /// Whether any product of the function is done by the engine.
-    pub fn uses_engine(&mut self) -> bool {
-        if let Some(used) = self.engine.used {
+    /// Whether any MMA of the function uses WGMMA.
+    pub fn uses_async_mma(&mut self) -> bool {
+        if let Some(used) = self.wgmma_state.used {
             return used;
         }
         let issues = |&id: &OpId| self.func.ops[id].code == StagedOp::MmaIssue;
-        let used = self.func.walk().iter().any(|id| issues(id) && self.is_engine_product(*id));
-        self.engine.used = Some(used);
+        let used = self.func.walk().iter().any(|id| issues(id) && self.is_async_mma(*id));
+        self.wgmma_state.used = Some(used);
         used
     }
 
-    /// What threads wrote to shared memory is shown to engines, where there are any.
+    /// Makes writes of threads to shared memory visible to the async proxy, where WGMMA or TMA
+    /// reads them.
     pub fn fence_async(&mut self) {
         let stores = |&id: &OpId| {
             matches!(self.func.ops[id].code, StagedOp::BulkStore | StagedOp::BulkReduce)
         };
-        if self.uses_engine() || self.func.walk().iter().any(stores) {
+        if self.uses_async_mma() || self.func.walk().iter().any(stores) {
             self.asm.emit(Inst::FenceProxyAsync);
         }
     }
@@ -79,7 +80,7 @@ impl Select<'_> {
     pub fn mma_open(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         let (tile, result) = (op.operands[0], op.result());
-        let repr = match self.uses_engine() && is_of_warpgroups(&self.layout(tile)) {
+        let repr = match self.uses_async_mma() && is_of_warpgroups(&self.layout(tile)) {
             true => Repr::Pending(self.open(id, tile)),
             false => self.repr(tile).clone(),
         };
@@ -87,7 +88,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Registers for an accumulator that begins as a tile.
+    /// Registers for an accumulator that is initialised with a tile.
     fn open(&mut self, at: OpId, tile: Value) -> Pending {
         let zero = match self.repr(tile) {
             Repr::Splat(r) => {
@@ -112,15 +113,16 @@ impl Select<'_> {
         Pending { regs, add: Add::Yes }
     }
 
-    /// Whether any sums of the function are added apart: then accumulators hold numbers at once.
+    /// Whether any accumulator of the function is promoted: accumulators then hold values from the
+    /// start.
     fn promotes(&self) -> bool {
         let issues = |&id: &OpId| self.func.ops[id].code == StagedOp::MmaIssue;
         let mut all = self.func.walk().into_iter().filter(issues);
         all.any(|id| self.plan(id).is_some_and(|p| p.promote.is_some()))
     }
 
-    /// Whether nothing else reads the registers of a tile from here on: it was computed in this block
-    /// into registers of its own, or is carried by the loop around it, and this is its only use.
+    /// Whether nothing else reads the registers of a tile from here on: it was computed in this
+    /// block into its own registers, or is carried by the enclosing loop, and this is its only use.
     fn is_last_holder(&self, at: OpId, tile: Value, regs: &[Reg]) -> bool {
         let func = self.func;
         let used = |&id: &OpId| func.ops[id].operands.iter().filter(|&&v| v == tile).count();
@@ -130,8 +132,10 @@ impl Select<'_> {
             ValueDef::Result(id, _) => {
                 let op = &func.ops[id];
                 let code = op.code;
-                let computed =
-                    matches!(code, StagedOp::Tile(TileOp::Ew(_) | TileOp::Select | TileOp::Repair));
+                let computed = matches!(
+                    code,
+                    StagedOp::Tile(TileOp::Ew(_) | TileOp::Select | TileOp::SlowPath)
+                );
                 op.block == here && (computed || code == StagedOp::MmaRetire)
             }
             ValueDef::Arg(block, _) => {
@@ -152,51 +156,51 @@ impl Select<'_> {
         }
     }
 
-    /// Waits for all that is being added to accumulators, and puts numbers into this one.
+    /// Waits for all WGMMAs in flight, and makes sure that this accumulator holds values.
     pub fn settle(&mut self, p: &Pending) {
         self.asm.emit(Inst::WgmmaWait { groups: 0 });
         self.fill_empty(p);
     }
 
-    /// Puts zero into an accumulator that holds no numbers yet.
+    /// Zeros an accumulator that holds no values yet.
     pub fn fill_empty(&mut self, p: &Pending) {
         match p.add {
             Add::Yes => {}
             Add::No => p.regs.iter().for_each(|&r| self.asm.mov_to(Ty::B32, r, Opnd::Int(0))),
             Add::When(added) => {
-                unreachable!("{added:?} is for the product that a loop begins with");
+                unreachable!("{added:?} is for the MMA that a loop begins with");
             }
         }
     }
 
-    /// Whether the first thing that a loop does with an accumulator it carries is to give it to the
-    /// engine: then the loop may begin without numbers in it.
-    pub fn begins_with_product(&self, arg: Value) -> bool {
+    /// Whether the first use of a loop-carried accumulator in the loop is an MMA by WGMMA: then the
+    /// loop may start without values in it.
+    pub fn begins_with_mma(&self, arg: Value) -> bool {
         let func = self.func;
         let ValueDef::Arg(block, _) = func.values[arg].def else { return false };
         let counted = func.blocks[block].parent.map(|id| func.ops[id].code);
         counted == Some(StagedOp::Tile(TileOp::For))
             && func.blocks[block].ops.iter().any(|&id| {
                 let op = &func.ops[id];
-                op.code == StagedOp::MmaIssue && op.operands[2] == arg && self.is_engine_product(id)
+                op.code == StagedOp::MmaIssue && op.operands[2] == arg && self.is_async_mma(id)
             })
     }
 
-    /// How many groups of the engine may still be under way where so many products may. Products of
-    /// threads are no groups of the engine: where there are any, none may.
+    /// How many WGMMA groups may stay in flight where `keep` MMAs may. MMAs by threads are not
+    /// WGMMA groups: where there are any, none may.
     fn groups_left(&self, keep: i64) -> u32 {
         let func = self.func;
-        let apart =
-            |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue && !self.is_engine_product(id);
+        let apart = |&id: &OpId| func.ops[id].code == StagedOp::MmaIssue && !self.is_async_mma(id);
         match func.walk().iter().any(apart) {
             true => 0,
-            // The most that the instruction can leave.
+            // The largest count that the instruction encodes.
             false => u32::try_from(keep).unwrap_or(0).min(7),
         }
     }
 
-    /// What is computed before a wait is computed while the engine is at work. The assembler would wait
-    /// as early as it can, and compute afterwards: to it the wait is the head of a long chain.
+    /// Keeps computation before a wait overlapped with the WGMMAs in flight. The assembler would
+    /// hoist the wait as far as it can and compute afterwards: it schedules the wait as the head of
+    /// a long dependency chain.
     fn keep_beside(&mut self) {
         let computed = |stmt: &&Stmt| {
             matches!(
@@ -241,7 +245,7 @@ impl Select<'_> {
         Ok(())
     }
 
-    // Products.
+    // MMAs.
 
     pub fn mma_issue(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
@@ -261,16 +265,16 @@ impl Select<'_> {
             return Ok(());
         };
         let p = if opened { self.pending(acc) } else { self.open(id, acc) };
-        self.maybe_wait_for_turn(id);
+        self.maybe_wait_for_predecessor(id);
         let p = self.multiply(id, &plan, p);
         self.maybe_hand_on(id);
         self.set(result, Repr::Pending(p));
-        // Copies of later turns begin while the engine is at work.
+        // Copies of later iterations are issued while WGMMAs are in flight.
         self.issue_copies(usize::MAX);
         Ok(())
     }
 
-    fn multiply(&mut self, id: OpId, plan: &Plan, p: Pending) -> Pending {
+    fn multiply(&mut self, id: OpId, plan: &WgmmaPlan, p: Pending) -> Pending {
         let op = &self.func.ops[id];
         let (a, b) = (op.operands[0], op.operands[1]);
         let parts = self.layout(op.operands[2]);
@@ -301,7 +305,8 @@ impl Select<'_> {
             }
             Some(block) => {
                 let most = plan.pieces.iter().map(|p| 4 * p.firsts.len()).max().unwrap_or(0);
-                // While one sum is added the engine makes the next, where both have room.
+                // While one partial accumulator is added, the next is computed, where both have
+                // registers.
                 let sets = if p.regs.len() + 2 * most <= ROOM { 2 } else { 1 };
                 let apart: Vec<Vec<Reg>> = (0..sets)
                     .map(|_| (0..most).map(|_| self.asm.reg(Class::B32)).collect())
@@ -339,8 +344,8 @@ impl Select<'_> {
         Pending { regs: p.regs, add: Add::Yes }
     }
 
-    /// One group of instructions, all in one block of code with their fence.
-    fn call(&mut self, plan: &Plan, left: &Left, right: &Descriptors, calls: &[Call<'_>]) {
+    /// One WGMMA group: its instructions and their fence in one basic block.
+    fn call(&mut self, plan: &WgmmaPlan, left: &Left, right: &Descriptors, calls: &[Call<'_>]) {
         let mut lefts = BTreeMap::new();
         let mut rights = BTreeMap::new();
         let operands: Vec<(WgmmaA, Reg)> = calls
@@ -390,13 +395,14 @@ impl Select<'_> {
         out
     }
 
-    /// Where the descriptors of an operand begin: `dim` is that of the accumulator which it goes along.
+    /// The base of an operand's descriptors; `dim` is the accumulator's dim that the operand is
+    /// along.
     fn descriptors(&mut self, m: &Smem, matrix: &Matrix, acc: &Layout, dim: usize) -> Descriptors {
         let mut start = self.smem_address(m);
         if let Some(own) = self.warpgroup_bytes(acc, dim, matrix) {
             start = self.asm.int(Alu::Add, Ty::U32, &[start.into(), own.into()]);
         }
-        // Addresses in a cluster say whose memory they are in; descriptors do not.
+        // Cluster addresses contain the block's rank; descriptors do not.
         if self.asm.kernel.cluster > 1 {
             start = self.asm.int(Alu::And, Ty::B32, &[start.into(), Opnd::Int(0x3_FFFF)]);
         }
@@ -417,8 +423,8 @@ impl Select<'_> {
         r
     }
 
-    /// The bytes of an operand before the part of this thread's warpgroup: one number for a warp, said
-    /// by its first lane so that all of it is known to agree.
+    /// The byte offset of this warpgroup's part of an operand: warp-uniform, broadcast from the
+    /// first lane so that the assembler knows.
     fn warpgroup_bytes(&mut self, acc: &Layout, dim: usize, matrix: &Matrix) -> Option<Reg> {
         let mut bases = vec![0; 5 + IN_GROUP];
         let warps = acc.bases(In::Warp).iter().skip(IN_GROUP);
@@ -427,9 +433,10 @@ impl Select<'_> {
         Some(self.uniform(own))
     }
 
-    /// A number of the thread's that all of its warp have, as one that they are known to agree on.
+    /// A value that is equal in all lanes of a warp, in a form that the assembler knows to be
+    /// uniform.
     pub fn uniform(&mut self, own: Reg) -> Reg {
-        if let Some(&r) = self.engine.uniform.get(&own) {
+        if let Some(&r) = self.wgmma_state.uniform.get(&own) {
             return r;
         }
         let r = self.head(|me| {
@@ -445,7 +452,7 @@ impl Select<'_> {
             });
             d
         });
-        self.engine.uniform.insert(own, r);
+        self.wgmma_state.uniform.insert(own, r);
         r
     }
 }
@@ -456,7 +463,7 @@ enum Left {
     Words(BTreeMap<(u32, u32), [Reg; 4]>),
 }
 
-/// The halves of descriptors, and what is added to the lower one of all of them.
+/// The two halves of descriptors, and an offset that is added to the lower half of all of them.
 struct Descriptors {
     low: Reg,
     high: Reg,

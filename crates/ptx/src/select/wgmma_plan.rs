@@ -1,8 +1,8 @@
-//! Which products the matrix engine of warpgroups can do, and in which instructions.
+//! Which MMAs WGMMA can do, and by which instructions.
 
 use super::Select;
 use super::descriptors::{Matrix, STEP};
-use super::product::matrix_type;
+use super::mma::matrix_type;
 use crate::caps::Feature;
 use crate::inst::*;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tessera_numerics::Profile;
 use tessera_staged::StagedOp;
 use tessera_tile::ops::mma::{PROMOTED, is_promoted};
 
-/// The sums of one instruction: where they are beside the warpgroup's own place, and the first of the
+/// The accumulator of one instruction: its offset from the warpgroup's own, and the first of the
 /// thread's four registers of each eight columns.
 #[derive(Clone, Debug)]
 pub struct Piece {
@@ -21,8 +21,8 @@ pub struct Piece {
     pub firsts: Vec<u32>,
 }
 
-/// How a product is done, as far as the types say.
-pub struct Plan {
+/// How an MMA is split into instructions, as far as the types decide.
+pub struct WgmmaPlan {
     /// Of the first piece; the others differ in `n`.
     pub row: WgmmaRow,
     pub pieces: Vec<Piece>,
@@ -30,27 +30,28 @@ pub struct Plan {
     pub a: Option<Matrix>,
     pub b: Matrix,
     pub steps: u32,
-    /// Steps along k after which sums are added in f32.
+    /// Steps along k after which partial accumulators are added in f32.
     pub promote: Option<u32>,
 }
 
-/// The most columns of an instruction, and rows of a warpgroup's.
+/// The most columns of an instruction, and the rows of a warpgroup.
 const COLUMNS: u32 = 256;
 const ROWS: u32 = 64;
-/// With more sums in a thread than this, those of one block of k take as few registers.
+/// With more accumulator registers than this, partial accumulators use as few registers as
+/// possible.
 const MANY: usize = 96;
 const FEW_COLUMNS: u32 = 128;
 
-/// Bits of a warp's number in its warpgroup.
+/// Bits of a warp's index in its warpgroup.
 pub const IN_GROUP: usize = 2;
 
 impl Select<'_> {
-    /// Whether the engine does a product.
-    pub fn is_engine_product(&self, id: OpId) -> bool {
+    /// Whether an MMA uses WGMMA.
+    pub fn is_async_mma(&self, id: OpId) -> bool {
         self.plan(id).is_some()
     }
 
-    /// Whether those who run an op, a role's warps or all of the block, are whole warpgroups.
+    /// Whether the warps that run an op, of a role or of the block, are whole warpgroups.
     fn are_warpgroups(&self, id: OpId) -> bool {
         let func = self.func;
         let number = |role: OpId, name: &str, usual: i64| {
@@ -59,7 +60,7 @@ impl Select<'_> {
         let mut around = func.blocks[func.ops[id].block].parent;
         while let Some(role) = around {
             let block = func.ops[role].block;
-            if func.ops[role].code == StagedOp::Role {
+            if func.ops[role].code == StagedOp::WarpRole {
                 let others = func.blocks[block].ops.iter().take_while(|&&other| other != role);
                 let warps =
                     |&other: &OpId| number(other, "warps", 0) * number(other, "replicas", 1);
@@ -71,8 +72,8 @@ impl Select<'_> {
         self.asm.kernel.threads.is_multiple_of(32 << IN_GROUP)
     }
 
-    /// How the engine does a product, where it can.
-    pub fn plan(&self, id: OpId) -> Option<Plan> {
+    /// The instructions of an MMA, if WGMMA can do it.
+    pub fn plan(&self, id: OpId) -> Option<WgmmaPlan> {
         let func = self.func;
         let op = &func.ops[id];
         let [a, b, acc] = [0, 1, 2].map(|i| func.ty(op.operands[i]));
@@ -107,7 +108,7 @@ impl Select<'_> {
         };
         let parts = warpgroup_parts(&layout);
         let pieces = pieces(&layout, &parts, &right, most, row.c == Ty::S32)?;
-        // The place of a warpgroup and that of a piece in it just add up.
+        // The offsets of a warpgroup and of a piece in it add without carry through the swizzle.
         let adds_up = |m: &Matrix, at: u32, part: u32| {
             m.bytes(at + part, 0) == m.bytes(at, 0) + m.bytes(part, 0)
         };
@@ -125,7 +126,7 @@ impl Select<'_> {
                 return None;
             }
         }
-        Some(Plan { row, pieces, a: left, b: right, steps: k / k_each, promote })
+        Some(WgmmaPlan { row, pieces, a: left, b: right, steps: k / k_each, promote })
     }
 }
 
@@ -146,8 +147,8 @@ fn shared_of(ty: &Type) -> Option<&tessera_layout::Shared> {
     }
 }
 
-/// Whether sums lie as instructions of warpgroups leave them: four warps with 16 rows each, which the
-/// lanes share as those of a warp's own products do.
+/// Whether an accumulator layout is that of WGMMA: four warps with 16 rows each, shared by the
+/// lanes as in `mma.sync`.
 pub fn is_of_warpgroups(layout: &Layout) -> bool {
     let of = |i: In| layout.bases(i);
     let (regs, lanes, warps) = (of(In::Reg), of(In::Lane), of(In::Warp));
@@ -176,8 +177,8 @@ fn warpgroup_parts(layout: &Layout) -> Vec<[u32; 2]> {
         .collect()
 }
 
-/// The sums of a thread as instructions make them: runs of columns, cut where the right operand's
-/// memory cuts them for any warpgroup, at `most` columns, and so that integers have them too.
+/// A thread's accumulator by instruction: runs of columns, cut where the right operand's memory is
+/// cut for any warpgroup, at `most` columns, and to widths that exist for integers.
 fn pieces(
     layout: &Layout,
     parts: &[[u32; 2]],
@@ -197,7 +198,7 @@ fn pieces(
             let side = left.iter().zip(0..).take_while(|((c, _), i)| *c == col + 8 * i).count();
             let cut = parts.iter().map(|part| right.run(col + part[1])).min()?;
             let whole = (8 * side as u32).min(cut);
-            // As even as can be: 320 columns are twice 160.
+            // As even as possible: 320 columns are twice 160.
             let even = (whole / 8).div_ceil(whole.div_ceil(most)) * 8;
             let n = match integers && even > 24 && !even.is_multiple_of(16) {
                 true => even - 8,

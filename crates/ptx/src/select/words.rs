@@ -1,7 +1,7 @@
-//! Tiles of 16 bits that are multiplied and chosen as words, two elements at once.
+//! Elementwise ops on packed tiles of 16 bits, two elements per instruction.
 //!
-//! Both elements of a word are of one row. Where what they are multiplied with, or chosen by, is one for each
-//! row, the tile need not fall apart into numbers of 32 bits.
+//! Both elements of a word are in one row. Where the other factor, or the condition, is one per
+//! row, the tile need not be unpacked to 32 bits.
 
 use super::{Repr, Select};
 use crate::caps::Feature;
@@ -14,7 +14,7 @@ use tessera_tile::TileOp;
 use tessera_tile::attrs::cast_mode;
 
 impl Select<'_> {
-    /// Whether a choice takes a tile as words, and gives words.
+    /// Whether a select takes a tile as words, and gives words.
     pub fn chooses_words(&self, id: OpId, v: Value) -> bool {
         let op = &self.func.ops[id];
         op.code == StagedOp::Tile(TileOp::Select)
@@ -23,17 +23,17 @@ impl Select<'_> {
             && self.is_of_rows(op.operands[0])
     }
 
-    /// Whether an op makes numbers of a tile's words where that is seldom run.
-    pub fn seldom_reads_words(&self, id: OpId) -> bool {
+    /// Whether an op unpacks a tile's words only on a path that rarely runs.
+    pub fn rarely_reads_words(&self, id: OpId) -> bool {
         let func = self.func;
         let op = &func.ops[id];
         let around = func.blocks[op.block].parent.map(|id| func.ops[id].code);
         op.code == StagedOp::Tile(TileOp::Cast)
-            && around == Some(StagedOp::Tile(TileOp::Repair))
+            && around == Some(StagedOp::Tile(TileOp::SlowPath))
             && func.ty(op.result()).dtype().bytes() == 4
     }
 
-    /// The choice as words, where its tiles are words; says whether they were.
+    /// Emits a select on words, where its tiles are words; returns whether they were.
     pub fn choose_words(&mut self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let [cond, a, b] = [op.operands[0], op.operands[1], op.operands[2]];
@@ -51,8 +51,8 @@ impl Select<'_> {
         true
     }
 
-    /// A cast of the product of a tile's words with a number of their dtype for each row: that is rounded
-    /// once, as the product of words is. Says whether it was one.
+    /// Emits a cast of the product of a tile's words with a number of their dtype per row: it is
+    /// rounded once, as the product of words is. Returns whether the op was one.
     pub fn multiply_words(&mut self, id: OpId) -> bool {
         let func = self.func;
         let result = func.ops[id].result();
@@ -62,7 +62,7 @@ impl Select<'_> {
             DType::F16 => Ty::F16x2,
             _ => return false,
         };
-        // Words are rounded to the nearest, and what is too large for them is infinite.
+        // Word instructions round to nearest, and overflow to infinity.
         let (round, saturate) = cast_mode(&func.ops[id], dtype);
         let wide = func.ty(func.ops[id].operands[0]).dtype() == DType::F32;
         if !wide || round != Rounding::Rne || saturate {
@@ -115,13 +115,13 @@ impl Select<'_> {
         true
     }
 
-    /// The registers of a tile, one for both elements of a word, where they are the same.
+    /// The registers of a tile, one for both elements of a word, where they are equal.
     fn one_of_each_pair(&mut self, v: Value) -> Option<Vec<Reg>> {
         let regs = self.regs(v);
         regs.chunks(2).map(|pair| pair.iter().all(|r| *r == pair[0]).then_some(pair[0])).collect()
     }
 
-    /// Whether a tile repeats one number, or truth, along its rows.
+    /// Whether a tile repeats one number, or truth value, along its rows.
     fn is_of_rows(&self, v: Value) -> bool {
         let Some(op) = self.func.def(v) else { return false };
         match op.code {

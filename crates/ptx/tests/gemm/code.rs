@@ -1,6 +1,6 @@
-//! What large products become: an assembler says how many registers and instructions.
+//! What large matmuls assemble to: registers and instructions.
 
-use crate::form::{Form, tile_func};
+use super::form::{Form, tile_func};
 use std::env;
 use std::path::{Path, PathBuf};
 use tessera_numerics::{DType, Profile};
@@ -33,7 +33,7 @@ fn code(form: &Form, sm: u32) -> Code {
 }
 
 #[test]
-fn large_products_keep_their_sums_in_registers() {
+fn large_matmuls_keep_their_accumulators_in_registers() {
     let tools = tools();
     let mut rows = Vec::new();
     let all = [

@@ -1,5 +1,5 @@
-//! How products are run: a kernel on the interpreter of Tile IR, on that of PTX, and its Staged IR on
-//! a third; all must agree bit by bit.
+//! How matmul tests run: a kernel on the interpreter of Tile IR, on that of PTX, and its Staged IR
+//! on a third; all must agree bit by bit.
 
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
@@ -11,8 +11,8 @@ use tessera_ptx::{ArrayClass, PtxCaps, compile};
 use tessera_target::{ArgValue, Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-/// Runs a kernel on a machine, and the Staged IR it was made into on its interpreter, and gives what
-/// each wrote to the array `out`.
+/// Runs a kernel as PTX, and its Staged IR on the interpreter of that, and returns what each wrote
+/// to the array `out`.
 pub struct Runs {
     pub text: String,
     pub dims: Vec<(&'static str, i64)>,
@@ -52,8 +52,8 @@ impl Runs {
         run(&args).unwrap_or_else(|e| panic!("{e}\n{}", self.text));
     }
 
-    /// What the interpreter of Tile IR writes to the last array, what the machine does, and the
-    /// Staged IR for these arrays.
+    /// What the interpreters of Tile IR and of PTX write to the last array, and the Staged IR for
+    /// these arrays.
     pub fn run(&self, arrays: &[Array]) -> (HostArray, HostArray, String) {
         let func = tile_func(&self.text);
         let options = CompileOptions::new(self.profile);
@@ -115,7 +115,7 @@ pub fn same(wanted: &HostArray, got: &HostArray, text: &str) {
     );
 }
 
-/// What a product's kernel looks like.
+/// The form of a matmul kernel.
 #[derive(Clone, Debug)]
 pub struct Form {
     pub a: DType,
@@ -123,14 +123,14 @@ pub struct Form {
     pub acc: DType,
     pub out: DType,
     pub tile: (i64, i64, i64),
-    /// `b` is given as n × k and turned in the kernel; `a` as k × m.
-    pub turned: (bool, bool),
+    /// `b` is given as n × k and transposed in the kernel; `a` as k × m.
+    pub transposed: (bool, bool),
     /// Adds to `c` instead of writing it.
     pub adds: bool,
     pub stages: Option<i64>,
-    /// A pass that is left out.
+    /// A pass that is disabled.
     pub off: Option<&'static str>,
-    /// Blocks of a cluster along both axes of the grid, where that is pinned.
+    /// The cluster along both axes of the grid, where that is pinned.
     pub cluster: Option<[i64; 2]>,
     /// How warpgroups share the work, where that is pinned.
     pub roles: Option<&'static str>,
@@ -147,7 +147,7 @@ impl Form {
             acc,
             out: acc,
             tile,
-            turned: (false, false),
+            transposed: (false, false),
             adds: false,
             stages: None,
             off: None,
@@ -158,11 +158,11 @@ impl Form {
     }
 
     pub fn text(&self) -> String {
-        let Form { a, b, acc, out, tile: (bm, bn, bk), turned, .. } = self;
+        let Form { a, b, acc, out, tile: (bm, bn, bk), transposed, .. } = self;
         let zero = if acc.is_float() { "0.0" } else { "0" };
         let stages = self.stages.map(|n| format!("num_stages = {n}"));
         let off = self.off.map(|name| format!("off = [{name}]"));
-        let roles = self.roles.map(|word| format!("roles = {word}"));
+        let roles = self.roles.map(|word| format!("warp_specialization = {word}"));
         let cluster = self.cluster.map(|[m, n]| format!("cluster_m = {m}, cluster_n = {n}"));
         let once = self.once.then(|| "persistent = false".to_string());
         let pins = [stages, cluster, roles, once, off];
@@ -177,8 +177,8 @@ impl Form {
                        r: i64,
                        c: i64,
                        dtype: DType,
-                       turn: bool| {
-            let (dims, at, extent) = match turn {
+                       transpose: bool| {
+            let (dims, at, extent) = match transpose {
                 false => (format!("{rows}, {cols}"), [rows, cols], [r, c]),
                 true => (format!("{cols}, {rows}"), [cols, rows], [c, r]),
             };
@@ -188,7 +188,7 @@ impl Form {
                 "    %t{name} = tile.load %{name} at({at}) {{extent = [{x}, {y}]}} : tile<{x}x{y}x{dtype}>\n"
             );
             let mut used = format!("%t{name}");
-            if turn {
+            if transpose {
                 load += &format!(
                     "    %u{name} = tile.transpose %t{name} {{perm = [1, 0]}} : tile<{r}x{c}x{dtype}>\n"
                 );
@@ -196,8 +196,8 @@ impl Form {
             }
             (format!("%{name}: view<[{dims}], {dtype}, read>"), load, used)
         };
-        let (pa, la, ua) = operand("a", "m", "k", *bm, *bk, *a, turned.0);
-        let (pb, lb, ub) = operand("b", "k", "n", *bk, *bn, *b, turned.1);
+        let (pa, la, ua) = operand("a", "m", "k", *bm, *bk, *a, transposed.0);
+        let (pb, lb, ub) = operand("b", "k", "n", *bk, *bn, *b, transposed.1);
         let privilege = if self.adds { "read_write" } else { "write" };
         let end = if self.adds {
             format!("  tile.accumulate %c, %r at(%m0, %n0) {{op = sum, extent = [{bm}, {bn}]}}\n")
@@ -247,13 +247,13 @@ pub fn noise(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| (((i + seed) * 7919) % 2003) as f64 / 2003.0 - 0.5).collect()
 }
 
-/// How an array of two dims lies in memory.
+/// The layout of a two-dimensional array in memory.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Lies {
-    /// Rows one after another, so many elements of padding between them.
+    /// Row-major, with this many elements of padding between rows.
     Rows(i64),
     Cols(i64),
-    /// Nothing side by side.
+    /// No contiguous axis.
     Apart,
 }
 
@@ -311,9 +311,10 @@ impl Case {
             true => integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 }),
             false => noise(count as usize, seed),
         };
-        let turn = |turned: bool, dims: [i64; 2]| if turned { [dims[1], dims[0]] } else { dims };
-        let Form { a, b, out, turned, .. } = self.form;
-        let (da, db) = (turn(turned.0, [m, k]), turn(turned.1, [k, n]));
+        let transpose =
+            |transposed: bool, dims: [i64; 2]| if transposed { [dims[1], dims[0]] } else { dims };
+        let Form { a, b, out, transposed, .. } = self.form;
+        let (da, db) = (transpose(transposed.0, [m, k]), transpose(transposed.1, [k, n]));
         let arrays = [
             self.lies.0.array(da, a, &values(m * k, 1, a)),
             self.lies.1.array(db, b, &values(k * n, 5, b)),

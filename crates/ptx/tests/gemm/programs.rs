@@ -1,12 +1,12 @@
-//! Products inside of larger programs.
+//! MMAs inside larger kernels.
 
-use crate::form::{Array, Form, Runs, integers, plain, tile_func};
+use super::form::{Array, Form, Runs, integers, plain, tile_func};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::{PtxCaps, compile, usual_classes};
 use tessera_target::frame::Frame;
 
-/// The body of a loop over k that adds a product to `%acc`.
-fn turns(load_a: &str, load_b: &str) -> String {
+/// The body of a loop over k that adds an MMA to `%acc`.
+fn iterations(load_a: &str, load_b: &str) -> String {
     format!(
         "%r = tile.for %zero, %k, %bk init(%none) : tile<32x32xf32> do (%k0: i64, %acc: tile<32x32xf32>) {{
     {load_a}
@@ -55,7 +55,7 @@ fn shared_buffers_and_copies_as_users_write_them() {
   tile.store %z, %r at(%m0, %n0) {{extent = [32, 32]}}
   tile.return
 }}",
-        turns(
+        iterations(
             "tile.copy_async %sa, %x at(%m0, %k0) {extent = [32, 16]}
     tile.copy_async %sb, %y at(%k0, %n0) {extent = [16, 32]}
     tile.barrier",
@@ -65,13 +65,13 @@ fn shared_buffers_and_copies_as_users_write_them() {
     );
     let runs = Runs::new(text, vec![("m", 70), ("n", 48), ("k", 72)], [3, 2, 1]);
     let staged = runs.check(&arrays(70, 48, 72, BF16));
-    assert!(staged.contains("ring_create"), "{staged}");
+    assert!(staged.contains("pipeline_create"), "{staged}");
 }
 
-/// The counters of a ring go on when its loop comes again.
+/// The counters of a pipeline continue when its loop runs again.
 #[test]
 fn loops_that_come_again() {
-    let inner = turns(LOAD_A, LOAD_B);
+    let inner = iterations(LOAD_A, LOAD_B);
     let text = format!(
         "func @f({PARAMS}) {{kind = group, grid = [cdiv(m, 32)]}} {{
   {HEAD}
@@ -89,15 +89,15 @@ fn loops_that_come_again() {
     for k in [0, 8, 40, 120] {
         let runs = Runs::new(text.clone(), vec![("m", 40), ("n", 104), ("k", k)], [2, 1, 1]);
         let staged = runs.check(&arrays(40, 104, k, BF16));
-        // An array without elements is nowhere in particular.
-        assert!(k == 0 || staged.contains("ring_create"), "{staged}");
+        // An array without elements has no valid address.
+        assert!(k == 0 || staged.contains("pipeline_create"), "{staged}");
     }
 }
 
-/// Two loops one after the other have a ring each.
+/// Two consecutive loops have a pipeline each.
 #[test]
 fn two_loops() {
-    let one = turns(LOAD_A, LOAD_B);
+    let one = iterations(LOAD_A, LOAD_B);
     let two = one.replace("%r =", "%s =").replace("init(%none)", "init(%r)");
     let text = format!(
         "func @f({PARAMS}) {{kind = group, grid = [cdiv(m, 32), cdiv(n, 32)]}} {{
@@ -114,13 +114,13 @@ fn two_loops() {
     );
     let runs = Runs::new(text, vec![("m", 40), ("n", 56), ("k", 72)], [2, 2, 1]);
     let staged = runs.check(&arrays(40, 56, 72, BF16));
-    assert_eq!(staged.matches("ring_create").count(), 2, "{staged}");
+    assert_eq!(staged.matches("pipeline_create").count(), 2, "{staged}");
 }
 
-/// Positions before the begin of an array and beyond its end are zeros, also a turn ahead.
+/// Positions before the start of an array and beyond its end are zeros, also when loaded ahead.
 #[test]
 fn blocks_that_begin_outside() {
-    for (shift, ring) in [(-24, true), (40, true), (-3, false)] {
+    for (shift, pipeline) in [(-24, true), (40, true), (-3, false)] {
         let text = format!(
             "func @f({PARAMS}) {{kind = group, grid = [cdiv(m, 32), cdiv(n, 32)]}} {{
   {HEAD}
@@ -133,7 +133,7 @@ fn blocks_that_begin_outside() {
   tile.store %z, %r at(%m0, %n0) {{extent = [32, 32]}}
   tile.return
 }}",
-            turns(
+            iterations(
                 "%k1 = tile.add %k0, %by : i64
     %ta = tile.load %x at(%m0, %k1) {extent = [32, 16]} : tile<32x16xbf16>",
                 LOAD_B
@@ -141,13 +141,13 @@ fn blocks_that_begin_outside() {
         );
         let runs = Runs::new(text, vec![("m", 40), ("n", 40), ("k", 64)], [2, 2, 1]);
         let staged = runs.check(&arrays(40, 40, 64, BF16));
-        assert!(staged.contains("ring_create"), "{staged}");
-        assert_eq!(staged.contains("field = ta"), ring, "{staged}");
+        assert!(staged.contains("pipeline_create"), "{staged}");
+        assert_eq!(staged.contains("field = ta"), pipeline, "{staged}");
     }
 }
 
 #[test]
-fn narrow_weights_are_widened_on_the_way() {
+fn narrow_weights_are_widened_while_loading() {
     let text = format!(
         "func @f(%x: view<[m, k], bf16, read>, %y: view<[k, n], i8, read>, %z: view<[m, n], f32, write>) {{kind = group, grid = [cdiv(m, 32), cdiv(n, 32)]}} {{
   {HEAD}
@@ -159,7 +159,7 @@ fn narrow_weights_are_widened_on_the_way() {
   tile.store %z, %r at(%m0, %n0) {{extent = [32, 32]}}
   tile.return
 }}",
-        turns(
+        iterations(
             LOAD_A,
             "%q = tile.load %y at(%k0, %n0) {extent = [16, 32]} : tile<16x32xi8>
     %tb = tile.cast %q : tile<16x32xbf16>"
@@ -184,7 +184,7 @@ fn batches_are_another_axis_of_the_grid() {
   tile.store %z, %r at(%h, %m0, %n0) {{extent = [0, 32, 32]}}
   tile.return
 }}",
-        turns(
+        iterations(
             "%ta = tile.load %x at(%h, %m0, %k0) {extent = [0, 32, 16]} : tile<32x16xf16>",
             "%tb = tile.load %y at(%h, %k0, %n0) {extent = [0, 16, 32]} : tile<16x32xf16>"
         )
@@ -198,10 +198,10 @@ fn batches_are_another_axis_of_the_grid() {
         plain(&[h, k, n], DType::F16, &ints(h * k * n, 2)),
         plain(&[h, m, n], DType::F32, &ints(h * m * n, 3)),
     ]);
-    assert!(staged.contains("ring_create"), "{staged}");
+    assert!(staged.contains("pipeline_create"), "{staged}");
 }
 
-/// Where copies cannot run ahead, loops stay, and the code says why.
+/// Where loads cannot be pipelined, loops are unchanged, and a note says why.
 #[test]
 fn loops_that_stay_say_why() {
     let note = |form: &Form, sm: u32, align: u32| {
@@ -210,25 +210,25 @@ fn loops_that_stay_say_why() {
         classes.iter_mut().for_each(|c| c.align = align);
         let caps = PtxCaps::of(sm, false).unwrap();
         let code = compile(&func, caps, Profile::Default, &classes).unwrap();
-        assert!(!code.staged.unwrap().contains("ring_create"));
+        assert!(!code.staged.unwrap().contains("pipeline_create"));
         let notes = code.notes.into_iter().filter(|(name, _)| *name == "note");
         notes.map(|(_, text)| text).collect::<Vec<_>>().join("\n")
     };
     let form = Form::new(DType::F16, (32, 32, 16));
     let said = note(&form, 75, 16);
     assert!(
-        said.contains("`ta` is not copied ahead of the loop's turns: this target has no"),
+        said.contains("`ta` is not copied ahead of the loop's iterations: this target has no"),
         "{said}"
     );
     let said = note(&form, 80, 2);
     assert!(
-        said.contains("`tb` is not copied ahead of the loop's turns: copies of 2 bytes"),
+        said.contains("`tb` is not copied ahead of the loop's iterations: copies of 2 bytes"),
         "{said}"
     );
 }
 
-/// Two products in a loop, with a softmax between them: rows stay in their warps, keys and values come
-/// through one ring.
+/// Two MMAs in a loop, with a softmax between them: rows stay in their warps, keys and values come
+/// through one pipeline.
 #[test]
 fn attention() {
     let text = "func @f(%q: view<[s, 32], bf16, read>, %k: view<[s, 32], bf16, read>, %v: view<[s, 32], bf16, read>, %o: view<[s, 32], f32, write>) {kind = group, grid = [cdiv(s, 64)]} {

@@ -1,5 +1,5 @@
-//! Every form of every instruction: claimed or not, good or not. Registers are any of the right
-//! width; the assembler does not mind that nothing was written to them.
+//! Every form of every instruction: claimed or not, valid or not. Registers are any of the right
+//! width; the assembler does not check that they were written.
 
 use std::iter;
 use tessera_ptx::caps::MMA_SHAPES;
@@ -380,7 +380,7 @@ fn blocks(out: &mut Vec<Inst>) {
 
 fn products(out: &mut Vec<Inst>) {
     for row in MMA_SHAPES.iter().flat_map(|s| s.rows()) {
-        // The rows that there are, and others beside them.
+        // The MMAs that exist, and others beside them.
         for (k, c) in [(row.k, row.c), (row.k * 4, row.c), (row.k, Ty::BF16)] {
             let row = MmaRow { k, c, ..row };
             let [a, b, c] = row.regs();
@@ -492,7 +492,7 @@ fn warpgroups(out: &mut Vec<Inst>) {
         for a in sources {
             let flags: &[u32] = if row.n == 64 { &[0, 1, 2, 4, 8, 16] } else { &[0] };
             for flags in flags {
-                // Accumulators apart from the fragment.
+                // Accumulators separate from the fragment.
                 let d = (10..).take(row.regs()).map(|id| reg(Class::B32, id)).collect();
                 let [neg_a, neg_b, trans_a, trans_b] = [1, 2, 4, 8].map(|bit| flags & bit != 0);
                 let add = if flags & 17 != 0 { Opnd::Int(1) } else { p };
@@ -517,7 +517,7 @@ fn ends(out: &mut Vec<Inst>) {
     out.push(Inst::Ret);
 }
 
-/// The same with a constant in place of each number that is read, one at a time.
+/// The same with a constant in place of each operand, one at a time.
 pub fn with_constants(inst: &Inst) -> Vec<(Inst, Class)> {
     let count = numbers(&mut inst.clone()).len();
     let mut out = Vec::new();

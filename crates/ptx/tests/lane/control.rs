@@ -162,7 +162,7 @@ const INNER: &str = "%p = tile.for %0, %m, %1 init(%h) : f32 do (%q: i64, %r: f3
 
 #[test]
 fn nested_branches_and_loops_merge_as_the_interpreter_merges() {
-    // With a loop whose rounds differ a thread has one lane; without it has several.
+    // With a loop of varying trip count a thread has one lane; without it has several.
     for (inner, wide) in [(INNER, 1), ("%p = tile.neg %h : f32", 2)] {
         let kernel = Kernel::new(&TANGLE.replace("LOOP", inner), 64);
         for n in SIZES {
@@ -431,7 +431,7 @@ fn an_assertion_that_fails_stops_the_launch() {
     }
 }
 
-/// Lanes that wait in a loop for one that was stopped end too.
+/// Lanes that wait in a loop for a stopped lane end too.
 #[test]
 fn nobody_waits_for_a_lane_that_an_assertion_stopped() {
     let kernel = Kernel::new(

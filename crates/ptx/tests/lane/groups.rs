@@ -1,4 +1,4 @@
-//! Barriers, shared memory, and what the lanes of a group do together.
+//! Barriers, shared memory, and group operations of lanes.
 
 use super::harness::*;
 use tessera_numerics::{DType, Profile, Scalar};
@@ -39,7 +39,7 @@ fn groups_are_reversed_in_shared_memory_of_every_dtype() {
 fn what_was_never_written_to_shared_memory_reads_as_zero() {
     let kernel = Kernel::new(&REVERSED.replace("DTYPE", "i32"), 64);
     let [x, y] = [1, 2].map(|seed| array(&[70], DType::I32, Layout::Rows, seed));
-    // The interpreter finds fault with it.
+    // The interpreter reports a fault.
     assert!(kernel.wanted(&[x.clone(), y.clone()], 70).unwrap_err().starts_with("E_UNINIT"));
     for way in &kernel.ways {
         let got = kernel.got(way, &[x.clone(), y.clone()], 70).unwrap();
@@ -49,7 +49,7 @@ fn what_was_never_written_to_shared_memory_reads_as_zero() {
     }
 }
 
-/// A sum of the group in shared memory, halving the lanes that add.
+/// A tree reduction of the group in shared memory.
 pub const TREE: &str = "
 func @tree(%x: view<[n], f32, read>, %y: view<[n], f32, write>) {kind = lane} {
   %i = tile.linear_id : i64
@@ -110,7 +110,7 @@ fn a_tree_of_sums_in_shared_memory() {
     }
 }
 
-/// Everything that lanes do together, on one dtype.
+/// Every group operation, on one dtype.
 pub fn together(dtype: DType, ops: &[&str]) -> String {
     let mut body = String::new();
     for (k, op) in ops.iter().enumerate() {
@@ -169,7 +169,7 @@ fn reductions_scans_and_shuffles_of_the_group() {
             let y = array(&[8 * ops.len() as i64, n], dtype, Layout::Rows, 6);
             for k in [0, 3, 100, -1] {
                 let args = [x.clone(), Arg::Scalar(w), ints(&order), y.clone(), scalar(k as i64)];
-                // Any order of sums is as good in the default profile.
+                // Any order of additions is allowed in the default profile.
                 match dtype.is_float() {
                     true => kernel.check_strict(&args, n),
                     false => kernel.check(&args, n),
@@ -188,7 +188,7 @@ fn sums_of_floats_in_the_default_profile_are_close() {
     let x = filled(DType::F32, &ones, |v| v.to_le_bytes().to_vec());
     let order: Vec<i32> = (0..n).collect();
     let y = array(&[8, n as i64], DType::F32, Layout::Rows, 6);
-    // Whole numbers have no roundings.
+    // Integers do not round.
     let args = [x, scalar(2.0f32), ints(&order), y, scalar(3i64)];
     assert!(kernel.ways.iter().any(|w| w.profile == Profile::Default));
     kernel.check(&args, n as i64);
@@ -380,12 +380,14 @@ fn buffers_of_two_axes_are_held_against_their_extents() {
 }
 
 #[test]
-fn too_many_lanes_that_meet_are_refused() {
+fn too_many_lanes_that_synchronise_are_refused() {
     let kernel = Kernel::new(&REVERSED.replace("DTYPE", "f32"), 2000);
     let [x, y] = [1, 2].map(|seed| array(&[10], DType::F32, Layout::Rows, seed));
     let why = kernel.got(&kernel.ways[0], &[x, y], 10).unwrap_err();
     assert_eq!(
         why.split(" [").next(),
-        Some("E_UNSUPPORTED expected at most 1024 lanes in a group whose lanes meet, got 2000")
+        Some(
+            "E_UNSUPPORTED expected at most 1024 lanes in a group whose lanes synchronise, got 2000"
+        )
     );
 }

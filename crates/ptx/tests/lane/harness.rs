@@ -10,7 +10,7 @@ use tessera_target::frame::{self, Frame};
 use tessera_target::{ArgValue, Artifact, Backend, BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-/// Elements before and behind an array that nobody may touch.
+/// Guard elements before and after an array.
 pub const MARGIN: usize = 40;
 
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub struct Array {
     pub dims: Vec<i64>,
     pub strides: Vec<i64>,
     pub dtype: DType,
-    /// Elements from an address of 16 bytes to the first.
+    /// Elements from a 16-byte aligned address to the first.
     pub skew: usize,
 }
 
@@ -30,15 +30,15 @@ pub enum Arg {
     Scalar(Scalar),
 }
 
-/// How an array lies in memory.
+/// The layout of an array in memory.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Layout {
     Rows,
-    /// Rows from an address that is no good.
+    /// Row-major from a misaligned address.
     Skewed,
     /// Every other element of a longer one.
     Gaps,
-    /// The last axis backwards.
+    /// The last axis reversed.
     Back,
 }
 
@@ -54,7 +54,7 @@ impl Rng {
     }
 }
 
-/// An array of random codes; floats are moderate numbers, now and then something special.
+/// An array of random codes; floats are moderate numbers, sometimes special ones.
 pub fn array(dims: &[i64], dtype: DType, layout: Layout, seed: u64) -> Arg {
     let width = dtype.bytes();
     let (gap, back) = (if layout == Layout::Gaps { 2 } else { 1 }, layout == Layout::Back);
@@ -134,7 +134,7 @@ pub fn shown(errors: Diagnostics) -> String {
 
 type Outcome = Result<Vec<Vec<u8>>, String>;
 
-/// Bytes with an array at an address as good as it wants.
+/// The bytes of an array, with its alignment.
 struct Lent {
     memory: Vec<u8>,
     begin: usize,
@@ -190,7 +190,7 @@ fn with_args(
     Ok(back.collect())
 }
 
-/// The bytes that an array reaches over, to whole words.
+/// The address range of an array, in whole words.
 fn reach(b: &BufferArg) -> Option<(*const u8, usize)> {
     if b.dims.contains(&0) {
         return None;
@@ -206,15 +206,15 @@ fn reach(b: &BufferArg) -> Option<(*const u8, usize)> {
     Some((begin as *const u8, (end - begin) as usize))
 }
 
-/// A kernel in one form for one target.
-pub struct Way {
+/// A kernel in one variant for one target.
+pub struct Variant {
     pub name: String,
     func: TileFunc,
     caps: &'static PtxCaps,
     pub profile: Profile,
 }
 
-impl Way {
+impl Variant {
     pub fn code(&self, args: &LaunchArgs) -> Result<(Code, Vec<u64>), String> {
         let frame = Frame::new(&self.func).map_err(shown)?;
         let mut words = Vec::new();
@@ -259,12 +259,12 @@ impl Way {
     }
 }
 
-/// A kernel as the interpreter runs it, and as it stands and after the passes for several targets and
-/// two profiles.
+/// A kernel for the interpreter, and as it is and after the passes for several targets and two
+/// profiles.
 pub struct Kernel {
     plain: TileFunc,
     wanted: Box<dyn Artifact>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<Variant>,
 }
 
 fn with_lanes(func: &TileFunc, lanes: i64) -> TileFunc {
@@ -274,7 +274,7 @@ fn with_lanes(func: &TileFunc, lanes: i64) -> TileFunc {
 }
 
 impl Kernel {
-    /// For groups of so many lanes.
+    /// For groups of `lanes` lanes.
     pub fn new(text: &str, lanes: i64) -> Self {
         let plain = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{}\n{text}", e.render()));
         let plain = with_lanes(&plain, lanes);
@@ -293,7 +293,7 @@ impl Kernel {
                     continue;
                 }
                 let name = format!("sm_{sm} {}\n{func}", profile.name());
-                ways.push(Way { name, func: func.clone(), caps, profile });
+                ways.push(Variant { name, func: func.clone(), caps, profile });
             }
         }
         Self { plain, wanted, ways }
@@ -312,15 +312,15 @@ impl Kernel {
         with_args(args, domain, lanes, |launch| self.wanted.launch(launch).map_err(shown))
     }
 
-    pub fn got(&self, way: &Way, args: &[Arg], domain: i64) -> Outcome {
+    pub fn got(&self, way: &Variant, args: &[Arg], domain: i64) -> Outcome {
         self.got_by(way, args, domain, self.lanes())
     }
 
-    pub fn got_by(&self, way: &Way, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
+    pub fn got_by(&self, way: &Variant, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
         with_args(args, domain, lanes, |launch| way.launch(launch))
     }
 
-    /// Gives everywhere what the interpreter gives.
+    /// Every variant gives what the interpreter gives.
     pub fn check(&self, args: &[Arg], domain: i64) {
         self.check_where(args, domain, |_| true);
     }
@@ -330,7 +330,7 @@ impl Kernel {
         self.check_where(args, domain, |way| way.profile == Profile::Strict);
     }
 
-    fn check_where(&self, args: &[Arg], domain: i64, which: impl Fn(&Way) -> bool) {
+    fn check_where(&self, args: &[Arg], domain: i64, which: impl Fn(&Variant) -> bool) {
         let wanted = self.wanted(args, domain).unwrap_or_else(|e| panic!("{e}\n{}", self.plain));
         for way in self.ways.iter().filter(|w| which(w)) {
             let got = self.got(way, args, domain);
@@ -339,7 +339,14 @@ impl Kernel {
         }
     }
 
-    fn compare(&self, way: &Way, args: &[Arg], wanted: &[Vec<u8>], got: &[Vec<u8>], domain: i64) {
+    fn compare(
+        &self,
+        way: &Variant,
+        args: &[Arg],
+        wanted: &[Vec<u8>],
+        got: &[Vec<u8>],
+        domain: i64,
+    ) {
         let arrays = args.iter().filter_map(|a| match a {
             Arg::Array(a) => Some(a),
             Arg::Scalar(_) => None,
@@ -368,11 +375,11 @@ impl Kernel {
     }
 
     /// The PTX for these arguments.
-    pub fn text(&self, way: &Way, args: &[Arg], domain: i64) -> String {
+    pub fn text(&self, way: &Variant, args: &[Arg], domain: i64) -> String {
         self.code(way, args, domain).module.text()
     }
 
-    pub fn code(&self, way: &Way, args: &[Arg], domain: i64) -> Code {
+    pub fn code(&self, way: &Variant, args: &[Arg], domain: i64) -> Code {
         let mut code = None;
         with_args(args, domain, self.lanes(), |launch| {
             code = Some(way.code(launch)?.0);

@@ -39,7 +39,7 @@ fn saxpy_of_any_size_and_layout() {
 }
 
 #[test]
-fn arrays_side_by_side_are_accessed_16_bytes_at_a_time() {
+fn contiguous_arrays_are_accessed_16_bytes_at_a_time() {
     let kernel = Kernel::new(SAXPY, 256);
     for (layout, wide) in LAYOUTS.into_iter().zip([3, 0, 0, 0]) {
         let [x, y] = [1, 2].map(|seed| array(&[1000], DType::F32, layout, seed));
@@ -362,8 +362,8 @@ fn groups_may_be_smaller_than_the_kernel_was_compiled_for() {
     }
 }
 
-/// Atomics: each lane has an element, so that what was there before is settled too; then all lanes
-/// share a few.
+/// Atomics: first each lane has its own element, so that the old value is defined too; then all
+/// lanes share a few.
 fn atomic(dtype: DType, op: &str) -> String {
     let c = dtype.compute();
     let (given, expected) = match op {

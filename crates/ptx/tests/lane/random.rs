@@ -1,5 +1,5 @@
-//! Random lane kernels: loops and branches that lanes take together and apart, accesses inside and
-//! outside, barriers, shared memory and group operations where all lanes are.
+//! Random lane kernels: uniform and divergent loops and branches, accesses inside and outside,
+//! barriers, shared memory and group operations in uniform control flow.
 //!
 //! `TESSERA_FUZZ_SEED` and `TESSERA_FUZZ_SECONDS` say where to begin and how long to go on: see
 //! `filetest/tests/budget`.
@@ -19,13 +19,13 @@ struct Generator {
     count: usize,
     /// Values that can be used here, innermost last.
     values: Vec<(String, &'static str)>,
-    /// All lanes of the group are here together.
+    /// Control flow is uniform here.
     together: bool,
-    /// Lanes of a group where lanes meet, and of the shared buffer.
+    /// Lanes of a group that synchronises, and of the shared buffer.
     shared: Option<i64>,
-    /// What a thread does for several lanes at once.
+    /// Only what a thread can do for several lanes together.
     wide: bool,
-    /// Lanes may be apart here.
+    /// Control flow may diverge here.
     apart: bool,
     budget: usize,
 }
@@ -72,7 +72,7 @@ impl Generator {
         self.def(ty, &format!("const {{value = {value}}}"))
     }
 
-    /// A value of the type, mostly one that is there.
+    /// A value of the type, mostly an existing one.
     fn value(&mut self, ty: &'static str) -> String {
         let there: Vec<String> =
             self.values.iter().filter(|v| v.1 == ty).map(|v| v.0.clone()).collect();
@@ -197,7 +197,7 @@ impl Generator {
         }
     }
 
-    /// Changes in one step of an element that no other lane comes to.
+    /// Atomics on an element that no other lane accesses.
     fn own_element(&mut self) {
         match self.below(3) {
             0 => {
@@ -221,8 +221,8 @@ impl Generator {
         }
     }
 
-    /// What lanes do together, where they are.
-    fn meet(&mut self) {
+    /// A group operation, in uniform control flow.
+    fn group_operation(&mut self) {
         let Some(lanes) = self.shared else { return self.compute() };
         if !self.together {
             return self.access();
@@ -425,7 +425,7 @@ impl Generator {
         match self.below(16) {
             0..=5 => self.compute(),
             6..=9 => self.access(),
-            10..=11 => self.meet(),
+            10..=11 => self.group_operation(),
             12..=13 if self.indent < 5 => self.branch(),
             14 if self.indent < 5 && !(self.wide && self.apart) => self.counted(),
             15 if self.indent < 5 && !self.wide => self.conditional(),
@@ -514,7 +514,7 @@ fn try_seed(seed: u64) -> u32 {
             let kernel = Kernel::new(&text, lanes);
             match wide {
                 true => kernel.check(&args, domain),
-                // Sums of a group may come in another order by default.
+                // Group sums may be in another order in the default profile.
                 false => kernel.check_strict(&args, domain),
             }
             kernel.per_thread(&args, domain)
@@ -531,7 +531,7 @@ fn try_seed(seed: u64) -> u32 {
 fn random_kernels_give_what_the_interpreter_gives() {
     let budget = Budget::new(10);
     let (mut seed, mut wide) = (budget.seed, 0);
-    // Every other kernel can be run by threads with several lanes: a few show it.
+    // Every other kernel can run with several lanes per thread: a few must.
     while budget.left() || seed < budget.seed + 4 {
         wide += u32::from(try_seed(seed) > 1);
         seed += 1;

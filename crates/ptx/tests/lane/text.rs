@@ -1,4 +1,4 @@
-//! What NVIDIA's assembler makes of the code of a few kernels. `TESSERA_BLESS=1` rewrites the counts.
+//! What NVIDIA's assembler makes of a few kernels. `TESSERA_BLESS=1` rewrites the counts.
 
 use super::groups::{HISTOGRAM, TREE, together};
 use super::harness::*;
@@ -74,7 +74,7 @@ fn the_assembler_takes_the_code_and_spills_nothing() {
     ratchet(&folder().join("ratchet.txt"), &rows, bless).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// The instructions that a thread executes where nothing is special.
+/// The instructions of the fast path.
 #[test]
 fn saxpy_moves_16_bytes_at_a_time_and_does_little_else() {
     let (_, text, args) = kernels().swap_remove(0);

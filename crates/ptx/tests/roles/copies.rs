@@ -1,8 +1,8 @@
-//! Kernels that move data through rings: every order of tiles, forms of shared memory, dtypes, and
-//! what roles do with tiles beside each other.
+//! Warp-specialized kernels that move data through pipelines: every tile order, shared memory
+//! layout and dtype, and concurrent consumers.
 
-use crate::harness::{Arg, check, code, disassemble, parse};
-use crate::products::noise;
+use super::harness::{Arg, check, code, disassemble, parse};
+use super::products::noise;
 use std::fmt::Write;
 use tessera_interp::HostArray;
 use tessera_layout::{Layout, Shared};
@@ -18,23 +18,23 @@ fn dims(shape: &[u32]) -> String {
     shape.iter().map(u32::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// A field of a ring, as its type is written.
+/// A field of a pipeline, as its type is written.
 fn memory(shape: &[u32], shared: &Shared, dtype: DType) -> String {
     format!("{}x{dtype} #{shared}", dims(shape))
 }
 
-/// How a block of an array goes from one to another.
+/// How a block of an array is copied from one array to another.
 #[derive(Clone)]
 struct Copy {
     dtype: DType,
     rank: usize,
-    /// The block along the last axes; those before it have one position.
+    /// The block along the last axes; the others have one position.
     block: Vec<u32>,
     shared: Shared,
-    slots: u32,
+    stages: u32,
     /// Attributes of `tiles`.
     order: &'static str,
-    /// Store by the copy engine instead of by threads.
+    /// Store by TMA instead of by threads.
     bulk: bool,
     warps: u32,
     load_warps: u32,
@@ -48,7 +48,7 @@ impl Copy {
             rank,
             block: block.to_vec(),
             shared: Shared::row_major(block, dtype.bytes() as u32),
-            slots: 3,
+            stages: 3,
             order: "order = static",
             bulk: false,
             warps: 4,
@@ -57,7 +57,7 @@ impl Copy {
         }
     }
 
-    /// What a function begins with: numbers and how many tiles there are along each axis.
+    /// The start of a function: constants and the number of tiles along each axis.
     fn head(&self, out: &mut String) {
         let names = ["x", "y", "z"];
         writeln!(out, "  %zero = staged.const {{value = 0}} : i64").unwrap();
@@ -115,14 +115,19 @@ impl Copy {
             "func @copy(%a: view<[{view}], {dtype}, read>, %c: view<[{view}], {dtype}, write>) {{kind = group, threads = {threads}}} {{\n"
         );
         self.head(&mut out);
-        writeln!(out, "  %r = staged.ring_create : ring<{}; t: {field}>", self.slots).unwrap();
-        out += "  staged.roles do {\n";
+        writeln!(out, "  %r = staged.pipeline_create : pipeline<{}; t: {field}>", self.stages)
+            .unwrap();
+        out += "  staged.warp_specialize do {\n";
         let one = if self.bulk { ", one_thread = true" } else { "" };
         let work = pool(regs.map(|r| r.0));
-        writeln!(out, "    staged.role {{name = work, warps = {}{work}{one}}} do {{", self.warps)
-            .unwrap();
+        writeln!(
+            out,
+            "    staged.warp_role {{name = consumer, warps = {}{work}{one}}} do {{",
+            self.warps
+        )
+        .unwrap();
         self.tiles("w", &mut out);
-        writeln!(out, "        %s = staged.wait %r, %wi : slot<t: {field}>").unwrap();
+        writeln!(out, "        %s = staged.wait %r, %wi : stage<t: {field}>").unwrap();
         let smem = field.replacen(" #", ", #", 1);
         writeln!(out, "        %f = staged.field %s {{name = t}} : smem<{smem}>").unwrap();
         if self.bulk {
@@ -143,12 +148,12 @@ impl Copy {
         let load = pool(regs.map(|r| r.1));
         writeln!(
             out,
-            "    staged.role {{name = load, warps = {}{load}, one_thread = true}} do {{",
+            "    staged.warp_role {{name = producer, warps = {}{load}, one_thread = true}} do {{",
             self.load_warps
         )
         .unwrap();
         self.tiles("l", &mut out);
-        writeln!(out, "        %ls = staged.acquire %r, %li : slot<t: {field}>").unwrap();
+        writeln!(out, "        %ls = staged.acquire %r, %li : stage<t: {field}>").unwrap();
         let place = self.place("l").replace("{extent", "{field = t, extent");
         writeln!(out, "        staged.fill %ls, %a {place}").unwrap();
         out += "        staged.publish %r, %li\n        staged.yield %lj\n      }\n";
@@ -201,9 +206,9 @@ fn tiles_come_in_every_order() {
 }
 
 #[test]
-fn slots_of_any_number() {
-    for slots in 1..8 {
-        let copy = Copy { slots, ..Copy::new(DType::I32, 2, &[8, 8]) };
+fn stages_of_any_number() {
+    for stages in 1..8 {
+        let copy = Copy { stages, ..Copy::new(DType::I32, 2, &[8, 8]) };
         copy.check(&[36, 32], &[1, 2]);
     }
 }
@@ -216,7 +221,7 @@ fn dtypes_and_forms_of_memory() {
             0 => Shared::row_major(block, bytes),
             span => Shared::swizzled(block, &[1, 0], bytes, span),
         };
-        Copy { shared, slots: 2, ..Copy::new(dtype, 2, block) }
+        Copy { shared, stages: 2, ..Copy::new(dtype, 2, block) }
     };
     let forms = [
         of(DType::BF16, &[16, 64], 128),
@@ -234,7 +239,7 @@ fn dtypes_and_forms_of_memory() {
     for copy in forms {
         for bulk in [false, true] {
             let copy = Copy { bulk, ..copy.clone() };
-            // Not whole tiles; rows are multiples of 16 bytes.
+            // Ragged tiles; rows are multiples of 16 bytes.
             let piece = 16 / copy.dtype.bytes() as i64;
             let size = [i64::from(copy.block[0]) * 2 - 3, i64::from(copy.block[1]) * 2 - piece];
             let code = copy.check(&size, &[1, 3]);
@@ -259,7 +264,7 @@ fn registers_go_from_role_to_role() {
     let sass = disassemble(&code);
     let counts: Vec<_> = sass.lines().filter(|l| l.contains("USETMAXREG")).collect();
     assert_eq!(counts.len(), 2, "{sass}");
-    // More than there are would be waited for for ever: then none change hands.
+    // Requesting more than there are would deadlock: then no registers are reallocated.
     let greedy = Copy { regs: Some((248, 40)), ..copy };
     let code = greedy.check(&[100, 64], &[2]);
     let pools = code.kernel().instructions().filter(|i| matches!(i, Inst::SetMaxRegs { .. }));
@@ -275,12 +280,12 @@ fn roles_share_the_registers_of_a_warpgroup() {
         regs: Some((240, 24)),
         ..Copy::new(DType::F32, 2, &[32, 32])
     };
-    let (loads, end) = ("name = load, warps = 4", "    staged.yield\n  }\n  staged.return");
+    let (loads, end) = ("name = producer, warps = 4", "    staged.yield\n  }\n  staged.return");
     for (rest, pools) in [(24, 2), (32, 0)] {
         let role = format!(
-            "    staged.role {{name = rest, warps = 3, regs = {rest}}} do {{\n      staged.yield\n    }}\n"
+            "    staged.warp_role {{name = rest, warps = 3, regs = {rest}}} do {{\n      staged.yield\n    }}\n"
         );
-        let text = copy.text().replace(loads, "name = load, warps = 1");
+        let text = copy.text().replace(loads, "name = producer, warps = 1");
         let text = text.replace(end, &format!("{role}{end}"));
         let a = HostArray::new(&[100, 64], DType::F32, &noise(6400, 3));
         let c = HostArray::new(&[100, 64], DType::F32, &[-1.0; 6400]);
@@ -291,7 +296,7 @@ fn roles_share_the_registers_of_a_warpgroup() {
 }
 
 #[test]
-fn arrays_that_are_not_copied_in_boxes_are_refused() {
+fn arrays_without_tensor_maps_are_refused() {
     let copy = Copy::new(DType::F32, 2, &[8, 8]);
     let a = HostArray::new(&[9, 9], DType::F32, &noise(81, 1));
     let c = HostArray::zeros(&[9, 9], DType::F32);
@@ -299,7 +304,7 @@ fn arrays_that_are_not_copied_in_boxes_are_refused() {
     assert!(error.to_string().contains("expected an array that is copied in boxes"), "{error}");
 }
 
-/// Rows further apart than they are long.
+/// Rows with padding.
 #[test]
 fn rows_with_room_between_them() {
     let copy = Copy::new(DType::F32, 2, &[8, 8]);
@@ -309,19 +314,19 @@ fn rows_with_room_between_them() {
     check(&copy.text(), &[strided(a), strided(c)], &[1, 4]);
 }
 
-/// Two roles of several warps read the same slots at the same time: one sums rows and scans columns,
-/// one turns tiles around, both through scratch memory. The last finds fault with tile `bad`.
-fn side_by_side(bad: i64) -> String {
+/// Two roles of several warps read the same stages concurrently: one sums rows and scans columns,
+/// one transposes tiles, both through scratch memory. The last reports a fault in tile `bad`.
+fn concurrent_consumers(bad: i64) -> String {
     let tile = laid(&[32, 64], 4, 4, DType::F32);
     let layout = Layout::coalesced(&[32, 64], Some(1), 4, 4, 1, None);
-    let turned = Layout::coalesced(&[32, 64], Some(0), 4, 4, 1, None);
+    let transposed = Layout::coalesced(&[32, 64], Some(0), 4, 4, 1, None);
     let rows = layout.reduce(1);
     let field = memory(&[32, 64], &Shared::row_major(&[32, 64], 4), DType::F32);
     let smem = field.replacen(" #", ", #", 1);
     let read = |p: &str| {
         format!(
             "        %{p}y = staged.mul %{p}p, %b : i64
-        %{p}s = staged.wait %r, %{p}i : slot<t: {field}>
+        %{p}s = staged.wait %r, %{p}i : stage<t: {field}>
         %{p}f = staged.field %{p}s {{name = t}} : smem<{smem}>
         %{p}t = staged.frag_load %{p}f : {tile}
         staged.release %r, %{p}i
@@ -339,12 +344,12 @@ fn side_by_side(bad: i64) -> String {
   %m = staged.dim {{name = m}} : i64
   %u = staged.add %m, %l : i64
   %g = staged.floordiv %u, %b : i64
-  %r = staged.ring_create : ring<2; t: {field}>
-  staged.roles do {{
-    staged.role {{name = load, warps = 1, one_thread = true}} do {{
+  %r = staged.pipeline_create : pipeline<2; t: {field}>
+  staged.warp_specialize do {{
+    staged.warp_role {{name = producer, warps = 1, one_thread = true}} do {{
       %ln = staged.tiles grid(%g) init(%zero) : i64 do (%lp: i64, %li: i64) {{
         %ly = staged.mul %lp, %b : i64
-        %ls = staged.acquire %r, %li : slot<t: {field}>
+        %ls = staged.acquire %r, %li : stage<t: {field}>
         staged.fill %ls, %a at(%ly, %zero) {{field = t, extent = [32, 64]}}
         staged.publish %r, %li
         %lj = staged.add %li, %one : i64
@@ -353,7 +358,7 @@ fn side_by_side(bad: i64) -> String {
       staged.drain %r
       staged.yield
     }}
-    staged.role {{name = sum, warps = 4}} do {{
+    staged.warp_role {{name = sum, warps = 4}} do {{
       %sn = staged.tiles grid(%g) init(%zero) : i64 do (%sp: i64, %si: i64) {{
 {}        %sum = staged.reduce %st {{axis = 1, op = sum}} : tile<32xf32, #{rows}>
         staged.store %s, %sum at(%sy) {{extent = [32]}}
@@ -363,11 +368,11 @@ fn side_by_side(bad: i64) -> String {
       }}
       staged.yield
     }}
-    staged.role {{name = turn, warps = 4}} do {{
+    staged.warp_role {{name = transpose, warps = 4}} do {{
       %tn = staged.tiles grid(%g) init(%zero) : i64 do (%tp: i64, %ti: i64) {{
         %ok = staged.ne %tp, %bad : bool
         staged.assert %ok {{text = \"this tile is bad\"}}
-{}        %x = staged.convert_layout %tt : tile<32x64xf32, #{turned}>
+{}        %x = staged.convert_layout %tt : tile<32x64xf32, #{transposed}>
         %y = staged.convert_layout %x : {tile}
         %z = staged.add %y, %tt : {tile}
         staged.store %c, %z at(%ty, %zero) {{extent = [32, 64]}}
@@ -396,17 +401,17 @@ fn beside(m: i64) -> Vec<Arg> {
 
 #[test]
 fn roles_work_on_tiles_beside_each_other() {
-    check(&side_by_side(-1), &beside(200), &[1, 3]);
+    check(&concurrent_consumers(-1), &beside(200), &[1, 3]);
 }
 
-/// The others wait for the role that finds fault: it goes on, and the launch is told.
+/// Other roles wait for the role with the fault: it goes on, and the launch reports it.
 #[test]
 fn a_role_that_finds_fault_keeps_nobody_waiting() {
     for bad in [0, 3, 6] {
-        let func = parse(&side_by_side(bad));
+        let func = parse(&concurrent_consumers(bad));
         for blocks in [1, 2] {
             let mut args = beside(200);
-            let error = crate::harness::launch_code(&func, &mut args, blocks).unwrap_err();
+            let error = super::harness::launch_code(&func, &mut args, blocks).unwrap_err();
             assert!(error.to_string().contains("this tile is bad"), "{error}");
         }
     }

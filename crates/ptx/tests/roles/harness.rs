@@ -1,6 +1,6 @@
-//! How functions of Staged IR with roles are run: on the interpreter of Staged IR, and as PTX on the
-//! interpreter of that; both must give the same bits. The assembler must take the PTX, without spills
-//! and without a warning about the matrix engine.
+//! How functions of Staged IR with roles are run: on the interpreter of Staged IR, and as PTX on
+//! the interpreter of that; both must give the same bits. The assembler must accept the PTX,
+//! without spills and without a warning about WGMMA.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -25,7 +25,7 @@ static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
 #[derive(Clone)]
 pub enum Arg {
     Array(HostArray),
-    /// With rows further apart than they are long: dims, and strides in elements.
+    /// With padded rows: dims, and strides in elements.
     Strided(HostArray, Vec<i64>, Vec<i64>),
     Int(i64),
 }
@@ -86,7 +86,7 @@ pub fn caps() -> &'static PtxCaps {
     PtxCaps::of(90, true).unwrap()
 }
 
-/// The code for arrays that lie so.
+/// The code for arrays of these layouts.
 pub fn code(func: &StagedFunc, args: &mut [Arg]) -> Result<(Code, Frame, Vec<u64>), Diagnostics> {
     let tile = shell(func);
     let frame = Frame::new(&tile)?;
@@ -98,7 +98,7 @@ pub fn code(func: &StagedFunc, args: &mut [Arg]) -> Result<(Code, Frame, Vec<u64
     Ok((code, frame, words))
 }
 
-/// The assembler takes it as it is.
+/// The assembler accepts it.
 pub fn assemble(code: &Code) -> Vec<u8> {
     let text = code.module.text();
     let said = TOOLS.assemble(&code.module).unwrap_or_else(|e| panic!("{e}"));

@@ -1,6 +1,6 @@
 //! The functions of `filetests/staged`, by fused multiply-adds.
 
-use crate::harness::{Arg, check};
+use super::harness::{Arg, check};
 use tessera_interp::HostArray;
 use tessera_numerics::DType;
 
@@ -22,7 +22,7 @@ fn arrays(a: [i64; 2], b: [i64; 2], c: [i64; 2]) -> Vec<Arg> {
     vec![Arg::Array(of(a, 1)), Arg::Array(of(b, 5)), Arg::Array(HostArray::zeros(&c, DType::F32))]
 }
 
-/// More slots than turns and fewer, whole tiles and others, more blocks than tiles.
+/// More stages than iterations and fewer, whole tiles and others, more blocks than tiles.
 const SIZES: [[i64; 3]; 5] = [[8, 8, 8], [16, 24, 40], [13, 20, 36], [40, 8, 4], [8, 40, 64]];
 
 #[test]
@@ -40,25 +40,25 @@ fn replicas_divide_rows() {
 }
 
 #[test]
-fn replicas_take_tiles_in_turn() {
+fn replicas_alternate_over_tiles() {
     for [m, n, k] in SIZES {
         check(&named(PARTS, "pingpong"), &arrays([m, k], [k, n], [m, n]), &[1, 2, 3]);
     }
 }
 
-/// Loops without a turn, while their tiles are there: nothing is loaded, and zeros are stored.
+/// Loops without an iteration in tiles that exist: nothing is loaded, and zeros are stored.
 #[test]
-fn loops_without_a_turn() {
+fn loops_without_an_iteration() {
     let text = named(ROLES, "gemm")
         .replace("%c: view<[m, n], f32, write>)", "%c: view<[m, n], f32, write>, %nk: i64)")
         .replace("  %nk = staged.floordiv %uk, %eight : i64\n", "")
-        // What is kept back is released only where there is any: here all is done in each turn.
+        // A kept MMA is released only if there is one: here each iteration retires its own.
         .replace("%u = staged.mma_retire %t {keep = 1} : pending<tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>>\n          %before = staged.sub %j2, %one : i64\n          staged.release %r, %before {unless_first = true}",
                  "%d = staged.mma_retire %t {keep = 0} : tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>\n          %u = staged.mma_open %d : pending<tile<8x8xf32, #[reg 4,0; lane 0,1 0,2 0,4 1,0 2,0]>>\n          staged.release %r, %j2")
         .replace("        %back = staged.sub %end2, %one : i64\n        staged.release %r, %back\n", "");
-    for turns in [0, 1, 2] {
+    for iterations in [0, 1, 2] {
         let mut args = arrays([16, 16], [24, 16], [16, 24]);
-        args.push(Arg::Int(turns));
+        args.push(Arg::Int(iterations));
         check(&text, &args, &[1, 4]);
     }
 }

@@ -1,4 +1,4 @@
-//! Hand-made kernels that between them use most of what there is to print.
+//! Hand-written kernels that together use most of what can be printed.
 
 use tessera_ptx::*;
 
@@ -83,7 +83,7 @@ fn scale_one(asm: &mut Asm, h: Reg, a: Reg) -> Reg {
     asm.cvt(Ty::F16, Ty::F32, Some(Round::Rn), f)
 }
 
-/// The sum of a block's numbers, then an atomic operation: what the oldest target has.
+/// A block's sum, then an atomic: what the oldest target has.
 fn sum() -> Kernel {
     let mut kernel = Kernel::new("sum", 128);
     args(&mut kernel, 16);
@@ -132,7 +132,7 @@ fn sum() -> Kernel {
     asm.kernel
 }
 
-/// A loop over tiles that are copied ahead, for a warp's product.
+/// A software-pipelined loop over tiles, with a warp-level MMA.
 fn product() -> Kernel {
     let mut kernel = Kernel::new("product", 32);
     args(&mut kernel, 32);
@@ -186,7 +186,7 @@ fn product() -> Kernel {
     asm.kernel
 }
 
-/// One warpgroup copies boxes, another multiplies them, in a cluster of two.
+/// One warpgroup loads by TMA, another issues WGMMAs, in a cluster of two.
 fn pipeline() -> Kernel {
     let mut kernel = Kernel::new("pipeline", 256);
     for name in ["map_a", "map_b", "map_c"] {

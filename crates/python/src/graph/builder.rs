@@ -1,4 +1,4 @@
-//! A function in the making. Values are numbers; what comes back with them is their type.
+//! A function that a tracer builds. Values are numbers to Python; each comes with its type.
 
 use super::attrs::{Aval, attrs_of, aval, type_of};
 use super::place::{Place, loc};

@@ -1,6 +1,6 @@
-//! The short way of calls that are like earlier ones: trees of NumPy arrays and Python numbers of
-//! known forms, shapes and dtypes, held against what was recorded without any Python being run. Any
-//! doubt sends a call the long way, which tells what is wrong.
+//! Call replay of traced functions: pytrees of NumPy arrays and Python numbers are compared with a
+//! recorded call by structure, shapes and dtypes, without running Python. On any difference the
+//! call takes the full path, which reports what is wrong.
 
 use super::executable::Executable;
 use crate::aligned::empty;
@@ -38,7 +38,7 @@ enum Form {
         kind: Py<PyType>,
         dtype: DType,
     },
-    /// What stands for itself: a number or a text that is equal, and no leaf.
+    /// A static value: a number or a text that must be equal, and no leaf.
     Same(Py<PyAny>),
 }
 
@@ -71,14 +71,14 @@ struct Known {
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Calls {
     known: Mutex<Vec<Arc<Known>>>,
-    /// Whether all numbers and texts stand for themselves, or which arguments do, by place and by name.
+    /// Whether all numbers and texts are static, or which arguments are, by position and by name.
     fixed: bool,
     places: Vec<isize>,
     names: Vec<String>,
 }
 
-/// The leaves of a call: addresses, in order; numbers have memory here, and arrays are held: whoever else
-/// runs meanwhile may take them out of what they came in.
+/// The leaves of a call: addresses, in order. Numbers have memory here. Arrays are referenced,
+/// since another thread may remove them from their containers meanwhile.
 struct Leaves {
     at: Vec<*mut u8>,
     numbers: Vec<u64>,
@@ -339,7 +339,7 @@ impl Calls {
     /// are added there is one that uses it.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Ok(known) = self.known.try_lock() else { return Ok(()) };
-        // Whoever runs a call at this moment holds it too, and what it holds is in use.
+        // A thread that runs a call at this moment holds it too: its contents are in use.
         for one in known.iter().filter(|one| Arc::strong_count(one) == 1) {
             visit.call(&one.watch)?;
             visit.call(&one.run)?;
@@ -359,8 +359,8 @@ impl Calls {
         Self { known: Mutex::default(), fixed, places, names }
     }
 
-    /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and results
-    /// with their leaves in order. False where such calls go the long way.
+    /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and
+    /// results with their leaves in order. False where such calls take the full path.
     #[pyo3(signature = (args, kwargs, profile, watch, run, kernels, held, result, leaves))]
     #[allow(clippy::too_many_arguments)]
     fn remember(

@@ -13,8 +13,8 @@ fn wrong(why: String) -> Diagnostics {
     Diagnostic::new(Code::E_ARGUMENT, why).into()
 }
 
-/// The format's name for a dtype. Elements narrower than a byte lie one a byte here, and the format
-/// packs them: they are written as bytes, and the header says what they are.
+/// The format's name for a dtype. Elements narrower than a byte take one byte each here, and the
+/// format packs them: they are written as bytes, and the header says what they are.
 fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,

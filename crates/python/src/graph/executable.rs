@@ -26,7 +26,7 @@ pub struct Executable(Arc<GraphProgram>);
 
 /// How a function is compiled, as Python says it.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Requested {
     pub backend: Option<String>,
     pub separate: bool,
     pub profile: usize,
@@ -38,15 +38,15 @@ pub struct Asked {
     pub kernels: MadeKernels,
 }
 
-impl Asked {
-    /// What tells it from others that ask for the same function.
+impl Requested {
+    /// What distinguishes it from other requests for the same function.
     fn key(&self, func: &str) -> String {
         let Self { backend, separate, profile, device, plan, args, kernels: _ } = self;
         format!("{:?}", (func, backend, separate, profile, device, plan, args))
     }
 
     fn compile(self, module: &GraphModule, func: &str) -> Result<GraphProgram, Diagnostics> {
-        let Asked { backend, separate, profile, device, plan, args, kernels } = self;
+        let Requested { backend, separate, profile, device, plan, args, kernels } = self;
         let types = match (args, module.func(func)) {
             (Some(types), _) => types,
             (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
@@ -62,11 +62,11 @@ impl Asked {
     }
 }
 
-/// What was compiled and not handed over yet: whoever asked was interrupted, and asks again.
+/// Programs that were compiled and not handed over: the caller was interrupted, and asks again.
 #[derive(Default)]
 pub struct Finished {
     all: ForkLock<BTreeMap<String, Arc<GraphProgram>>>,
-    /// One compiles at a time; whoever asked for the same finds what the other made.
+    /// One thread compiles at a time; another that wants the same program finds the result.
     compiling: ForkLock<()>,
 }
 
@@ -74,10 +74,10 @@ pub fn compile(
     py: Python<'_>,
     module: GraphModule,
     func: &str,
-    asked: Asked,
+    requested: Requested,
     finished: &Arc<Finished>,
 ) -> PyResult<Executable> {
-    let key = asked.key(func);
+    let key = requested.key(func);
     let (name, left, to) = (func.to_string(), finished.clone(), key.clone());
     let made = enter(py, || {
         beside(move || {
@@ -85,7 +85,7 @@ pub fn compile(
             if let Some(made) = left.all.lock().get(&to) {
                 return Ok(made.clone());
             }
-            let made = Arc::new(asked.compile(&module, &name)?);
+            let made = Arc::new(requested.compile(&module, &name)?);
             left.all.lock().insert(to, made.clone());
             Ok(made)
         })
@@ -148,7 +148,7 @@ impl<'py> Arrays<'py> {
 }
 
 impl Executable {
-    /// Runs on arrays of the host; whatever is wrong with them is told.
+    /// Runs on arrays of the host; whatever is wrong with them is reported.
     pub fn run_on_host(
         &self,
         py: Python<'_>,
@@ -167,7 +167,7 @@ impl Executable {
         answer
     }
 
-    /// Arguments and results that lie row by row, nowhere yet.
+    /// Row-major arguments and results, without addresses yet.
     pub fn templates(&self) -> (Vec<BufferArg>, Vec<BufferArg>) {
         let one = |ty: &Type| {
             let dims = ty.static_shape().unwrap_or_default();
@@ -185,7 +185,7 @@ impl Executable {
 #[tessera_entry::entry]
 #[pymethods]
 impl Executable {
-    /// Runs on arrays that lie row by row, all of them on the host or all on the device that it was
+    /// Runs on row-major arrays, all of them on the host or all on the device that it was
     /// compiled for; results are written into `outputs`. On a device everything is put on the
     /// libraries' current stream; `capture` records it and does it again as one.
     #[pyo3(signature = (inputs, outputs, kernels=None, capture=false))]
@@ -249,7 +249,7 @@ impl Executable {
         self.0.graphs()
     }
 
-    /// Results that may be written over arguments: pairs of a result's and an argument's place.
+    /// Results that may be written over arguments: pairs of a result's and an argument's position.
     #[getter]
     fn donations(&self) -> Vec<(usize, usize)> {
         self.0.donations()

@@ -1,5 +1,5 @@
-//! Graph IR for the tracer: places of user lines, functions in the making, and the module that holds
-//! what was traced with its transforms and runs.
+//! Graph IR for the tracer: source locations, functions under construction, and the module of
+//! traced functions with its transforms and runs.
 
 mod attrs;
 mod builder;

@@ -1,5 +1,5 @@
 //! Places in the user's source. Python makes one object for each place and keeps it: a traced loop
-//! asks for the same line many times.
+//! uses the same line many times.
 
 use pyo3::prelude::*;
 use std::sync::Arc;

@@ -173,8 +173,9 @@ impl Program {
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
         let kernels = kernels::placed(self);
-        let asked = executable::Asked { backend, separate, profile, device, plan, args, kernels };
-        executable::compile(py, module, func, asked, &self.finished)
+        let requested =
+            executable::Requested { backend, separate, profile, device, plan, args, kernels };
+        executable::compile(py, module, func, requested, &self.finished)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that

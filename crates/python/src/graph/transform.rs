@@ -9,7 +9,7 @@ use tessera_driver::deep;
 use tessera_graph::GraphModule;
 use tessera_ir::{Dim, DimExpr};
 
-/// Works on the program with the interpreter's lock let go.
+/// Works on the program with the GIL released.
 fn change<T: Send>(
     py: Python<'_>,
     program: &Program,

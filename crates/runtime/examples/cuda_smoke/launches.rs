@@ -85,7 +85,7 @@ pub fn launch_attributes(rig: &Rig) -> Checked {
     // SAFETY: as above.
     unsafe { nothing.launch(&together, &params, &[], rig.stream.handle()) }?;
     rig.stream.synchronize()?;
-    Ok(format!("clusters of 2, 8, 16 blocks (at once: {clusters:?}) and a cooperative launch"))
+    Ok(format!("clusters of 2, 8, 16 blocks (resident: {clusters:?}) and a cooperative launch"))
 }
 
 pub fn shared_memory(rig: &Rig) -> Checked {

@@ -53,7 +53,7 @@ pub fn pool_reuse(rig: &Rig) -> Checked {
     unsafe { spin.launch(&LaunchShape::new([1, 1, 1], 1), &words(&[20_000_000]), &[], s) }?;
     drop(again);
     let elsewhere = pool.alloc(3 << 20, other.handle())?;
-    ensure(elsewhere.address() != address, "used on another stream while work was under way")?;
+    ensure(elsewhere.address() != address, "used on another stream while work was in flight")?;
     rig.stream.synchronize()?;
     let later = pool.alloc(3 << 20, other.handle())?;
     ensure(later.address() == address, "not used on another stream when the work was over")?;
@@ -124,7 +124,7 @@ pub fn tensor_map(rig: &Rig) -> Checked {
     out.read(0, &mut got, s)?;
     let rows_of_box = (8..16).flat_map(|r| data[r * cols + 32..r * cols + 64].iter().copied());
     ensure(got == bytes(&rows_of_box.collect::<Vec<_>>()), "the box is wrong")?;
-    Ok(format!("a box came through the copy engine; a kept map is found in {found:?}"))
+    Ok(format!("TMA copied a box; a kept map is found in {found:?}"))
 }
 
 pub fn pointers(rig: &Rig) -> Checked {

@@ -27,7 +27,7 @@ pub fn fork(rig: &Rig) -> Checked {
         };
         let wrong = [!absent, !typed, launch.is_ok()];
         let bits = wrong.iter().enumerate().map(|(i, &w)| i32::from(w) << i).sum();
-        // SAFETY: ends the child at once.
+        // SAFETY: ends the child immediately.
         unsafe { libc::_exit(bits) };
     }
     let mut status = -1;
@@ -37,7 +37,7 @@ pub fn fork(rig: &Rig) -> Checked {
     let wrong = libc::WEXITSTATUS(status);
     ensure(wrong == 0, format!("bits {wrong:#b} (absent, typed, launch)"))?;
     ensure(add(rig, &rig.stream, 1000, 9)? == 0, "the parent is disturbed")?;
-    Ok("a child is told to use spawn, the parent goes on".into())
+    Ok("a child gets an error that names spawn, the parent goes on".into())
 }
 
 pub fn illegal_address(_: &Rig) -> Checked {

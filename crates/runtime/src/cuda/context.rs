@@ -43,7 +43,7 @@ impl Context {
     }
 
     /// Runs `f` with the context current, for destructors: only where the driver may be called at
-    /// all, and errors are for nobody.
+    /// all; errors are ignored.
     pub fn finally(self, f: impl FnOnce(&'static Api) -> Result<(), Failure>) {
         if driver::is_ours()
             && let Ok(_current) = self.make_current()

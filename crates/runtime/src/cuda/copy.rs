@@ -15,7 +15,7 @@ impl Device {
         f: impl FnOnce(&mut Staging) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let _current = self.make_current()?;
-        // A graph would copy what lies in the staging memory when it is launched.
+        // A captured copy would read the staging memory when its graph is launched.
         stream.not_capturing(self.context.api, what)?;
         let mut staging = self.staging.lock();
         let staging = match &mut *staging {
@@ -28,7 +28,7 @@ impl Device {
     /// Bytes to the device, in the stream's order. `from` may change when this returns.
     ///
     /// # Safety
-    /// `to` is memory of this device for so many bytes, also when the stream comes to the copy.
+    /// `to` is memory of this device for all bytes of `from` until the stream has run the copy.
     pub unsafe fn copy_in(&self, to: u64, from: &[u8], stream: StreamRef) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         let copy = |staging: &mut Staging| unsafe { staging.copy_in(to, from, stream) };
@@ -38,7 +38,7 @@ impl Device {
     /// Bytes to the host, after the stream's work so far. They are there when this returns.
     ///
     /// # Safety
-    /// `from` is memory of this device for so many bytes.
+    /// `from` is memory of this device for all bytes of `to`.
     pub unsafe fn copy_out(
         &self,
         to: &mut [u8],
@@ -54,8 +54,7 @@ impl Device {
     /// reaches, in the stream's order.
     ///
     /// # Safety
-    /// Both are memory of so many bytes, also when the stream comes to the copy, and do not
-    /// overlap.
+    /// Both are memory of `bytes` bytes until the stream has run the copy, and do not overlap.
     pub unsafe fn copy_on_device(
         &self,
         to: u64,
@@ -73,7 +72,7 @@ impl Device {
     /// Sets every byte to `value`, in the stream's order.
     ///
     /// # Safety
-    /// `to` is memory of this device for so many bytes, also when the stream comes to it.
+    /// `to` is memory of this device for `bytes` bytes until the stream has run this.
     pub unsafe fn fill(
         &self,
         to: u64,

@@ -7,10 +7,10 @@ use super::graph::Relaxed;
 use super::info::DeviceInfo;
 use super::pool::{Blocks, DeviceMemory};
 use super::staging::Staging;
-use super::standing::Standing;
 use super::stream::StreamRef;
 use super::tensor_map::Cache;
 use super::wait;
+use super::workspace::Workspaces;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::null_mut;
@@ -24,10 +24,10 @@ pub struct Device {
     info: DeviceInfo,
     pub(crate) blocks: Blocks<DeviceMemory>,
     pub(crate) staging: ForkLock<Option<Staging>>,
-    /// Streams of dropped owners. They are used again and never destroyed: a handle then always
-    /// stands for one order of work, which is what the pool goes by.
+    /// Streams of dropped owners. They are reused and never destroyed: a handle then always
+    /// identifies one order of work, which the pool relies on.
     pub(crate) idle_streams: ForkLock<Vec<u64>>,
-    pub(crate) standing: ForkLock<Standing>,
+    pub(crate) workspaces: ForkLock<Workspaces>,
     pub(crate) tensor_maps: ForkLock<Cache>,
 }
 
@@ -77,7 +77,7 @@ impl Device {
             blocks: Blocks::new(DeviceMemory { context }, format!("cuda:{ordinal}")),
             staging: ForkLock::default(),
             idle_streams: ForkLock::default(),
-            standing: ForkLock::default(),
+            workspaces: ForkLock::default(),
             tensor_maps: ForkLock::default(),
         })
     }

@@ -1,4 +1,4 @@
-//! Whether there is a driver and a device, asked once a process.
+//! Whether there is a driver and a device. Each process finds out once.
 
 use super::api::Api;
 use super::error::{CudaError, NO_DEVICE, NOT_INITIALIZED, STUB_LIBRARY};
@@ -39,10 +39,10 @@ pub(crate) struct Driver {
 }
 
 static LIBRARY: ForkLock<Option<Option<&'static Api>>> = ForkLock::new(None);
-static ASKED: ForkLock<Option<Asked>> = ForkLock::new(None);
+static REQUESTED: ForkLock<Option<Requested>> = ForkLock::new(None);
 
 #[derive(Clone)]
-struct Asked {
+struct Requested {
     process: u32,
     answer: Result<Present, Absent>,
 }
@@ -60,25 +60,25 @@ pub(crate) fn library() -> Option<&'static Api> {
 pub(crate) fn driver() -> Result<Driver, Absent> {
     let api = library().ok_or(Absent::NoDriver)?;
     let here = std::process::id();
-    let mut asked = ASKED.lock();
-    let answer = match known(asked.as_ref(), here) {
+    let mut requested = REQUESTED.lock();
+    let answer = match known(requested.as_ref(), here) {
         Some(answer) => answer,
         None => {
             let answer = ask(api);
-            *asked = Some(Asked { process: here, answer: answer.clone() });
+            *requested = Some(Requested { process: here, answer: answer.clone() });
             answer
         }
     };
     answer.map(|present| Driver { api, present })
 }
 
-/// The answer for this process, without asking the driver again. What failed in the parent is
-/// asked anew: nothing was initialised there.
-fn known(asked: Option<&Asked>, here: u32) -> Option<Result<Present, Absent>> {
-    match asked? {
-        Asked { process, answer } if *process == here => Some(answer.clone()),
-        Asked { answer: Ok(_), .. } => Some(Err(Absent::Forked)),
-        Asked { answer: Err(_), .. } => None,
+/// The answer for this process, without asking the driver again. A failure of the parent is not
+/// reused: nothing was initialised there.
+fn known(requested: Option<&Requested>, here: u32) -> Option<Result<Present, Absent>> {
+    match requested? {
+        Requested { process, answer } if *process == here => Some(answer.clone()),
+        Requested { answer: Ok(_), .. } => Some(Err(Absent::Forked)),
+        Requested { answer: Err(_), .. } => None,
     }
 }
 
@@ -111,8 +111,8 @@ fn ask(api: &Api) -> Result<Present, Absent> {
 /// Whether this process may call the driver for what was made earlier. In a child of the process
 /// that made it, it may not, and what was made is the parent's.
 pub(crate) fn is_ours() -> bool {
-    let asked = ASKED.lock();
-    asked.as_ref().is_none_or(|asked| asked.process == std::process::id())
+    let requested = REQUESTED.lock();
+    requested.as_ref().is_none_or(|requested| requested.process == std::process::id())
 }
 
 impl fmt::Display for Absent {
@@ -158,8 +158,8 @@ mod tests {
     const FOUND: Present = Present { devices: 1, version: 13_000 };
 
     #[test]
-    fn an_answer_holds_in_its_process_and_a_failure_is_asked_anew_in_a_child() {
-        let of = |answer| Some(Asked { process: 7, answer });
+    fn an_answer_holds_in_its_process_and_a_failure_is_requested_anew_in_a_child() {
+        let of = |answer| Some(Requested { process: 7, answer });
         assert_eq!(known(None, 7), None);
         assert_eq!(known(of(Ok(FOUND)).as_ref(), 7), Some(Ok(FOUND)));
         assert_eq!(known(of(Ok(FOUND)).as_ref(), 8), Some(Err(Absent::Forked)));

@@ -1,4 +1,4 @@
-//! What the driver's results mean: one row each for those that a program can do something about.
+//! The driver's result codes: one row for each that a program can react to.
 
 use super::api::{Failure, NO_FUNCTION};
 use super::driver;
@@ -8,7 +8,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 /// A call of the driver that failed, or what was refused before one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaError {
-    /// The driver's number; `None` where it was not asked.
+    /// The driver's result code; `None` where the driver was not called.
     pub result: Option<u32>,
     /// Whether the device's context is lost: every later call on it fails, in this process.
     pub sticky: bool,
@@ -72,7 +72,7 @@ static ROWS: &[Row] = &[
     lost(717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", Code::E_ILLEGAL_ADDRESS, "a kernel reached an address of another kind of memory"),
     lost(718, "CUDA_ERROR_INVALID_PC", Code::E_DRIVER, "a kernel went on at an address where it has no code"),
     lost(719, "CUDA_ERROR_LAUNCH_FAILED", Code::E_DRIVER, "a kernel failed on the device"),
-    row(720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", Code::E_TILE_LOWERING, "the blocks of a cooperative launch do not fit on the device at once"),
+    row(720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", Code::E_TILE_LOWERING, "the blocks of a cooperative launch do not fit on the device together"),
     lost(721, "CUDA_ERROR_TENSOR_MEMORY_LEAK", Code::E_DRIVER, "a kernel ended without giving back its tensor memory"),
     row(800, "CUDA_ERROR_NOT_PERMITTED", Code::E_DRIVER, "the operation is not permitted"),
     row(801, "CUDA_ERROR_NOT_SUPPORTED", Code::E_UNSUPPORTED, "the device or its driver does not have this operation"),
@@ -89,7 +89,7 @@ static ROWS: &[Row] = &[
     row(907, "CUDA_ERROR_CAPTURED_EVENT", Code::E_CAPTURE, "the event stands in a recording and cannot be waited for"),
     row(908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", Code::E_CAPTURE, "the recording was begun by another thread"),
     row(909, "CUDA_ERROR_TIMEOUT", Code::E_TIMEOUT, "the driver waited for too long"),
-    lost(911, "CUDA_ERROR_EXTERNAL_DEVICE", Code::E_DRIVER, "a device outside of the GPU failed"),
+    lost(911, "CUDA_ERROR_EXTERNAL_DEVICE", Code::E_DRIVER, "a device outside the GPU failed"),
     row(912, "CUDA_ERROR_INVALID_CLUSTER_SIZE", Code::E_TILE_LOWERING, "a cluster of this size does not fit on the device"),
     row(999, "CUDA_ERROR_UNKNOWN", Code::E_DRIVER, "the driver failed for a reason it does not know"),
 ];
@@ -103,7 +103,7 @@ impl CudaError {
         Self { result: None, sticky: false, diagnostic: Box::new(diagnostic) }
     }
 
-    /// The host asked to stop while the device was waited for. The device goes on.
+    /// The host requested to stop while the device was waited for. The device goes on.
     pub(crate) fn interrupted() -> Self {
         Self::refused(tessera_target::interruption())
     }

@@ -41,7 +41,7 @@ impl Event {
         self.raw.0
     }
 
-    /// Stands from now on behind the work that the stream has been given.
+    /// Records it after the stream's work so far.
     pub fn record(&self, stream: StreamRef) -> Result<(), CudaError> {
         let _current = self.context.make_current()?;
         // SAFETY: both exist.

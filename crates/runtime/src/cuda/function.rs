@@ -15,7 +15,7 @@ use tessera_support::ForkLock;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct FunctionAttributes {
     pub registers: u32,
-    /// Bytes of each thread outside of registers: spills and arrays.
+    /// Local memory of each thread, in bytes: spills and arrays.
     pub local_bytes: u32,
     pub static_shared_bytes: u32,
     pub const_bytes: u32,
@@ -47,8 +47,8 @@ impl Function {
         name: &str,
     ) -> Result<Self, CudaError> {
         let api = module.device().context.api;
-        // Drivers load a function when it is first used, which a recording does not allow. Those
-        // that cannot be asked to do it now load it with its attributes.
+        // Drivers load a function lazily at its first use, which stream capture does not allow.
+        // Drivers without `cuFuncLoad` load it when its attributes are read.
         // SAFETY: the function exists.
         let _ = unsafe { api.cuFuncLoad(raw.0) };
         let ask = |attribute| attribute_of(api, raw.0, attribute);
@@ -141,8 +141,8 @@ impl Function {
         Ok(())
     }
 
-    /// How many blocks of so many threads and so much dynamic shared memory a multiprocessor runs
-    /// at once.
+    /// Occupancy: how many blocks of `threads` threads and `shared` bytes of dynamic shared memory
+    /// are resident on a multiprocessor.
     pub fn occupancy(&self, threads: u32, shared: u32) -> Result<u32, CudaError> {
         self.set_shared(shared)?;
         let context = self.device().context;

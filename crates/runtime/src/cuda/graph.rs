@@ -1,4 +1,4 @@
-//! Graphs: a stream's work recorded once and launched as one.
+//! CUDA graphs: a stream's work, captured once and launched as one.
 
 use super::api::Api;
 use super::context::{Context, Handle};
@@ -163,7 +163,7 @@ impl GraphExec {
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
-        // Launches may be under way: the driver ends them, and the pool waits for them.
+        // Launches may be in flight: the driver ends them, and the pool waits for them.
         for &stream in self.streams.lock().iter() {
             self.buffers.iter().for_each(|buffer| buffer.used_on(stream));
         }

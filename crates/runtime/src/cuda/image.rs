@@ -1,5 +1,5 @@
-//! Code as the driver takes it: by its beginning alone. It reads as far as the code itself says,
-//! so that what is cut short must be found out here.
+//! The length of a code image. The driver gets only its address and reads as far as its header
+//! says, so a truncated image must be found here.
 
 use super::error::CudaError;
 use super::jit::refused;

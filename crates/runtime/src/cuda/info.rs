@@ -1,4 +1,4 @@
-//! What a device is, asked once.
+//! The properties of a device, queried once.
 
 use super::api::{Api, Failure};
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute};
@@ -14,7 +14,7 @@ pub struct DeviceInfo {
     pub threads_per_block: u32,
     pub threads_per_multiprocessor: u32,
     pub blocks_per_multiprocessor: u32,
-    /// What every kernel may have; more must be asked for, see [`Self::shared_per_block_opt_in`].
+    /// What every kernel may have; more must be requested, see [`Self::shared_per_block_opt_in`].
     pub shared_per_block: u32,
     pub shared_per_block_opt_in: u32,
     pub shared_per_multiprocessor: u32,

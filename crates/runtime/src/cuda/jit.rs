@@ -88,8 +88,8 @@ impl Jit {
         self.values.as_mut_ptr()
     }
 
-    /// What the assembler told, such as registers and spills.
-    pub fn told(&self) -> String {
+    /// What the assembler reported, such as registers and spills.
+    pub fn reported(&self) -> String {
         text(&self.info)
     }
 

@@ -23,7 +23,7 @@ pub struct LaunchShape {
     pub cluster: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// All blocks run at once and may wait for each other.
+    /// All blocks are resident together and may wait for each other.
     pub cooperative: bool,
     /// The kernel may begin before the one in front of it has ended, up to where it waits for it
     /// (`griddepcontrol.wait`).
@@ -93,13 +93,13 @@ const MOST_PARAMS: usize = 32;
 
 impl Function {
     /// Launches the kernel, in the stream's order. `params` are its parameters' bytes, each at its
-    /// own alignment, as they stand in one structure, and `starts` where each begins. Where there is
-    /// more than one the driver is shown each: how it packs those of an alignment above 16 bytes
-    /// depends on where a device keeps parameters.
+    /// own alignment, as in a C structure, and `starts` where each begins. More than one are passed
+    /// to the driver separately: how it packs those of an alignment above 16 bytes depends on where
+    /// a device keeps parameters.
     ///
     /// # Safety
-    /// `params` are what the kernel takes. The memory that it reaches is there, and used by nobody
-    /// else against it, until the stream is past the launch. The stream is of this device.
+    /// `params` are what the kernel takes. The memory that it accesses exists, without conflicting
+    /// accesses of others, until the stream is past the launch. The stream is of this device.
     pub unsafe fn launch(
         &self,
         shape: &LaunchShape,
@@ -112,8 +112,8 @@ impl Function {
         }
         self.check(shape)?;
         let mut size = params.len();
-        let told = starts.len() < 2;
-        if told && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
+        let reported = starts.len() < 2;
+        if reported && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
             return Err(self.mispacked(size));
         }
         let _current = self.device().context.make_current()?;
@@ -156,7 +156,7 @@ impl Function {
         Ok(())
     }
 
-    /// How many clusters of this shape the device runs at once.
+    /// How many clusters of this shape are resident on the device together.
     pub fn max_clusters(&self, shape: &LaunchShape) -> Result<u32, CudaError> {
         self.check(shape)?;
         let context = self.device().context;
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_those_that_were_asked_for() {
+    fn attributes_are_those_that_were_requested() {
         let mut shape = LaunchShape::new([8, 1, 1], 128);
         assert!(shape.is_plain());
         assert_eq!(Attributes::of(&shape).count, 0);

@@ -1,4 +1,4 @@
-//! The driver's assembler apart from loading, so that its work can be kept.
+//! The driver's assembler without loading, so that the cubin can be cached.
 
 use super::device::Device;
 use super::error::CudaError;
@@ -58,7 +58,7 @@ pub fn to_cubin(
     if let Err(failure) = done {
         return Err(jit.explain(failure.into(), ptx, device.info()));
     }
-    // SAFETY: the link owns so many bytes there until it is destroyed.
+    // SAFETY: the link owns these bytes until it is destroyed.
     Ok(unsafe { std::slice::from_raw_parts(cubin.cast::<u8>(), bytes) }.to_vec())
 }
 

@@ -1,5 +1,5 @@
-//! NVIDIA's driver as the rest of Tessera sees it. It is looked for when it is first asked for, and
-//! nothing here panics where it, a device or one of its functions is missing.
+//! NVIDIA's driver as the rest of Tessera sees it. The library is loaded at first use. Nothing here
+//! panics where it, a device or one of its functions is missing.
 //!
 //! ```
 //! use tessera_runtime::cuda;
@@ -35,10 +35,10 @@ mod pointer;
 mod pool;
 pub mod ptxas;
 mod staging;
-mod standing;
 mod stream;
 mod tensor_map;
 mod wait;
+mod workspace;
 
 pub use context::Current;
 pub use device::{Device, MemoryInfo};
@@ -54,11 +54,11 @@ pub use link::to_cubin;
 pub use module::Module;
 pub use pointer::pointer_device;
 pub use pool::{DeviceBuffer, Pool, PoolStats};
-pub use standing::STANDING_BYTES;
 pub use stream::{Stream, StreamRef};
 pub use tensor_map::{
     Interleave, L2Promotion, MapDType, OobFill, Swizzle, TensorMap, TensorMapFault, TensorMapSpec,
 };
+pub use workspace::WORKSPACE_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -39,7 +39,7 @@ impl Module {
         if let Err(failure) = done {
             return Err(jit.explain(failure.into(), image, device.info()));
         }
-        let log = jit.told();
+        let log = jit.reported();
         Ok(Arc::new(Self { device: device.clone(), raw: Handle(raw), log }))
     }
 
@@ -47,7 +47,7 @@ impl Module {
         &self.device
     }
 
-    /// What the driver's assembler told; empty for a cubin.
+    /// What the driver's assembler reported; empty for a cubin.
     pub fn log(&self) -> &str {
         &self.log
     }

@@ -1,4 +1,4 @@
-//! Whose memory an address is.
+//! Which device's memory an address is.
 
 use super::driver::driver;
 use cudarc::driver::sys::CUmemorytype_enum::CU_MEMORYTYPE_HOST;

@@ -1,4 +1,4 @@
-//! Streams: orders of work on a device.
+//! Streams: work on a device that runs in order.
 
 use super::api::Api;
 use super::device::Device;
@@ -121,7 +121,7 @@ impl Stream {
         Ok(Self { device: device.clone(), stream: StreamRef(raw), own: true })
     }
 
-    /// Another library's stream. It is asked whether it is of this device.
+    /// Another library's stream. Checks that it belongs to this device.
     ///
     /// # Safety
     /// As for [`StreamRef::from_raw`], apart from the device.
@@ -167,8 +167,7 @@ impl Stream {
         self.stream.is_capturing(self.device.context.api)
     }
 
-    /// Work given to it from now on begins after what `event` was recorded behind. The host does
-    /// not wait.
+    /// Later work of this stream begins after the work before `event`. The host does not wait.
     pub fn wait_event(&self, event: &Event) -> Result<(), CudaError> {
         let _current = self.device.make_current()?;
         // SAFETY: both exist.

@@ -1,20 +1,20 @@
-//! Waiting for the device in such a way that the host can stop it.
+//! Waiting for the device; the host can interrupt the wait.
 
 use super::api::Failure;
 use super::error::{CudaError, NOT_READY};
 use std::time::{Duration, Instant};
 use tessera_target::Poll;
 
-/// For so long the device is asked without pause: most kernels end sooner.
+/// How long the device is polled without pause: most kernels end sooner.
 const SPIN: Duration = Duration::from_micros(200);
-/// For so long other threads go before.
+/// How long polls yield to other threads, after that.
 const YIELD: Duration = Duration::from_millis(2);
 /// The longest pause; before it pauses are a sixteenth of what was waited.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Questions to the device for one look at the clock.
+/// Polls of the device between two reads of the clock.
 const ROUND: u32 = 8;
 
-/// Asks until the answer is yes. The device goes on when the host stops waiting.
+/// Polls until `done`. The device goes on when the host stops waiting.
 pub(crate) fn until(mut done: impl FnMut() -> Result<bool, CudaError>) -> Result<(), CudaError> {
     if done()? {
         return Ok(());
@@ -39,8 +39,8 @@ pub(crate) fn until(mut done: impl FnMut() -> Result<bool, CudaError>) -> Result
 }
 
 /// The answer of a driver's query.
-pub(crate) fn answer(asked: Result<(), Failure>) -> Result<bool, CudaError> {
-    match asked {
+pub(crate) fn answer(requested: Result<(), Failure>) -> Result<bool, CudaError> {
+    match requested {
         Ok(()) => Ok(true),
         Err(Failure { result: NOT_READY, .. }) => Ok(false),
         Err(failure) => Err(failure.into()),

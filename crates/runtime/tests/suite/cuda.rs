@@ -23,7 +23,7 @@ fn what_is_missing_is_said_in_a_sentence_and_nothing_panics() {
 }
 
 #[test]
-fn many_threads_may_ask_at_once() {
+fn many_threads_may_ask_concurrently() {
     let first = cuda::present();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -32,7 +32,8 @@ fn many_threads_may_ask_at_once() {
     });
 }
 
-/// A child of a process that has used the driver is told so; of one that has not, it asks itself.
+/// A child of a process that has used the driver gets an error; another child asks the driver
+/// itself.
 #[cfg(unix)]
 #[test]
 fn a_forked_child_is_answered() {

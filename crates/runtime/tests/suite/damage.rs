@@ -1,4 +1,4 @@
-//! Files that are not what they should be: ignored, removed, told once.
+//! Files that are not what they should be: ignored, removed, reported once.
 
 use crate::folder::{Folder, key, warnings};
 use std::fs;
@@ -14,18 +14,18 @@ fn one_entry() -> (Folder, PathBuf, Vec<u8>) {
     (folder, file, bytes)
 }
 
-/// A store that meets these bytes finds nothing, says why, removes them, and can be used on.
+/// A store that reads these bytes returns nothing, says why, removes them, and stays usable.
 fn refused(folder: &Folder, file: &PathBuf, bytes: &[u8]) -> String {
     fs::write(file, bytes).unwrap();
     let store = folder.store();
     assert_eq!(store.get(key("a")), None);
     assert!(!file.exists());
     assert_eq!(store.get(key("a")), None);
-    let mut told = warnings(&store);
-    assert_eq!(told.len(), 1);
+    let mut reported = warnings(&store);
+    assert_eq!(reported.len(), 1);
     store.put(key("a"), "a", b"code");
     assert_eq!(folder.store().get(key("a")).as_deref(), Some(&b"code"[..]));
-    told.remove(0)
+    reported.remove(0)
 }
 
 #[test]
@@ -50,8 +50,10 @@ fn a_file_cut_anywhere_is_ignored() {
 #[test]
 fn a_foreign_file_and_one_of_another_format_are_ignored() {
     let (folder, file, good) = one_entry();
-    let told = refused(&folder, &file, b"#!/bin/sh\nexit 0\n");
-    assert!(told.starts_with("W_CACHE_IO: ") && told.ends_with("it is not a compiled kernel"));
+    let reported = refused(&folder, &file, b"#!/bin/sh\nexit 0\n");
+    assert!(
+        reported.starts_with("W_CACHE_IO: ") && reported.ends_with("it is not a compiled kernel")
+    );
     let mut other = good.clone();
     other[8] = 9;
     assert!(refused(&folder, &file, &other).ends_with("expected format 2, got 9"));
@@ -62,14 +64,14 @@ fn an_entry_under_another_name_is_ignored() {
     let (folder, file, good) = one_entry();
     folder.store().put(key("b"), "b", b"other");
     let other = folder.files().into_iter().find(|f| *f != file).unwrap();
-    let told = refused(&folder, &file, &fs::read(&other).unwrap());
-    assert!(told.ends_with("it belongs under another name"), "{told}");
+    let reported = refused(&folder, &file, &fs::read(&other).unwrap());
+    assert!(reported.ends_with("it belongs under another name"), "{reported}");
     fs::write(&other, good).unwrap();
     assert_eq!(folder.store().get(key("b")), None);
 }
 
 #[test]
-fn many_damaged_files_are_told_of_once() {
+fn many_damaged_files_are_reported_of_once() {
     let folder = Folder::new();
     for name in ["a", "b", "c"] {
         folder.store().put(key(name), name, b"code");

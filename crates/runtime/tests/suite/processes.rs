@@ -10,7 +10,7 @@ const DIRECTORY: &str = "STORE_TEST_DIRECTORY";
 const KEYS: usize = 16;
 const ROUNDS: usize = 150;
 
-/// What belongs to a key: told from any other, and from half of itself.
+/// What belongs to a key: distinguished from any other, and from half of itself.
 fn payload(n: usize) -> Vec<u8> {
     (0..5000 + 100 * n).map(|i| (i * (n + 3)) as u8).collect()
 }

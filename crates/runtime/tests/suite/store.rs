@@ -30,7 +30,7 @@ fn what_was_stored_is_found_by_this_store_and_by_the_next() {
 }
 
 #[test]
-fn builds_that_share_a_directory_do_not_meet() {
+fn builds_that_share_a_directory_have_separate_entries() {
     let folder = Folder::new();
     let (one, two) =
         (folder.store(), DiskStore::new(folder.path(), "0.1.0 other", LARGE, folder.trust()));
@@ -52,7 +52,7 @@ fn nothing_is_made_before_the_first_write() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_leaves_memory_and_is_told_once() {
+fn a_directory_that_cannot_be_written_leaves_memory_and_is_reported_once() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     fs::write(&file, "in the way").unwrap();
@@ -62,11 +62,11 @@ fn a_directory_that_cannot_be_written_leaves_memory_and_is_told_once() {
         store.put(key(name), name, name.as_bytes());
         assert_eq!(store.get(key(name)).as_deref(), Some(name.as_bytes()));
     }
-    let told = warnings(&store);
-    assert_eq!(told.len(), 1);
+    let reported = warnings(&store);
+    assert_eq!(reported.len(), 1);
     assert!(
-        told[0].starts_with("W_CACHE_IO: the cache ") && told[0].contains("written"),
-        "{told:?}"
+        reported[0].starts_with("W_CACHE_IO: the cache ") && reported[0].contains("written"),
+        "{reported:?}"
     );
     let listing = store.entries();
     assert_eq!((listing.entries.len(), listing.warnings.len()), (0, 1));

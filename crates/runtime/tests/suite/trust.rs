@@ -1,4 +1,4 @@
-//! Files that others could have written: not used, told once, and nothing hangs.
+//! Files that others could have written: not used, reported once, and nothing hangs.
 
 use crate::folder::{COMPILER, Folder, LARGE, key, warnings};
 use std::fs::{self, Permissions};
@@ -30,10 +30,10 @@ fn refused(folder: &Folder) -> String {
     let store = folder.store();
     assert_eq!(store.get(key("a")), None);
     assert_eq!(store.get(key("a")), None);
-    let mut told = warnings(&store);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("W_CACHE_UNTRUSTED: "), "{told:?}");
-    told.remove(0)
+    let mut reported = warnings(&store);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].starts_with("W_CACHE_UNTRUSTED: "), "{reported:?}");
+    reported.remove(0)
 }
 
 /// What a forger can do who knows all of this program: the checksum's key is public.
@@ -108,10 +108,10 @@ fn files_and_folders_that_others_can_write_are_not_used() {
     chmod(shard, 0o700);
     for bad in [0o770, 0o707, 0o1777] {
         chmod(folder.path(), bad);
-        let told = refused(&folder);
+        let reported = refused(&folder);
         assert!(
-            told.contains("is not used") && told.ends_with(&format!("(mode {bad:o})")),
-            "{told}"
+            reported.contains("is not used") && reported.ends_with(&format!("(mode {bad:o})")),
+            "{reported}"
         );
         // Nothing is written either, and memory serves.
         let store = folder.store();
@@ -197,18 +197,20 @@ fn the_key_is_never_in_the_cache() {
 fn a_shared_cache_is_roots_up_to_the_top_and_is_not_written() {
     let (folder, file) = one_entry();
     let shared = |dir: &Path| DiskStore::new(dir, COMPILER, LARGE, Trust::Shared);
-    let told = |store: &DiskStore| {
+    let reported = |store: &DiskStore| {
         assert_eq!(store.get(key("a")), None);
-        let told = warnings(store);
-        assert_eq!(told.len(), 1, "{told:?}");
-        told[0].clone()
+        let reported = warnings(store);
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        reported[0].clone()
     };
     if tessera_trust::user() != 0 {
-        assert!(told(&shared(folder.path())).contains("belongs to another user"));
+        assert!(reported(&shared(folder.path())).contains("belongs to another user"));
         return;
     }
     // The folder for temporary files is everybody's.
-    assert!(told(&shared(folder.path())).ends_with("/tmp can be written by others (mode 1777)"));
+    assert!(
+        reported(&shared(folder.path())).ends_with("/tmp can be written by others (mode 1777)")
+    );
     // Root's home is below folders that are root's.
     let home = std::env::home_dir().unwrap_or_default();
     if tessera_trust::check_above(&home).is_err() {
@@ -231,15 +233,17 @@ fn a_shared_cache_is_roots_up_to_the_top_and_is_not_written() {
     for place in [&path, &path.parent().unwrap().to_path_buf(), &moved, &top.0] {
         let good = mode(place);
         chmod(place, good | 0o020);
-        assert!(told(&shared(&moved)).contains("can be written by others"), "{place:?}");
+        assert!(reported(&shared(&moved)).contains("can be written by others"), "{place:?}");
         chmod(place, good);
     }
     // What is cut or stands under another name is noticed without a key, and left where it is.
     let good = fs::read(&path).unwrap();
     fs::write(&path, &good[..good.len() - 1]).unwrap();
-    assert!(told(&shared(&moved)).ends_with("it is cut short") && path.exists());
+    assert!(reported(&shared(&moved)).ends_with("it is cut short") && path.exists());
     std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
-    assert!(told(&shared(&moved)).contains("belongs to another user (expected uid 0, got 12345)"));
+    assert!(
+        reported(&shared(&moved)).contains("belongs to another user (expected uid 0, got 12345)")
+    );
 }
 
 /// A folder that goes when this does.
@@ -273,7 +277,7 @@ fn entries_and_folders_of_another_user_are_not_used() {
     fs::remove_file(&link).unwrap();
 }
 
-/// Of many processes that begin at once all have the same key.
+/// Many processes that start together all have the same key.
 #[test]
 fn the_key_is_made_once() {
     let folder = Folder::new();

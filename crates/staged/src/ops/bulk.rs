@@ -1,4 +1,4 @@
-//! Copies of whole blocks between shared and global memory.
+//! Bulk asynchronous copies (TMA) between shared and global memory.
 
 use crate::{Staged, StagedOp};
 use tessera_diag::Code;
@@ -6,7 +6,7 @@ use tessera_ir::{Attr, Func, OpErrors, OpId, Type};
 use tessera_numerics::{DType, ReduceOp};
 use tessera_tile::ops::memory::block_shape;
 
-/// A block of a view that is as large as some shared memory: what fills and bulk stores ask for.
+/// Checks a block of a view against the shared memory that `fill` and `bulk_store` copy.
 pub(super) fn block(func: &Func<Staged>, id: OpId, mem: &Type, view: &Type, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
@@ -20,7 +20,7 @@ pub(super) fn block(func: &Func<Staged>, id: OpId, mem: &Type, view: &Type, erro
     } else if squeezed(&block_shape(&extent)) != squeezed(mem.shape()) {
         errors.shape(format!("expected a block of the shape of {mem}, got extents {extent:?}"));
     }
-    // What is filled for products of tf32 is rounded on the way.
+    // Operands of tf32 MMAs are rounded by the copy.
     let rounds =
         op.code == StagedOp::Fill && (view.dtype(), mem.dtype()) == (DType::F32, DType::Tf32);
     if mem.dtype() != view.dtype() && !rounds {

@@ -1,10 +1,10 @@
-//! The ops of Tile IR, and `convert_layout`: Tile IR's own rules, and where elements may be.
+//! The ops of Tile IR, and `convert_layout`: Tile IR's own rules, and rules on layouts.
 
 use crate::{Staged, StagedOp, adapt, in_family, layouts};
 use tessera_diag::Code;
 use tessera_ir::{Func, InferContext, OpErrors, OpId, Opcode, Type};
 use tessera_tile::TileOp;
-use tessera_tile::ops::{atomic, control, reduce, shape};
+use tessera_tile::ops::{atomic, control_ops, reduce, shape};
 
 pub fn verify_tile(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let StagedOp::Tile(code) = func.ops[id].code else { return };
@@ -25,7 +25,7 @@ pub fn verify_tile(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// What an atomic op on a `reduce_*` parameter finds there depends on the order of the groups.
+/// The old value of an atomic op on a `reduce_*` parameter depends on the order of the groups.
 fn unused_old_value(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let Type::View { privilege, .. } = func.ty(op.operands[0]) else { return };
@@ -40,19 +40,19 @@ fn unused_old_value(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
 }
 
 pub fn verify_for(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    control::verify_for(func, id, errors);
+    control_ops::verify_for(func, id, errors);
 }
 
 pub fn verify_if(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    control::verify_if(func, id, errors);
+    control_ops::verify_if(func, id, errors);
 }
 
 pub fn verify_while(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    control::verify_while(func, id, errors);
+    control_ops::verify_while(func, id, errors);
 }
 
-pub fn verify_repair(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    control::verify_repair(func, id, errors);
+pub fn verify_slow_path(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    control_ops::verify_slow_path(func, id, errors);
 }
 
 pub fn verify_convert(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
@@ -67,7 +67,7 @@ pub fn verify_convert(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
-/// Tile IR's answer, with the layout that follows from the operand's.
+/// Tile IR's result type, with the layout that follows from the operand's.
 fn laid(
     c: &InferContext<'_>,
     code: TileOp,

@@ -1,4 +1,4 @@
-//! Products on the matrix engine, which runs beside the threads.
+//! Asynchronous MMAs on the tensor cores (WGMMA), which run concurrently with the threads.
 
 use crate::Staged;
 use tessera_ir::{Attr, Func, InferContext, OpErrors, OpId, Type};

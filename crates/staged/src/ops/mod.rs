@@ -3,9 +3,9 @@
 pub mod bulk;
 pub mod family;
 pub mod mma;
-pub mod ring;
+pub mod order_barrier;
+pub mod pipeline;
 pub mod roles;
 pub mod smem;
 pub mod team;
 pub mod tiles;
-pub mod turn;

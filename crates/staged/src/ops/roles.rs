@@ -1,11 +1,11 @@
-//! Roles: which warps do what.
+//! Warp roles: which warps do what.
 
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, Func, OpErrors, OpId};
 use tessera_tile::TileOp;
 
-/// What the replicas of a role may divide among them.
+/// What the replicas of a role may divide.
 pub const PARTS: [&str; 3] = ["rows", "cols", "tiles"];
 
 /// A role's attributes, read.
@@ -37,7 +37,7 @@ pub fn role_info(func: &Func<Staged>, id: OpId) -> RoleInfo {
 /// The role around an op, if there is one.
 pub fn role_of(func: &Func<Staged>, id: OpId) -> Option<OpId> {
     let block = func.ops[id].block;
-    func.ancestors(block).into_iter().find(|&o| func.ops[o].code == StagedOp::Role)
+    func.ancestors(block).into_iter().find(|&o| func.ops[o].code == StagedOp::WarpRole)
 }
 
 pub fn verify_roles(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
@@ -49,7 +49,7 @@ pub fn verify_roles(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let mut warps = 0;
     for &inner in &func.blocks[op.regions[0]].ops {
         match func.ops[inner].code {
-            StagedOp::Role => {
+            StagedOp::WarpRole => {
                 let role = role_info(func, inner);
                 warps += role.warps.saturating_mul(role.replicas);
                 if !names.insert(role.name.clone()) {
@@ -79,7 +79,7 @@ pub fn verify_roles(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
 pub fn verify_role(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let around = func.blocks[op.block].parent.map(|o| func.ops[o].code);
-    if around != Some(StagedOp::Roles) {
+    if around != Some(StagedOp::WarpSpecialize) {
         errors.structure("expected `roles` around a role");
     }
     let role = role_info(func, id);

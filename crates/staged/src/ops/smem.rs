@@ -1,21 +1,21 @@
-//! Shared memory that the program names, and tiles that go through it.
+//! Explicit shared memory, and tiles that are loaded from and stored to it.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Dim, Func, InferContext, OpErrors, OpId, Type, Value};
 use tessera_layout::{In, Layout, Shared};
 
-/// What all of a block shares is there from its begin to its end.
+/// Memory that all of a block shares exists from its begin to its end.
 pub(super) fn made_once(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     if func.blocks[func.ops[id].block].parent.is_some() {
         errors
-            .structure("expected shared memory, rings and turns to be made in the function's body");
+            .structure("expected shared memory, pipelines and order barriers to be made in the function's body");
     }
 }
 
 pub fn verify_alloc(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
-    // Of a role each replica has its own.
+    // Each replica of a role has its own.
     let around = func.blocks[func.ops[id].block].parent.map(|o| func.ops[o].code);
-    if around != Some(StagedOp::Role) {
+    if around != Some(StagedOp::WarpRole) {
         made_once(func, id, errors);
     }
     let ty = func.ty(func.ops[id].result());

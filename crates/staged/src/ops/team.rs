@@ -1,8 +1,9 @@
-//! Teams: blocks of a cluster that take neighbouring tiles of a grid, and copy what they all need once.
+//! Teams: CTAs of a cluster that take neighbouring tiles of a grid, and multicast what they all
+//! load.
 //!
-//! The rank of a block in its cluster says which of the neighbours it takes: its lowest bits along the
-//! first axis, the next along the second. A copy that brings the same to all blocks along some axes is
-//! made in parts, one by each of them, and every part goes to all.
+//! The rank of a CTA in its cluster says which of the neighbours it takes: its lowest bits along
+//! the first axis, the next along the second. A load that is the same for all CTAs along some axes
+//! is made in parts, one by each CTA, and every part is multicast to all.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Func, OpId, Type, Value};
@@ -63,7 +64,7 @@ impl Team {
         self.shape.iter().product()
     }
 
-    /// The place of an axis in a rank.
+    /// The position of an axis in a rank.
     pub fn shift(&self, axis: usize) -> u32 {
         self.shape[..axis].iter().map(|n| n.trailing_zeros()).sum()
     }
@@ -73,24 +74,26 @@ impl Team {
         [0, 1, 2].map(|axis| rank >> self.shift(axis) & (self.shape[axis] - 1))
     }
 
-    /// The bits of ranks in which blocks differ that are neighbours along these axes.
+    /// The bits of ranks in which neighbours along these axes differ.
     pub fn bits(&self, axes: &[usize]) -> u32 {
         axes.iter().map(|&axis| (self.shape[axis] - 1) << self.shift(axis)).sum()
     }
 
-    /// Those of a copy, and the number of its parts, which is 1 where each block makes its own.
+    /// Those of a load, and the number of its parts, which is 1 where each block makes its own.
     pub fn of_fill(&self, func: &Func<Staged>, fill: OpId) -> (u32, u32) {
         let bits = self.bits(&shared_axes(func, fill));
         (bits, 1 << bits.count_ones())
     }
 
-    /// The blocks of a cluster, by rank, that a block sends parts of a ring's slots to, itself included:
-    /// they are also those that send to it.
-    pub fn peers(&self, func: &Func<Staged>, ring: Value, rank: u32) -> Vec<u32> {
+    /// The CTAs of a cluster, by rank, that a CTA multicasts parts of a pipeline's stages to,
+    /// itself included. They are also those that it receives from.
+    pub fn peers(&self, func: &Func<Staged>, pipeline: Value, rank: u32) -> Vec<u32> {
         let groups: Vec<u32> = func
             .walk()
             .into_iter()
-            .filter(|&id| func.ops[id].code == StagedOp::Fill && ring_of(func, id) == Some(ring))
+            .filter(|&id| {
+                func.ops[id].code == StagedOp::Fill && pipeline_of(func, id) == Some(pipeline)
+            })
             .map(|id| self.of_fill(func, id).0)
             .collect();
         let reaches = |to: &u32| *to == rank || groups.iter().any(|bits| (to ^ rank) & !bits == 0);
@@ -98,7 +101,7 @@ impl Team {
     }
 }
 
-/// The axes of the grid along which all blocks of a cluster need what a `fill` brings.
+/// The axes of the grid along which all CTAs of a cluster need what a `fill` loads.
 pub fn shared_axes(func: &Func<Staged>, fill: OpId) -> Vec<usize> {
     let list = func.ops[fill].attr("multicast").and_then(Attr::as_ints).unwrap_or_default();
     list.into_iter().filter_map(|a| usize::try_from(a).ok().filter(|&a| a < 3)).collect()
@@ -108,18 +111,18 @@ pub fn shared_axes(func: &Func<Staged>, fill: OpId) -> Vec<usize> {
 pub fn field_of(func: &Func<Staged>, fill: OpId) -> Option<&Shared> {
     let op = &func.ops[fill];
     let name = op.attr("field").and_then(Attr::as_word);
-    let Type::Slot { fields } = func.ty(op.operands[0]) else { return None };
+    let Type::Stage { fields } = func.ty(op.operands[0]) else { return None };
     fields.iter().find(|f| Some(f.name.as_str()) == name).map(|f| &*f.layout)
 }
 
-/// The ring that a `fill` is about.
-pub fn ring_of(func: &Func<Staged>, fill: OpId) -> Option<Value> {
-    let slot = func.def(func.ops[fill].operands[0])?;
-    (slot.code == StagedOp::Acquire).then(|| slot.operands[0])
+/// The pipeline of a `fill`.
+pub fn pipeline_of(func: &Func<Staged>, fill: OpId) -> Option<Value> {
+    let stage = func.def(func.ops[fill].operands[0])?;
+    (stage.code == StagedOp::Acquire).then(|| stage.operands[0])
 }
 
-/// The dim along which memory is divided into so many parts that lie one after another, each where an
-/// engine may begin, and the extent of a part; none where there is no such dim.
+/// The dim along which memory is divided into `parts` contiguous parts, each aligned for TMA, and
+/// the extent of a part; none where there is no such dim.
 pub fn part_of(shared: &Shared, parts: u32) -> Option<(usize, u32)> {
     let place = |dim: usize, at: u32| {
         let mut coords = vec![0; shared.shape.len()];
@@ -140,12 +143,13 @@ pub fn part_of(shared: &Shared, parts: u32) -> Option<(usize, u32)> {
         let good = all.is_multiple_of(parts) && part > 0 && part.is_multiple_of(row);
         let step = place(dim, part % all);
         let even = || (0..parts).all(|n| place(dim, n * part) == n * step);
-        (good && step.is_multiple_of(shared.align().max(ENGINE)) && even()).then_some((dim, part))
+        (good && step.is_multiple_of(shared.align().max(TMA_ALIGN)) && even())
+            .then_some((dim, part))
     })
 }
 
-/// What copies of engines begin at multiples of, in bytes.
-const ENGINE: u32 = 128;
+/// The alignment of TMA copies in shared memory, in bytes.
+const TMA_ALIGN: u32 = 128;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The persistent loop over the tiles of a grid.
+//! The persistent loop over the tiles of a grid: tile schedulers and raster orders.
 
 use super::team::Team;
 use crate::{Staged, StagedOp};
@@ -15,19 +15,20 @@ pub struct Order {
     /// The axis that is walked first goes from both ends to the middle: last, first, last but one, ….
     pub folded: bool,
     pub raster: Option<Raster>,
-    /// Tiles that sections have about, where they need not be as wide as they may.
+    /// About how many tiles a section has, where it need not be as wide as possible.
     pub section: Option<i64>,
     pub longest_first: bool,
-    /// Blocks of a cluster that take neighbours along each axis.
+    /// CTAs of a cluster that take neighbours along each axis.
     pub team: Team,
 }
 
-/// How a grid is walked other than along its last axis first.
+/// A raster order other than the last axis first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Raster {
-    /// In bands of so many along one of the first two axes, that axis first.
+    /// In bands of this width along one of the first two axes, that axis first.
     Band { axis: usize, width: i64 },
-    /// So many places of all axes but the last, these first; the last axis ends a section.
+    /// This many positions of all axes but the last, these first; the end of the last axis ends a
+    /// section.
     Sections(i64),
 }
 
@@ -83,13 +84,15 @@ fn raster(word: &str) -> Option<Raster> {
     }
 }
 
-/// The fewest places of a section: one alone has not enough tiles that are short for all to end with.
+/// The fewest positions of a section: one alone has too few short tiles at its end to balance.
 pub const LEAST_SECTION: i64 = 2;
-/// Tiles for each block from which on they are taken in pairs: fewer would leave blocks without any.
+/// Tiles for each block from which on they are taken in pairs: with fewer, some blocks would have
+/// none.
 pub const LEAST_PAIRED: i64 = 3;
 
 impl Order {
-    /// What clusters take one after another: the grid in teams. Raster counts tiles, and so teams.
+    /// The grid in teams, which clusters take one after another. Raster widths count tiles, and so
+    /// teams.
     pub fn teams(&self, grid: &[i64]) -> Vec<i64> {
         let each = grid.iter().zip(self.team.shape);
         each.map(|(&n, by)| {
@@ -98,8 +101,9 @@ impl Order {
         .collect()
     }
 
-    /// The grid of two axes that is walked in bands along one of them, and how many of it a band has:
-    /// the plane of the first two axes, or all but the last as one and the last. Bands are counted in teams.
+    /// The grid of two axes that is walked in bands along one of them, and the width of a band: the
+    /// plane of the first two axes, or all but the last as one and the last. Widths are counted in
+    /// teams.
     pub fn band(&self) -> Option<Bands> {
         match self.raster? {
             Raster::Band { axis, width } => {
@@ -116,8 +120,8 @@ impl Order {
         self.longest_first.then_some(if sections { axes.saturating_sub(1) } else { 0 })
     }
 
-    /// The coordinates of the tile that a block of a cluster takes, by the number of the team in this
-    /// order and the block's rank. Where the grid ends inside of a team they may be beyond it.
+    /// The coordinates of the tile that a CTA of a cluster takes, by the index of the team in this
+    /// order and the CTA's rank. Where the grid ends inside a team they may be beyond it.
     pub fn tile(&self, grid: &[i64], number: i64, rank: u32) -> Vec<i64> {
         let mut at = self.coordinates(&self.teams(grid), number);
         let own = self.team.coordinates(rank);
@@ -127,8 +131,7 @@ impl Order {
         at
     }
 
-    /// The cluster that takes a team, or the block that takes a tile, where it does not depend on who is
-    /// free.
+    /// The cluster that takes a team, or the block that takes a tile, with a static scheduler.
     pub fn block_of(&self, number: i64, total: i64, blocks: i64) -> i64 {
         if self.once {
             return number;
@@ -138,7 +141,7 @@ impl Order {
         (if paired { number / 2 } else { number }) % blocks
     }
 
-    /// The coordinates of a tile, or of a team in a grid of teams, by its number in this order.
+    /// The coordinates of a tile, or of a team in a grid of teams, by its index in this order.
     fn coordinates(&self, grid: &[i64], number: i64) -> Vec<i64> {
         let mut at = match self.band() {
             None => row_major(grid, number),
@@ -155,7 +158,7 @@ impl Order {
                 at
             }
             Some(Bands { axis, width, sections: false }) => {
-                // The plane of the first two axes; what lies beyond them changes slowest.
+                // The plane of the first two axes; the others change slowest.
                 let plane = grid[0] * grid[1];
                 let mut at = in_bands([grid[0], grid[1]], axis, width, number % plane).to_vec();
                 at.extend(row_major(&grid[2..], number / plane));
@@ -183,8 +186,8 @@ pub struct Bands {
     pub sections: bool,
 }
 
-/// Places of a section that may have so many, and at most `most`: as many sections as that makes, and
-/// all alike. The last one would else have too few tiles for all to end together.
+/// The positions of a section that may have `fit` of them, at most `most`: sections are equal,
+/// because a short last one would have too few tiles to balance.
 fn even_section(all: i64, fit: i64, most: i64) -> i64 {
     let fit = fit.max(LEAST_SECTION).min(most);
     let count = ((all + fit / 2) / fit).max(1);
@@ -223,8 +226,9 @@ pub fn verify_tiles(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
         errors.structure(why);
     }
     let around = func.ancestors(op.block);
-    let outer =
-        around.iter().all(|&o| matches!(func.ops[o].code, StagedOp::Role | StagedOp::Roles));
+    let outer = around
+        .iter()
+        .all(|&o| matches!(func.ops[o].code, StagedOp::WarpRole | StagedOp::WarpSpecialize));
     if !outer {
         errors.structure("expected `tiles` in no loop or branch");
     }

@@ -1,5 +1,5 @@
-//! Who meets whom: roles do not meet as a block, for some of them may never come by; and outside of
-//! roles there is only the block.
+//! Barriers: no block barrier inside a role, because some roles may never reach it; and no role
+//! barrier outside roles.
 
 use crate::ops::roles::role_of;
 use crate::{Staged, StagedOp};

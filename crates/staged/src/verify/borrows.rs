@@ -1,6 +1,7 @@
-//! What an engine may still read is left alone: a slot is released, and memory written again, only
-//! when a `mma_retire` or a `bulk_wait` covers everything that was begun on it; a pending tile is a
-//! tile only when its groups are done; and a role ends with its bulk stores done reading.
+//! Operands of asynchronous operations are not overwritten: a stage is released, and memory written
+//! again, only when a `mma_retire` or a `bulk_wait` covers every operation that reads it; a pending
+//! tile is a tile only when its groups are complete; and a role ends only when its bulk stores have
+//! read their memory.
 
 use super::Finding;
 use super::trace::{Actor, Base, Place, Run, Trace, What};
@@ -17,15 +18,15 @@ pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 }
 
 #[derive(Default)]
-struct Engines {
-    /// What groups and bulk stores that may not be done read, by their numbers.
+struct AsyncUnits {
+    /// The memory that MMA groups and bulk stores in flight read, by their indices.
     mma: BTreeMap<usize, Vec<(Place, OpId)>>,
     bulk: BTreeMap<usize, Vec<(Place, OpId)>>,
     groups: usize,
     bulks: usize,
 }
 
-impl Engines {
+impl AsyncUnits {
     fn reading(&self) -> impl Iterator<Item = &(Place, OpId)> {
         self.mma.values().chain(self.bulk.values()).flatten()
     }
@@ -36,20 +37,20 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
         0 => String::new(),
         line => format!(" begun in line {line}"),
     };
-    let mut engines = Engines::default();
+    let mut async_units = AsyncUnits::default();
     for event in &trace.events {
         match &event.what {
             What::Read { place, by: Actor::Mma(group) } => {
-                engines.groups = engines.groups.max(group + 1);
-                engines.mma.entry(*group).or_default().push((place.clone(), event.op));
+                async_units.groups = async_units.groups.max(group + 1);
+                async_units.mma.entry(*group).or_default().push((place.clone(), event.op));
             }
             What::Read { place, by: Actor::Bulk(bulk) } => {
-                engines.bulks = engines.bulks.max(bulk + 1);
-                engines.bulk.entry(*bulk).or_default().push((place.clone(), event.op));
+                async_units.bulks = async_units.bulks.max(bulk + 1);
+                async_units.bulk.entry(*bulk).or_default().push((place.clone(), event.op));
             }
             What::Retire { keep, newest, tile } => {
-                let done = engines.groups.saturating_sub(*keep);
-                engines.mma.retain(|&group, _| group >= done);
+                let done = async_units.groups.saturating_sub(*keep);
+                async_units.mma.retain(|&group, _| group >= done);
                 if *tile && newest.is_some_and(|n| n >= done) {
                     out.push((
                         event.op,
@@ -61,31 +62,31 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
                 }
             }
             What::BulkWait { keep } => {
-                let done = engines.bulks.saturating_sub(*keep);
-                engines.bulk.retain(|&bulk, _| bulk >= done);
+                let done = async_units.bulks.saturating_sub(*keep);
+                async_units.bulk.retain(|&bulk, _| bulk >= done);
             }
-            What::Release { ring, i } => {
-                let borrowed = engines.reading().find(|(place, _)| {
-                    matches!(&place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+            What::Release { pipeline, i } => {
+                let borrowed = async_units.reading().find(|(place, _)| {
+                    matches!(&place.base, Base::Field { pipeline: r, i: n, .. } if (r, n) == (pipeline, i))
                 });
                 if let Some((_, by)) = borrowed {
                     out.push((
                         event.op,
                         format!(
-                            "expected counter {i} of ring {} to be released when nothing reads it, got an \
-                             engine's work{} that no wait covers",
-                            run.name(*ring),
+                            "expected counter {i} of pipeline {} to be released when nothing reads it, got \
+                             asynchronous work{} that no wait covers",
+                            run.name(*pipeline),
                             line(*by)
                         ),
                     ));
                 }
             }
             What::Write { place, .. } => {
-                if let Some((_, by)) = engines.reading().find(|(p, _)| p.overlaps(place)) {
+                if let Some((_, by)) = async_units.reading().find(|(p, _)| p.overlaps(place)) {
                     out.push((
                         event.op,
                         format!(
-                            "expected memory that nothing reads, got an engine's work{} that no wait covers",
+                            "expected memory that nothing reads, got asynchronous work{} that no wait covers",
                             line(*by)
                         ),
                     ));
@@ -94,7 +95,7 @@ fn one(func: &Func<Staged>, run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>
             _ => {}
         }
     }
-    if let Some((_, by)) = engines.bulk.values().flatten().next() {
+    if let Some((_, by)) = async_units.bulk.values().flatten().next() {
         let why = "expected a `bulk_wait` before the memory it reads goes, got the end of the role";
         out.push((*by, why.into()));
     }

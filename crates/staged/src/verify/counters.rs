@@ -1,5 +1,5 @@
-//! Counters of rings: who fills a ring takes 0, 1, 2, … and publishes each; who reads it waits for
-//! the same, and releases each once; and nobody waits for what is never published.
+//! Pipeline counters: a producer takes 0, 1, 2, … and publishes each; a consumer waits for the
+//! same, and releases each once; and no counter is waited for that is never published.
 
 use super::Finding;
 use super::trace::{Run, Trace, What};
@@ -7,7 +7,7 @@ use crate::Staged;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Func, OpId, Value};
 
-/// What one role, or the block, does with a ring.
+/// The uses of a pipeline by one role, or the block.
 #[derive(Default)]
 struct Side {
     acquired: Vec<(i64, OpId)>,
@@ -23,21 +23,21 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
         let mut seen: BTreeMap<Value, Side> = BTreeMap::new();
         for event in &trace.events {
             match event.what {
-                What::Acquire { ring, i } => {
-                    seen.entry(ring).or_default().acquired.push((i, event.op));
+                What::Acquire { pipeline, i } => {
+                    seen.entry(pipeline).or_default().acquired.push((i, event.op));
                 }
-                What::Wait { ring, i } => {
-                    seen.entry(ring).or_default().waited.push((i, event.op));
+                What::Wait { pipeline, i } => {
+                    seen.entry(pipeline).or_default().waited.push((i, event.op));
                 }
-                What::Drain { ring } => seen.entry(ring).or_default().drains = true,
+                What::Drain { pipeline } => seen.entry(pipeline).or_default().drains = true,
                 _ => {}
             }
         }
-        for (ring, side) in seen {
-            let all = sides.entry((ring, trace.role)).or_default();
+        for (pipeline, side) in seen {
+            let all = sides.entry((pipeline, trace.role)).or_default();
             all.drains |= side.drains;
-            // Replicas that take tiles in turn are one sequence; others each do all of it, and the
-            // first stands for them.
+            // Replicas that take tiles in turn are one sequence; other replicas do the same each,
+            // and the first represents them.
             if trace.by_tiles || all.acquired.is_empty() {
                 all.acquired.extend(side.acquired);
             }
@@ -49,12 +49,12 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
             ascending(run, trace, &mut out);
         }
     }
-    for ((ring, _), side) in &mut sides {
+    for ((pipeline, _), side) in &mut sides {
         side.acquired.sort_unstable();
         side.waited.sort_unstable();
         for list in [&side.acquired, &side.waited] {
             if let Some((wanted, (got, op))) = (0..).zip(list).find(|(n, (i, _))| n != i) {
-                out.push((*op, sequence(run, *ring, wanted, *got)));
+                out.push((*op, sequence(run, *pipeline, wanted, *got)));
             }
         }
     }
@@ -62,22 +62,22 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     out
 }
 
-fn sequence(run: &Run<'_>, ring: Value, wanted: i64, got: i64) -> String {
-    format!("expected counter {wanted} of ring {}, got {got}", run.name(ring))
+fn sequence(run: &Run<'_>, pipeline: Value, wanted: i64, got: i64) -> String {
+    format!("expected counter {wanted} of pipeline {}, got {got}", run.name(pipeline))
 }
 
-/// In one trace the counters come one after another.
+/// In one trace the counters ascend by one.
 fn ascending(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     let mut next: BTreeMap<(Value, bool), i64> = BTreeMap::new();
     for event in &trace.events {
-        let (ring, i, fills) = match event.what {
-            What::Acquire { ring, i } => (ring, i, true),
-            What::Wait { ring, i } => (ring, i, false),
+        let (pipeline, i, fills) = match event.what {
+            What::Acquire { pipeline, i } => (pipeline, i, true),
+            What::Wait { pipeline, i } => (pipeline, i, false),
             _ => continue,
         };
-        let wanted = next.entry((ring, fills)).or_insert(0);
+        let wanted = next.entry((pipeline, fills)).or_insert(0);
         if *wanted != i {
-            out.push((event.op, sequence(run, ring, *wanted, i)));
+            out.push((event.op, sequence(run, pipeline, *wanted, i)));
             return;
         }
         *wanted += 1;
@@ -92,35 +92,35 @@ fn alone(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     let mut released = BTreeSet::new();
     for event in &trace.events {
         let fault = match event.what {
-            What::Acquire { ring, i } => {
-                acquired.insert((ring, i));
+            What::Acquire { pipeline, i } => {
+                acquired.insert((pipeline, i));
                 None
             }
-            What::Wait { ring, i } => {
-                waited.insert((ring, i));
+            What::Wait { pipeline, i } => {
+                waited.insert((pipeline, i));
                 None
             }
-            What::Publish { ring, i } => {
-                let fresh = published.insert((ring, i));
-                match (acquired.contains(&(ring, i)), fresh) {
-                    (false, _) => Some(("publish", "acquired", "before", ring, i)),
-                    (true, false) => Some(("publish", "published", "only once", ring, i)),
+            What::Publish { pipeline, i } => {
+                let fresh = published.insert((pipeline, i));
+                match (acquired.contains(&(pipeline, i)), fresh) {
+                    (false, _) => Some(("publish", "acquired", "before", pipeline, i)),
+                    (true, false) => Some(("publish", "published", "only once", pipeline, i)),
                     (true, true) => None,
                 }
             }
-            What::Release { ring, i } => {
-                let fresh = released.insert((ring, i));
-                match (waited.contains(&(ring, i)), fresh) {
-                    (false, _) => Some(("release", "waited for", "before", ring, i)),
-                    (true, false) => Some(("release", "released", "only once", ring, i)),
+            What::Release { pipeline, i } => {
+                let fresh = released.insert((pipeline, i));
+                match (waited.contains(&(pipeline, i)), fresh) {
+                    (false, _) => Some(("release", "waited for", "before", pipeline, i)),
+                    (true, false) => Some(("release", "released", "only once", pipeline, i)),
                     (true, true) => None,
                 }
             }
             _ => None,
         };
-        if let Some((what, done, when, ring, i)) = fault {
-            let name = run.name(ring);
-            let why = format!("expected counter {i} of ring {name} to be {done} {when}");
+        if let Some((what, done, when, pipeline, i)) = fault {
+            let name = run.name(pipeline);
+            let why = format!("expected counter {i} of pipeline {name} to be {done} {when}");
             out.push((event.op, format!("{why}, got this {what}")));
         }
     }
@@ -128,14 +128,14 @@ fn alone(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
         (&acquired, &published, "acquired", "published"),
         (&waited, &released, "waited for", "released"),
     ] {
-        if let Some((ring, i)) = begun.difference(ended).next() {
+        if let Some((pipeline, i)) = begun.difference(ended).next() {
             let why = format!(
-                "expected every counter of ring {} that is {what} to be {must}, got {i} that is not",
-                run.name(*ring)
+                "expected every counter of pipeline {} that is {what} to be {must}, got {i} that is not",
+                run.name(*pipeline)
             );
             let last = trace.events.iter().rev().find(|e| match e.what {
-                What::Acquire { ring: r, i: n } | What::Wait { ring: r, i: n } => {
-                    (r, n) == (*ring, *i)
+                What::Acquire { pipeline: r, i: n } | What::Wait { pipeline: r, i: n } => {
+                    (r, n) == (*pipeline, *i)
                 }
                 _ => false,
             });
@@ -144,7 +144,7 @@ fn alone(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
     }
 }
 
-/// What a side of a ring did, with the role that did it.
+/// One side of a pipeline, with its role.
 type Member<'s> = (Option<OpId>, &'s Side);
 
 fn both_sides(
@@ -152,18 +152,18 @@ fn both_sides(
     sides: &BTreeMap<(Value, Option<OpId>), Side>,
     out: &mut Vec<Finding>,
 ) {
-    let rings: BTreeSet<Value> = sides.keys().map(|(ring, _)| *ring).collect();
-    for ring in rings {
+    let pipelines: BTreeSet<Value> = sides.keys().map(|(pipeline, _)| *pipeline).collect();
+    for pipeline in pipelines {
         let of = |filter: &dyn Fn(&Side) -> bool| -> Vec<Member<'_>> {
-            let here = sides.iter().filter(|((r, _), s)| *r == ring && filter(s));
+            let here = sides.iter().filter(|((r, _), s)| *r == pipeline && filter(s));
             here.map(|((_, role), s)| (*role, s)).collect()
         };
         let producers = of(&|s| !s.acquired.is_empty());
         let consumers = of(&|s| !s.waited.is_empty());
-        let name = run.name(ring);
+        let name = run.name(pipeline);
         if let [_, (_, second), ..] = producers[..] {
             let op = second.acquired[0].1;
-            out.push((op, format!("expected one role to fill ring {name}, got a second")));
+            out.push((op, format!("expected one role to fill pipeline {name}, got a second")));
             continue;
         }
         let filled = producers.first().map_or(0, |(_, p)| p.acquired.len());
@@ -172,13 +172,13 @@ fn both_sides(
                 out.push((
                     *op,
                     format!(
-                        "expected counter {i} of ring {name} to be published, got only {filled}"
+                        "expected counter {i} of pipeline {name} to be published, got only {filled}"
                     ),
                 ));
             }
         }
         let Some((by, producer)) = producers.first() else { continue };
-        // Who fills a ring and reads it itself may leave some, and drain it.
+        // A role that fills a pipeline and reads it itself may leave some stages, and drain it.
         let behind =
             |(role, c): &Member<'_>| c.waited.len() < filled && !(role == by && producer.drains);
         let read = match consumers.iter().find(|c| behind(c)) {
@@ -190,8 +190,8 @@ fn both_sides(
         out.push((
             op,
             format!(
-                "expected counter {i} of ring {name} to be waited for by every reader: `drain` the \
-                 ring where a role leaves what it filled for itself"
+                "expected counter {i} of pipeline {name} to be waited for by every reader: `drain` the \
+                 pipeline where a role leaves what it filled for itself"
             ),
         ));
     }

@@ -1,10 +1,10 @@
-//! The rules on a whole function, one a file. They know nothing of the passes that made it.
+//! The rules on a whole function, one per file. They know nothing about the passes that made it.
 //!
-//! Those on what may stand where read the function. Those on the order of events — counters, slots,
-//! what engines borrow, fences — read traces: each role's ops as they come when the function is run
-//! with its dimensions set to a few sizes, without any data (`trace/`). So what they report does
-//! happen, and at those sizes nothing is missed that one role can see alone; what only the
-//! interplay of roles shows, the interpreter finds.
+//! Structural rules read the function. Rules on the order of events (counters, stages, borrowed
+//! operands, fences) read traces: each role's ops in execution order, with the dimensions set to a
+//! few sizes, without any data (`trace/`). So what they report does happen, and at those sizes
+//! nothing is missed within one role. Errors in the interaction of roles are found by the
+//! interpreter.
 
 mod barriers;
 mod borrows;
@@ -12,7 +12,7 @@ mod counters;
 mod pending;
 mod places;
 mod resources;
-mod slots;
+mod stages;
 mod team;
 mod trace;
 mod visible;
@@ -25,7 +25,7 @@ use trace::Run;
 
 pub use resources::{registers, shared_bytes};
 
-/// What a rule on traces found: where, and what.
+/// A finding of a rule on traces: where, and what.
 pub(crate) type Finding = (OpId, String);
 
 /// A rule on traces.
@@ -33,7 +33,7 @@ type Rule = fn(&Func<Staged>, &Run<'_>) -> Vec<Finding>;
 
 const RULES: &[(Rule, Code)] = &[
     (counters::check, Code::E_GRAPH_INVALID),
-    (slots::check, Code::E_UNINIT),
+    (stages::check, Code::E_UNINIT),
     (borrows::check, Code::E_UNWAITED),
     (visible::check, Code::E_RACE),
 ];
@@ -44,7 +44,7 @@ pub(crate) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         errors.at_func(func);
         rule(func, errors);
     }
-    // Traces of a function that is wrong in itself would repeat what was said.
+    // Traces of an invalid function would repeat the same errors.
     if errors.len() != before {
         return;
     }
@@ -61,7 +61,7 @@ pub(crate) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     }
 }
 
-/// Says at which size, where there is one to choose.
+/// Adds the size, where there is one to choose.
 fn with_size(why: String, run: &Run<'_>) -> String {
     match run.size {
         Some(size) => format!("{why} (where dimensions are {size})"),

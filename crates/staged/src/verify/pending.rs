@@ -1,5 +1,5 @@
-//! A pending tile is used exactly once on every way through the function: then there is always one
-//! name for what the engine adds to, and everything that was begun is waited for.
+//! A pending tile is used exactly once on every path through the function: then there is always one
+//! name for an accumulator in flight, and every MMA that is issued is waited for.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{BlockId, Func, OpErrors, OpId, Type, Value, ValueDef};
@@ -40,7 +40,7 @@ fn one(func: &Func<Staged>, v: Value, block: BlockId, at: OpId, errors: &mut OpE
     assert!(matches!(func.values[v].def, ValueDef::Result(..) | ValueDef::Arg(..)));
 }
 
-/// How often a block uses the value, the same on every way through it.
+/// How often a block uses the value, the same on every path through it.
 fn uses(func: &Func<Staged>, v: Value, block: BlockId) -> Result<usize, (OpId, String)> {
     let mut total = 0;
     for &id in &func.blocks[block].ops {
@@ -56,7 +56,10 @@ fn uses(func: &Func<Staged>, v: Value, block: BlockId) -> Result<usize, (OpId, S
                 total += inner[0];
             }
             _ if inner.iter().any(|&n| n > 0) => {
-                return Err((id, "got a use in every turn of a loop: carry it with `init`".into()));
+                return Err((
+                    id,
+                    "got a use in every iteration of a loop: carry it with `init`".into(),
+                ));
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
-//! Where tiles live: a tile belongs to the threads that hold it, so its layout is over as many warps
-//! as the role has, or the block; a role does not use tiles from outside; and one thread alone holds
-//! no tiles. Tiles go through shared memory by ops of its own. Every type's layout is of its own shape. Rings and turns are known by the op that made
-//! them.
+//! Ownership of tiles: a tile belongs to the threads that hold it. Its layout is over as many warps
+//! as the role, or the block, has. A role does not use tiles from outside, and a single thread
+//! holds no tiles. Tiles reach shared memory only by explicit ops. Every type's layout is of its
+//! own shape. Pipelines and order barriers are identified by the op that made them.
 
 use crate::layouts::extents;
 use crate::ops::roles::{RoleInfo, role_info, role_of};
@@ -26,22 +26,23 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     for id in func.walk() {
         errors.at_op(func, id);
         let op = &func.ops[id];
-        let makes = matches!(op.code, StagedOp::RingCreate | StagedOp::TurnCreate);
+        let makes = matches!(op.code, StagedOp::PipelineCreate | StagedOp::OrderBarrierCreate);
         let role = match op.code {
-            StagedOp::Role => Some(id),
+            StagedOp::WarpRole => Some(id),
             _ => role_of(func, id),
         };
         let info = role.map(|r| role_info(func, r));
         let warps = info.as_ref().map_or(threads.unwrap_or(32) / 32, |r| r.warps);
         for &v in op.results.iter().chain(op.regions.iter().flat_map(|&r| &func.blocks[r].args)) {
             layout_of(func.ty(v), warps, info.as_ref(), errors);
-            if matches!(func.ty(v), Type::Ring { .. } | Type::Turn) && !makes {
-                errors.ty("expected rings and turns to be used as they were made, got one carried");
+            if matches!(func.ty(v), Type::Pipeline { .. } | Type::OrderBarrier) && !makes {
+                errors.ty("expected pipelines and order barriers to be used as they were made, got one carried");
             }
         }
         let on_shared = op.operands.iter().any(|&v| matches!(func.ty(v), Type::Smem { .. }));
         if group && on_shared && matches!(op.code, StagedOp::Tile(_)) {
-            errors.structure("expected `frag_load` or `frag_store` where tiles meet shared memory");
+            errors
+                .structure("expected `frag_load` or `frag_store` between tiles and shared memory");
         }
         let divided =
             |v: &Value| matches!(func.ty(*v), Type::Smem { layout, .. } if layout.blocks > 1);
@@ -71,10 +72,10 @@ fn layout_of(ty: &Type, warps: i64, role: Option<&RoleInfo>, errors: &mut OpErro
         }
         Type::Pending(tile) => layout_of(tile, warps, role, errors),
         Type::Smem { layout, .. } => shared(ty, layout, errors),
-        Type::Ring { fields, .. } | Type::Slot { fields } => {
+        Type::Pipeline { fields, .. } | Type::Stage { fields } => {
             fields.iter().for_each(|f| shared(&f.as_smem(), &f.layout, errors));
         }
-        Type::Scalar(_) | Type::View { .. } | Type::Turn => {}
+        Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => {}
         // The level admits none of these.
         Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => {}
     }
@@ -90,10 +91,10 @@ fn shared(ty: &Type, layout: &Shared, errors: &mut OpErrors) {
     }
 }
 
-/// Tiles, and what engines owe, stay with the threads that have them.
+/// Tiles, pending or not, stay with the threads that have them.
 fn outside(func: &Func<Staged>, v: Value, role: OpId, errors: &mut OpErrors) {
     let ty = func.ty(v);
-    if !matches!(ty, Type::Frag { .. } | Type::Pending(_) | Type::Slot { .. }) {
+    if !matches!(ty, Type::Frag { .. } | Type::Pending(_) | Type::Stage { .. }) {
         return;
     }
     let block = match func.values[v].def {

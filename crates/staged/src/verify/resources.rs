@@ -1,6 +1,5 @@
-//! What fits: shared memory for all allocations and rings, and registers for the tiles that are
-//! alive at once. Registers are an estimate from layouts; what scalars and addresses take, the
-//! assembler knows.
+//! Resource limits: shared memory for all allocations and pipelines, and registers for the live
+//! tiles. Registers are an estimate from layouts; the assembler adds scalars and addresses.
 
 use crate::ops::roles::{role_info, role_of};
 use crate::pressure::{Widest, widest};
@@ -9,18 +8,18 @@ use tessera_diag::Code;
 use tessera_ir::{Attr, Func, OpErrors, Type};
 use tessera_layout::Shared;
 
-/// The bytes of shared memory that an allocation takes, as they come one after another.
+/// The bytes of shared memory after an allocation at `at`.
 fn place(at: u64, layout: &Shared) -> u64 {
     at.next_multiple_of(layout.align().into()) + u64::from(layout.bytes())
 }
 
-/// The bytes of shared memory a function asks for: its allocations and rings, each aligned.
+/// The bytes of shared memory a function requests: its allocations and pipelines, each aligned.
 /// Barriers are not in it.
 pub fn shared_bytes(func: &Func<Staged>) -> u64 {
     let mut at = 0;
     for id in func.walk() {
         let op = &func.ops[id];
-        if !matches!(op.code, StagedOp::SmemAlloc | StagedOp::RingCreate) {
+        if !matches!(op.code, StagedOp::SmemAlloc | StagedOp::PipelineCreate) {
             continue;
         }
         match func.ty(op.result()) {
@@ -28,8 +27,8 @@ pub fn shared_bytes(func: &Func<Staged>) -> u64 {
                 let replicas = role_of(func, id).map_or(1, |r| role_info(func, r).replicas);
                 at = (0..replicas.max(1)).fold(at, |at, _| place(at, layout));
             }
-            Type::Ring { slots, fields } => {
-                for _ in 0..*slots {
+            Type::Pipeline { stages, fields } => {
+                for _ in 0..*stages {
                     at = fields.iter().fold(at, |at, f| place(at, &f.layout));
                 }
             }

@@ -1,10 +1,11 @@
-//! Teams: blocks of a cluster that take neighbouring tiles walk the same grid in the same order, and what
-//! they copy for each other is the same for all of them, as often for each. Who sends to others waits
-//! until they have read it before it ends, so that nobody speaks to a block that is gone.
+//! Teams: CTAs of a cluster that take neighbouring tiles walk the same grid in the same order. A
+//! multicast load is the same for all of them, and executed equally often by each. A CTA that sends
+//! to others waits until they have read it before it ends, so that no CTA accesses one that has
+//! exited.
 
 use crate::alike::{Alike, drained_by};
 use crate::ops::roles::role_of;
-use crate::ops::team::{Team, field_of, part_of, ring_of, shared_axes};
+use crate::ops::team::{Team, field_of, part_of, pipeline_of, shared_axes};
 use crate::ops::tiles::order_of;
 use crate::{Staged, StagedOp};
 use std::collections::BTreeSet;
@@ -49,15 +50,17 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
         // Parts are counted by one run of bits of the rank.
         let bits = team.bits(&axes);
         if !(bits >> bits.trailing_zeros()).wrapping_add(1).is_power_of_two() {
-            errors.structure("expected `multicast` along axes that are side by side");
+            errors.structure("expected `multicast` along adjacent axes");
         }
         let parts = 1 << bits.count_ones();
         if field_of(func, id).is_none_or(|shared| part_of(shared, parts).is_none()) {
             errors.structure(format!("expected a field that {parts} blocks can fill in parts"));
         }
-        let Some(ring) = ring_of(func, id) else { continue };
-        if role_of(func, id).is_none() || !drained_by(func, ring, role_of(func, id)) {
-            errors.structure("expected a role that drains the ring around a fill with `multicast`");
+        let Some(pipeline) = pipeline_of(func, id) else { continue };
+        if role_of(func, id).is_none() || !drained_by(func, pipeline, role_of(func, id)) {
+            errors.structure(
+                "expected a role that drains the pipeline around a fill with `multicast`",
+            );
         }
         if !alike.is(id, op.group("at"), &axes) {
             errors.structure(
@@ -65,21 +68,21 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
                  depends on which of them it is",
             );
         }
-        match shared.iter_mut().find(|(r, _)| *r == ring) {
+        match shared.iter_mut().find(|(r, _)| *r == pipeline) {
             Some((_, known)) => known.extend(axes),
-            None => shared.push((ring, axes.into_iter().collect())),
+            None => shared.push((pipeline, axes.into_iter().collect())),
         }
     }
-    // Slots of such a ring go around at once in all blocks.
-    for (ring, axes) in shared {
+    // Stages of such a pipeline advance together in all blocks.
+    for (pipeline, axes) in shared {
         let axes: Vec<usize> = axes.into_iter().collect();
         for &id in &all {
             let op = &func.ops[id];
             let takes = matches!(op.code, StagedOp::Acquire | StagedOp::Wait);
-            if takes && op.operands[0] == ring && !alike.is(id, &op.operands[1..2], &axes) {
+            if takes && op.operands[0] == pipeline && !alike.is(id, &op.operands[1..2], &axes) {
                 errors.at_op(func, id);
                 errors.structure(
-                    "expected all neighbours of a cluster to take equally many slots of a ring that \
+                    "expected all neighbours of a cluster to take equally many stages of a pipeline that \
                      they fill for each other",
                 );
             }

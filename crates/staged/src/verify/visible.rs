@@ -1,5 +1,6 @@
-//! What threads write to shared memory others see only from a barrier on, and engines only where a
-//! fence stands before that barrier. Handing over a slot (`publish`) is a barrier for its fields.
+//! Visibility of shared memory: threads see each other's writes only after a barrier, and
+//! asynchronous operations only where a fence precedes that barrier. `publish` is a barrier for the
+//! fields of its stage.
 
 use super::Finding;
 use super::trace::{Actor, Base, Place, Run, Trace, What};
@@ -10,28 +11,28 @@ use tessera_layout::Layout;
 
 pub(super) fn check(func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
     let mut out = Vec::new();
-    // Fields that an engine reads, whoever filled them.
-    let mut engines: BTreeSet<(Value, String)> = BTreeSet::new();
+    // Fields that an asynchronous operation reads, whichever role filled them.
+    let mut async_units: BTreeSet<(Value, String)> = BTreeSet::new();
     for event in run.traces.iter().flat_map(|t| &t.events) {
         if let What::Read { place, by: Actor::Mma(_) | Actor::Bulk(_) } = &event.what
-            && let Base::Field { ring, name, .. } = &place.base
+            && let Base::Field { pipeline, name, .. } = &place.base
         {
-            engines.insert((*ring, name.clone()));
+            async_units.insert((*pipeline, name.clone()));
         }
     }
     for trace in &run.traces {
-        one(func, run, trace, &engines, &mut out);
+        one(func, run, trace, &async_units, &mut out);
     }
     out
 }
 
-/// Something threads did, and what has come since.
+/// An access by threads, and the barriers and fences since.
 struct Touch<'t> {
     place: &'t Place,
     op: OpId,
     writes: bool,
     fenced: bool,
-    /// A barrier came, and one after a fence.
+    /// A barrier since, and a barrier after a fence.
     met: bool,
     met_fenced: bool,
 }
@@ -40,7 +41,7 @@ fn one(
     func: &Func<Staged>,
     run: &Run<'_>,
     trace: &Trace,
-    engines: &BTreeSet<(Value, String)>,
+    async_units: &BTreeSet<(Value, String)>,
     out: &mut Vec<Finding>,
 ) {
     let mut touches: Vec<Touch<'_>> = Vec::new();
@@ -52,28 +53,28 @@ fn one(
                     t.met = true;
                     t.met_fenced |= t.fenced;
                 }
-                // What everybody sees needs no more looking at.
+                // Writes that are visible to all need no more checks.
                 touches.retain(|t| t.writes && !t.met_fenced);
             }
-            What::Publish { ring, i } => {
+            What::Publish { pipeline, i } => {
                 let of = |t: &&Touch<'_>| {
                     t.writes
                         && !t.fenced
-                        && matches!(&t.place.base, Base::Field { ring: r, i: n, name, .. }
-                            if (r, n) == (ring, i) && engines.contains(&(*r, name.clone())))
+                        && matches!(&t.place.base, Base::Field { pipeline: r, i: n, name, .. }
+                            if (r, n) == (pipeline, i) && async_units.contains(&(*r, name.clone())))
                 };
                 if touches.iter().any(|t| of(&t)) {
-                    let name = run.name(*ring);
+                    let name = run.name(*pipeline);
                     out.push((
                         event.op,
                         format!(
-                            "expected `fence_async` between what threads wrote to counter {i} of ring \
-                             {name} and its publication, for an engine reads it"
+                            "expected `fence_async` between what threads wrote to counter {i} of pipeline \
+                             {name} and its publication, because an asynchronous operation reads it"
                         ),
                     ));
                 }
                 touches.retain(|t| {
-                    !matches!(&t.place.base, Base::Field { ring: r, i: n, .. } if (r, n) == (ring, i))
+                    !matches!(&t.place.base, Base::Field { pipeline: r, i: n, .. } if (r, n) == (pipeline, i))
                 });
             }
             What::Read { place, by: Actor::Threads } => {
@@ -87,7 +88,7 @@ fn one(
                     let why = "expected a barrier between what threads wrote here and this read";
                     out.push((event.op, why.into()));
                 }
-                // Slots change hands by `release` and `acquire`.
+                // Stages change hands by `release` and `acquire`.
                 if matches!(place.base, Base::Alloc(_)) {
                     touches.push(touch(place, event.op, false));
                 }
@@ -100,7 +101,7 @@ fn one(
                     out.push((
                         event.op,
                         format!(
-                            "expected {what} between what threads wrote here and this engine's read"
+                            "expected {what} between what threads wrote here and this asynchronous read"
                         ),
                     ));
                 }
@@ -130,7 +131,7 @@ fn touch(place: &Place, op: OpId, writes: bool) -> Touch<'_> {
     Touch { place, op, writes, fenced: false, met: false, met_fenced: false }
 }
 
-/// Whether two ops access the same memory by the same threads: then nobody waits for anybody.
+/// Whether two ops access the same memory by the same threads: then no barrier is needed.
 fn same_threads(func: &Func<Staged>, a: OpId, b: OpId) -> bool {
     let side = |op: OpId| -> Option<(Value, &Layout)> {
         let op = &func.ops[op];

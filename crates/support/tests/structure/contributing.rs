@@ -62,8 +62,7 @@ fn paths(line: &str) -> BTreeSet<String> {
 }
 
 fn is_path(word: &str) -> bool {
-    const FOLDERS: &str =
-        ".github .venv bench build crates docs examples filetests gpu python scripts";
+    const FOLDERS: &str = ".github .venv bench build conformance crates docs examples filetests gpurun ledger python scripts";
     const ENDINGS: &str = "rs py pyi md sh toml txt tir json jsonl yml yaml";
     if word.contains("://") || word.contains(['*', '<', '$', '@']) {
         return false;

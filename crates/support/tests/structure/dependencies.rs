@@ -9,7 +9,7 @@ const ORDER: &str = "support diag trust numerics layout ir graph schedule tile s
     autodiff partition cost lower cpu ptx cudatile amdgpu spirv runtime comm tune frontend driver \
     entry python cli filetest";
 
-/// Crates that turn Tile or Staged IR into results; the rest of the compiler does not know them.
+/// Crates that run or compile Tile or Staged IR; the rest of the compiler does not know them.
 const BACKENDS: &str = "interp cpu ptx cudatile amdgpu spirv";
 
 /// The crates that may name a backend. Tests of any crate may: they compare with the interpreter.

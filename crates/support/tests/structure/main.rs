@@ -10,3 +10,5 @@ mod mentions;
 mod profiles;
 mod repository;
 mod sizes;
+mod tests;
+mod words;

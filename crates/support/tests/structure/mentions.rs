@@ -5,7 +5,7 @@ use crate::repository::{files, text};
 /// Folders of one machine. Each is cut in two so that this file may hold it.
 const PATHS: [(&str, &str); 3] = [("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
 
-/// Hosts of package registries: packages are asked for by name, the client knows the host.
+/// Hosts of package registries: packages are requested by name, the client knows the host.
 const HOSTS: [(&str, &str); 8] = [
     ("index.", "crates.io"),
     ("static.", "crates.io"),

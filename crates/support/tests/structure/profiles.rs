@@ -16,7 +16,7 @@ fn no_code_is_in_one_profile_alone() {
     }
     assert!(
         faults.is_empty(),
-        "write `assert!`, or ask for it at run time:\n{}",
+        "write `assert!`, or request it at run time:\n{}",
         faults.join("\n")
     );
 }

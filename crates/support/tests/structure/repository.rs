@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The top of the checkout that cargo runs the tests of. Asked at run time: checkouts that share a
+/// The top of the checkout that cargo runs the tests of. Found at run time: checkouts that share a
 /// target directory share this program.
 pub fn root() -> PathBuf {
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");

@@ -42,7 +42,7 @@ static PREDICATE: OpInfo<Tile> = row(&[operand("x")], infer_bool, "%r = tile.isn
 static COMPARE: OpInfo<Tile> =
     row(&[operand("a"), operand("b")], infer_bool, "%r = tile.lt %x, %y : bool");
 
-/// The row of an elementwise function, by its arity and whether it answers a question.
+/// The row of an elementwise function, by its arity and whether its result is a bool.
 pub fn info(f: ScalarFn) -> &'static OpInfo<Tile> {
     use tessera_numerics::FnClass;
     match (f.arity(), f.class()) {

@@ -1,4 +1,4 @@
-//! What the lanes of a group do together.
+//! Collective operations of a group's lanes.
 
 use super::reduce::operator;
 use crate::Tile;

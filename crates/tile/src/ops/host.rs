@@ -1,4 +1,4 @@
-//! What a kernel tells the host.
+//! Prints and assertions.
 
 use crate::Tile;
 use tessera_ir::{Attr, Func, OpErrors, OpId};

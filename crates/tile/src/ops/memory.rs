@@ -78,7 +78,7 @@ pub fn verify_access(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     mask(func, id, value.shape(), errors);
 }
 
-/// What stands in for positions outside has the memory's dtype.
+/// The padding value has the memory's dtype.
 fn other(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let mem = func.ty(op.operands[0]);

@@ -25,11 +25,11 @@ pub const LEGAL: &[(DType, DType, DType)] = &[
 /// The accumulation classes of LANGUAGE 13.
 pub const CLASSES: [&str; 4] = ["seq", "f32", "fast", "i32"];
 
-/// Products of 8-bit floats that a matrix unit adds with 13 fraction bits before their sum is added in
-/// f32, where the class is not `fast`.
+/// Promotion interval of 8-bit floats: tensor cores add this many products with 13 fraction bits
+/// before the partial sum is added in f32, where the class is not `fast`.
 pub const PROMOTED: u32 = 128;
 
-/// Whether matrix units add the products of such operands in blocks of [`PROMOTED`].
+/// Whether the partial sums of such operands are promoted every [`PROMOTED`] products.
 pub fn is_promoted(a: DType, class: Option<&str>) -> bool {
     matches!(a, Fp8E4M3 | Fp8E5M2) && class != Some("fast")
 }

@@ -1,7 +1,7 @@
 //! The rules of each op family: result types and what must hold.
 
 pub mod atomic;
-pub mod control;
+pub mod control_ops;
 pub mod elementwise;
 pub mod group;
 pub mod host;

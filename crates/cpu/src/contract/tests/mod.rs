@@ -1,11 +1,11 @@
-//! Products compared with three plain loops, bit by bit.
+//! Matmuls compared with three plain loops, bit by bit.
 
 mod plain;
 
-use super::plan::{Budget, Shape};
+use super::contract_plan::{Budget, Shape};
 use super::{Kind, workspace_bytes};
 use crate::isa::Isa;
-use plain::{Compiled, Way, compile};
+use plain::{Compiled, Variant, compile};
 
 /// Memory on a multiple of 64 bytes.
 struct Aligned(Vec<u8>);
@@ -110,7 +110,7 @@ impl Random {
 /// Rows of C end in this many elements that nothing may touch.
 const BORDER: usize = 5;
 
-fn check<T: Numbers>(gemm: &Compiled, way: Way, size: [usize; 3], room: &mut Aligned) {
+fn check<T: Numbers>(gemm: &Compiled, way: Variant, size: [usize; 3], room: &mut Aligned) {
     let [m, n, k] = size;
     let mut random = Random((m * 1_000_003 + n * 1009 + k) as u64);
     // Rows are longer than the matrix, and nothing behind the last row may be read.
@@ -156,7 +156,7 @@ fn here() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|&isa| isa <= Isa::host())
 }
 
-fn odd_shapes<T: Numbers>(ways: &[Way]) {
+fn odd_shapes<T: Numbers>(ways: &[Variant]) {
     const SIZES: [[usize; 3]; 30] = [
         [1, 1, 1],
         [0, 5, 3],
@@ -190,7 +190,7 @@ fn odd_shapes<T: Numbers>(ways: &[Way]) {
         [48, 144, 10],
     ];
     for isa in here().filter(|&isa| isa == Isa::Amx || !Shape::of(isa, T::KIND).is_tiles()) {
-        // On the smallest step every product is a call.
+        // With the least instruction set every fused multiply-add is a call.
         let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
         let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
         for &way in ways {
@@ -204,16 +204,18 @@ fn odd_shapes<T: Numbers>(ways: &[Way]) {
     }
 }
 
-/// Code that knows the sizes of the whole product, run on all of it and on parts that begin and end where parts may.
+/// Code that knows the sizes of the whole matmul, run on all of it and on parts that begin and end
+/// where parts may.
 fn known_sizes<T: Numbers>(isa: Isa) {
     let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
-    let ways = [Way::PLAIN, Way::EVERYTHING, Way { transposed_right: true, ..Way::PLAIN }];
+    let ways =
+        [Variant::PLAIN, Variant::EVERYTHING, Variant { transposed_right: true, ..Variant::PLAIN }];
     for (way, rows, cols) in ways.into_iter().flat_map(|way| {
         let rows = [48i64, 65];
         let cols = [16i64, 40, 64, 90, 96, 100, 208];
         rows.into_iter().flat_map(move |m| cols.map(move |n| (way, m, n)))
     }) {
-        let known = Way { whole: [Some(rows), Some(cols)], ..way };
+        let known = Variant { whole: [Some(rows), Some(cols)], ..way };
         let gemm = compile(isa, T::KIND, known, None);
         let part = |size: i64, by: i64| [size, by, size - by].into_iter().filter(move |&n| n > 0);
         for m in part(rows, super::PART[0]).filter(|&m| m <= rows) {
@@ -238,7 +240,7 @@ fn code_for_known_sizes_equals_plain_loops() {
     if isa <= Isa::host() {
         known_sizes::<F64>(isa);
         let length =
-            |whole| compile(isa, Kind::F32, Way { whole, ..Way::PLAIN }, None).instructions;
+            |whole| compile(isa, Kind::F32, Variant { whole, ..Variant::PLAIN }, None).instructions;
         let (any, even) = (length([None, None]), length([Some(64), Some(96)]));
         assert!(even * 4 < any * 3, "{even} of {any} instructions are left");
     }
@@ -250,7 +252,7 @@ fn code_for_every_known_number_of_columns_equals_plain_loops() {
     for isa in here().filter(|&isa| isa != Isa::Generic) {
         let mut room = Aligned::new(workspace_bytes(isa, Kind::F64) as usize);
         for n in 1..=100 {
-            let way = Way { whole: [Some(9), Some(n)], ..Way::PLAIN };
+            let way = Variant { whole: [Some(9), Some(n)], ..Variant::PLAIN };
             let gemm = compile(isa, Kind::F64, way, None);
             check::<F64>(&gemm, way, [9, n as usize, 5], &mut room);
         }
@@ -267,25 +269,25 @@ fn parts_begin_where_blocks_do() {
 
 #[test]
 fn f32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<F32>(&Way::ALL);
+    odd_shapes::<F32>(&Variant::ALL);
 }
 #[test]
 fn f64_odd_shapes_equal_plain_loops() {
-    odd_shapes::<F64>(&[Way::PLAIN, Way::EVERYTHING]);
+    odd_shapes::<F64>(&[Variant::PLAIN, Variant::EVERYTHING]);
 }
 #[test]
 fn i32_odd_shapes_equal_plain_loops() {
-    odd_shapes::<I32>(&[Way::PLAIN, Way::EVERYTHING]);
+    odd_shapes::<I32>(&[Variant::PLAIN, Variant::EVERYTHING]);
 }
 
 #[test]
-fn matrix_unit_odd_shapes_equal_plain_loops() {
-    let in_rows: Vec<Way> = Way::ALL.into_iter().filter(|w| !w.transposed_left).collect();
+fn amx_odd_shapes_equal_plain_loops() {
+    let in_rows: Vec<Variant> = Variant::ALL.into_iter().filter(|w| !w.transposed_left).collect();
     odd_shapes::<Bf16Amx>(&in_rows);
-    odd_shapes::<I8Amx>(&[Way::PLAIN, Way::EVERYTHING]);
-    odd_shapes::<U8Amx>(&[Way::PLAIN]);
-    odd_shapes::<I8U8Amx>(&[Way::PLAIN]);
-    odd_shapes::<U8I8Amx>(&[Way::PLAIN]);
+    odd_shapes::<I8Amx>(&[Variant::PLAIN, Variant::EVERYTHING]);
+    odd_shapes::<U8Amx>(&[Variant::PLAIN]);
+    odd_shapes::<I8U8Amx>(&[Variant::PLAIN]);
+    odd_shapes::<U8I8Amx>(&[Variant::PLAIN]);
 }
 
 /// Fractions are within the bound of any order of f32 additions.
@@ -300,7 +302,7 @@ fn bf16_fractions_are_within_the_bound() {
     let (a, b) = (random.fill(m * k, some), random.fill(k * n, some));
     let mut c = vec![0f32; m * n];
     let mut room = Aligned::new(workspace_bytes(Isa::Amx, Kind::Bf16Amx) as usize);
-    let gemm = compile(Isa::Amx, Kind::Bf16Amx, Way::PLAIN, None);
+    let gemm = compile(Isa::Amx, Kind::Bf16Amx, Variant::PLAIN, None);
     let sizes = [m, n, k, k, n, n].map(|x| x as i64);
     // SAFETY: the arrays have these sizes.
     unsafe {
@@ -317,14 +319,14 @@ fn bf16_fractions_are_within_the_bound() {
     }
 }
 
-/// Small budgets make many blocks of columns and rows and several passes over the depth.
+/// Small budgets make many blocks of columns and rows and several passes over k.
 fn many_blocks<T: Numbers>(isa: Isa) {
     let shape = Shape::of(isa, T::KIND);
     let depth = i64::from(shape.step.max(32));
     let (right, sums) = (3 * depth * shape.panel_bytes(), 6 * shape.block_bytes());
     let budget = Budget { depth, right, sums };
     let mut room = Aligned::new(budget.room(shape).bytes as usize);
-    for way in [Way::PLAIN, Way { start: true, ..Way::PLAIN }, Way::EVERYTHING] {
+    for way in [Variant::PLAIN, Variant { start: true, ..Variant::PLAIN }, Variant::EVERYTHING] {
         let gemm = compile(isa, T::KIND, way, Some((depth, right, sums)));
         for size in [[70, 300, 100], [33, 145, 32], [33, 145, 33], [9, 7, 1000], [64, 96, 64]] {
             check::<T>(&gemm, way, size, &mut room);

@@ -1,21 +1,21 @@
-//! A plain matrix product over arrays, compiled: what the tests call.
+//! A plain matmul over arrays, compiled: what the tests call.
 
 use crate::contract::blocks;
-use crate::contract::plan::{Budget, Shape};
+use crate::contract::contract_plan::{Budget, Shape};
 use crate::contract::{Contraction, Kind, Left};
 use crate::isa::Isa;
 use crate::llvm::{Ir, Loaded, Machine, Ty, Val};
 
 /// How the operands are given.
 #[derive(Copy, Clone, Debug)]
-pub struct Way {
+pub struct Variant {
     pub computed_left: bool,
     pub transposed_left: bool,
     pub transposed_right: bool,
     pub start: bool,
     /// Many instructions that change nothing, so that they are not repeated for every register.
     pub long_finish: bool,
-    /// Rows and columns of the whole product, where the code knows them.
+    /// Rows and columns of the whole matmul, where the code knows them.
     pub whole: [Option<i64>; 2],
 }
 
@@ -34,8 +34,8 @@ pub struct Compiled {
     _code: Loaded,
 }
 
-impl Way {
-    pub const PLAIN: Way = Way {
+impl Variant {
+    pub const PLAIN: Variant = Variant {
         computed_left: false,
         transposed_left: false,
         transposed_right: false,
@@ -43,7 +43,7 @@ impl Way {
         long_finish: false,
         whole: [None, None],
     };
-    pub const EVERYTHING: Way = Way {
+    pub const EVERYTHING: Variant = Variant {
         computed_left: true,
         transposed_left: false,
         transposed_right: true,
@@ -51,15 +51,15 @@ impl Way {
         long_finish: true,
         whole: [None, None],
     };
-    pub const ALL: [Way; 8] = [
-        Way::PLAIN,
-        Way { computed_left: true, ..Way::PLAIN },
-        Way { computed_left: true, transposed_left: true, ..Way::PLAIN },
-        Way { transposed_left: true, ..Way::EVERYTHING },
-        Way { transposed_right: true, ..Way::PLAIN },
-        Way { start: true, ..Way::PLAIN },
-        Way { long_finish: true, ..Way::PLAIN },
-        Way::EVERYTHING,
+    pub const ALL: [Variant; 8] = [
+        Variant::PLAIN,
+        Variant { computed_left: true, ..Variant::PLAIN },
+        Variant { computed_left: true, transposed_left: true, ..Variant::PLAIN },
+        Variant { transposed_left: true, ..Variant::EVERYTHING },
+        Variant { transposed_right: true, ..Variant::PLAIN },
+        Variant { start: true, ..Variant::PLAIN },
+        Variant { long_finish: true, ..Variant::PLAIN },
+        Variant::EVERYTHING,
     ];
 }
 
@@ -76,7 +76,7 @@ fn read(ir: &Ir, ty: Ty, at: Val, bytes: u32, mask: Option<Val>) -> Val {
 }
 
 /// Emits the function `gemm` into a module of its own.
-pub fn module(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -> Ir {
+pub fn module(isa: Isa, kind: Kind, way: Variant, budget: Option<(i64, i64, i64)>) -> Ir {
     let ir = Ir::new("plain");
     let shape = Shape::of(isa, kind);
     let fun = ir.function("gemm", ir.void(), &[ir.ptr(); 5]);
@@ -149,7 +149,7 @@ pub fn load(ir: &Ir, isa: Isa, name: &str) -> (usize, Loaded) {
     (code.address(name).unwrap(), code)
 }
 
-pub fn compile(isa: Isa, kind: Kind, way: Way, budget: Option<(i64, i64, i64)>) -> Compiled {
+pub fn compile(isa: Isa, kind: Kind, way: Variant, budget: Option<(i64, i64, i64)>) -> Compiled {
     let ir = module(isa, kind, way, budget);
     // Emission changes the module.
     let instructions = ir.instructions();

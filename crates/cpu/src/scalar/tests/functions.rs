@@ -41,7 +41,7 @@ fn integer_functions_agree_with_their_meaning() {
     check(&cases(&CARRIERS[2..]), Lanes::Any);
 }
 
-/// A second operand that is known when code is made takes other ways.
+/// A second operand that is constant at compile time takes other paths.
 #[test]
 fn functions_of_a_constant_agree_with_their_meaning() {
     let fs = [

@@ -11,7 +11,7 @@ use crate::isa::Isa;
 use crate::llvm::{Ir, Loaded, Machine, Ty, Val};
 use tessera_numerics::DType;
 
-/// How an operand or the result lies in memory.
+/// The memory layout of an operand or the result.
 #[derive(Copy, Clone, PartialEq)]
 enum Lies {
     /// In the carrier of the type, a bool as a byte.
@@ -166,7 +166,8 @@ fn call(address: usize, case: &Case, lanes: u32) -> Vec<u64> {
     let mut out = vec![0u8; vectors * lanes as usize * case.result.bytes()];
     let p = |i: usize| inputs[i].as_ptr();
     let (o, n) = (out.as_mut_ptr(), vectors as i64);
-    // SAFETY: the function was emitted for this case: so many operands, so many vectors of each.
+    // SAFETY: the function was emitted for this case: its number of operands and of vectors of
+    // each.
     unsafe {
         use std::mem::transmute;
         type P = *const u8;

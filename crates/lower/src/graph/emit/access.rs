@@ -82,7 +82,7 @@ impl Emitter<'_> {
         let mut places = Vec::new();
         for (&node, &extent) in at.iter().zip(dims) {
             let mut held = self.node(node)?;
-            // Whatever is not inside is moved there, and the access need not ask again.
+            // Positions outside are clamped, and the access need not check again.
             if clamp && !self.is_within(node, extent) {
                 let ends = [0, extent - 1].map(|v| {
                     let v = self.b.index(v);
@@ -116,8 +116,8 @@ impl Emitter<'_> {
         Ok(Held { value: self.b.cast(value, dtype.carrier()), axes })
     }
 
-    /// Whether a position is inside an axis of this extent for all elements of all tiles, those behind the
-    /// end of a ragged one too.
+    /// Whether a position is inside an axis of this extent for all elements of all tiles, including
+    /// the padding of ragged ones.
     fn is_within(&self, node: NodeId, extent: i64) -> bool {
         let Node::Position { offset, strides, .. } = &self.body.nodes[node] else { return false };
         let whole = |axis: Axis| {

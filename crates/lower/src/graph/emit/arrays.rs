@@ -1,4 +1,4 @@
-//! The arrays that a kernel takes, each once, with the elements it reads or writes of them.
+//! The arrays that a kernel takes, each once, with the elements it reads or writes.
 
 use super::super::index::Axis;
 use super::super::nodes::{Access, Body, Node, NodeId, Write};
@@ -53,7 +53,7 @@ pub(super) fn params(body: &Body, shape: &Shape) -> Vec<ArrayUse> {
 pub(super) fn written(write: &Write, body: &Body, shape: &Shape) -> ArrayUse {
     let mut one = array(&write.access, body, shape, write.dtype, true, &write.moved);
     if let Some((row, column)) = shape.matrix {
-        // Rows and columns are there also where there is only one.
+        // Rows and columns exist even where there is only one.
         one = with_axes(&write.access, body, &output_axes(&write.access, shape, row, column));
         one.dtype = write.dtype;
         one.writes = true;
@@ -69,7 +69,7 @@ pub(super) fn output_axes(access: &Access, shape: &Shape, row: Axis, column: Axi
     axes
 }
 
-/// The arrays of a product's operands: other axes first, then rows and depth, or depth and columns.
+/// The arrays of a matmul's operands: other axes first, then m and k, or k and n.
 pub(super) fn operand_arrays(body: &Body, shape: &Shape) -> [ArrayUse; 2] {
     let (Some(product), Some((row, column))) = (&body.product, shape.matrix) else {
         return [0, 1].map(|_| plain_array(body.writes[0].access.value, &[1], DType::F32));
@@ -103,8 +103,8 @@ pub fn plain_array(value: Value, dims: &[i64], dtype: DType) -> ArrayUse {
     ArrayUse { value, offset: 0, dims: dims.to_vec(), strides, dtype, writes: false }
 }
 
-/// An access as an array: its axes in the kernel's order. Where it is moved when the kernel runs
-/// there is one more axis before, along which elements are neighbours.
+/// An access as an array: its axes in the kernel's order. An access that is moved at run time has
+/// one more contiguous axis in front.
 pub(super) fn array(
     access: &Access,
     body: &Body,
@@ -125,7 +125,8 @@ pub(super) fn array(
     ArrayUse { dtype, writes, ..one }
 }
 
-/// The elements of an array without moves that are in a window: what a load finds outside of them is not wanted.
+/// The elements of an array without moves that are in a window: what a load reads outside them is
+/// not used.
 pub(super) fn within(
     mut one: ArrayUse,
     access: &Access,

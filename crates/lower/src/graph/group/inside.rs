@@ -1,5 +1,5 @@
-//! Which kernel an op becomes a part of: the one that alone asks for its value, one that may take it
-//! in beside others, or one of its own.
+//! Fusion decisions: which kernel an op becomes a part of. It is the only one that requests its
+//! value, one that can compute it beside others, or one of its own.
 
 use super::super::class::{Class, along, class, combined_map, index_maps, is_light, weight_of};
 use super::super::index::{Axis, Line, Map, dims_of, is_whole};
@@ -8,33 +8,34 @@ use std::collections::BTreeSet;
 use tessera_graph::GraphOp;
 use tessera_ir::{Attr, OpId, Value};
 
-/// No reduction of more elements is repeated or kept inside of a larger kernel.
+/// Reductions of more elements are not repeated or kept inside a larger kernel.
 const LARGEST_INSIDE: i64 = 1 << 16;
 
-/// In no more places a value is computed again.
+/// The most places where a value is computed again.
 const REPEATED: usize = 6;
 
-/// Results of a kernel that others are put beside.
+/// The most results of a kernel that others are added to.
 const OUTPUTS: usize = 8;
 
-/// Elements from which on a launch takes less than what it does.
+/// Elements below which a launch costs more than its work.
 const SMALL: i64 = 1 << 12;
 
 /// Columns that a kernel combines in several blocks of vectors.
 const COLUMNS: i64 = 32;
 
-/// Instructions that are no more than reading their result.
+/// Instructions that cost no more than reading their result.
 const FEW: usize = 2;
 
-/// Operations of an element in a kernel that others are put into. Code generators take more than twice as long for twice
-/// as many in a row, while from here on an array that is written and read costs less than computing it.
+/// The most operations of an element in a kernel that others are fused into. Code generators take
+/// more than twice as long for twice as many in a row, and from here on an array in memory costs
+/// less than computing it again.
 const HEAVIEST: usize = 2048;
 
-/// Ops that are looked through for a reduction.
+/// The most ops that a search for a reduction visits.
 const SEARCHED: usize = 32;
 
 impl Sweep<'_> {
-    /// The one kernel and map that a value is asked for, where there is only one.
+    /// The kernel and map at which a value is requested, where there is only one.
     pub(super) fn sole(&self, v: Value) -> Option<(usize, Map)> {
         let mut found: Option<(usize, Map)> = None;
         for request in self.wanted(v) {
@@ -53,7 +54,7 @@ impl Sweep<'_> {
         found
     }
 
-    /// A kernel that asks for all of a value in order and may write it too.
+    /// A kernel that requests all of a value in order and may write it too.
     pub(super) fn host(&self, v: Value) -> Option<(usize, Map)> {
         let dims = dims_of(self.func, v);
         self.wanted(v).iter().find_map(|request| {
@@ -65,7 +66,7 @@ impl Sweep<'_> {
             let used: BTreeSet<Axis> =
                 map.iter().flat_map(|l| group.space.expand(&l.axes)).collect();
             let all = self.axes(request.group);
-            // Along axes that are not its own all must be in one place.
+            // Axes that are not its own must be wholly in one tile.
             let rest = all.iter().filter(|a| !used.contains(a) && group.space.extents[**a] != 1);
             let reduced = group.space.expand(&group.reduced);
             let inside = rest.clone().all(|a| reduced.contains(a))
@@ -75,7 +76,7 @@ impl Sweep<'_> {
                         v,
                         &rest.map(|&a| group.space.extents[a]).collect::<Vec<_>>(),
                     ));
-            // Where columns are combined, tiles are as high as the array: what else is computed from
+            // Where columns are reduced, tiles are as high as the array: what else is computed from
             // them would not stay in the caches.
             let innermost = map.iter().rev().find(|l| !l.axes.is_empty());
             let along_rows = innermost.is_none_or(|l| {
@@ -123,7 +124,7 @@ impl Sweep<'_> {
         false
     }
 
-    /// The axes that the outputs of a kernel go along, and those that are combined.
+    /// The axes of a kernel's outputs, and those that are reduced.
     pub(super) fn axes(&self, group: usize) -> BTreeSet<Axis> {
         let group = &self.out.groups[group];
         let mut out: BTreeSet<Axis> = group.space.expand(&group.reduced).into_iter().collect();
@@ -185,8 +186,8 @@ impl Sweep<'_> {
         self.enter(id, group, &map);
     }
 
-    /// Whether a kernel that combines columns would compute this for each row, once for every few columns and one
-    /// number at a time, instead of in vectors beforehand.
+    /// Whether a kernel that reduces columns would compute this for each row, once for every few
+    /// columns and one number at a time, instead of in vectors beforehand.
     fn is_repeated(&self, id: OpId, group: usize, map: &Map) -> bool {
         let func = self.func;
         let g = &self.out.groups[group];
@@ -221,14 +222,14 @@ impl Sweep<'_> {
         false
     }
 
-    /// Whether a kernel may have an op more.
+    /// Whether a kernel has room for one more op.
     fn has_room(&self, group: usize, id: OpId) -> bool {
         let weight = self.out.groups[group].weight;
         weight == 0 || weight + weight_of(self.func, id) <= HEAVIEST
     }
 
-    /// A kernel over the same elements that reads an array which this op is computed from too, or that is small: one
-    /// kernel for both reads it once, or is one launch less.
+    /// A kernel over the same elements that also reads an array of this op, or that is small:
+    /// fusing both reads the array once, or saves a launch.
     fn beside(&self, id: OpId) -> Option<(usize, Map)> {
         let func = self.func;
         let v = func.ops[id].results[0];
@@ -262,8 +263,8 @@ impl Sweep<'_> {
         Some((found.0, found.1.outputs[0].map.clone()))
     }
 
-    /// The arrays, nearly as large, that a value is computed from element by element, whichever of the values between
-    /// have memory.
+    /// The arrays, nearly as large, that a value is computed from element by element, whichever of
+    /// the values between have memory.
     fn leaves(&self, v: Value) -> BTreeSet<Value> {
         let func = self.func;
         let size = |v: Value| dims_of(func, v).iter().product::<i64>();
@@ -285,7 +286,7 @@ impl Sweep<'_> {
         out
     }
 
-    /// Along axes that an output does not have, all of a kernel is in one place.
+    /// Axes that an output does not have are wholly in one tile.
     fn keep_together(&mut self, group: usize, map: &Map) {
         let g = &self.out.groups[group];
         let used: BTreeSet<Axis> = map.iter().flat_map(|l| g.space.expand(&l.axes)).collect();
@@ -299,14 +300,15 @@ impl Sweep<'_> {
         }
     }
 
-    /// The space of a kernel that begins with this op: for a reduction its axes lie as the operand's.
+    /// The space of a kernel that begins with this op: for a reduction its axes are in the order of
+    /// the operand's.
     fn own_space(&mut self, id: OpId, group: usize) -> Map {
         let (func, op) = (self.func, &self.func.ops[id]);
         if op.code != GraphOp::Reduce && op.code != GraphOp::ArgReduce {
             let mut map = self.fresh(group, &dims_of(func, op.results[0]));
             let turned = op.attr("reverse").and_then(Attr::as_bool).unwrap_or(false);
             if op.code == GraphOp::Scan && turned {
-                // A scan from the end runs forwards over what is turned around.
+                // A reverse scan is a forward scan over reversed positions.
                 let line = &mut map[along(func, id)[0]];
                 let extent: i64 =
                     line.axes.iter().map(|&a| self.out.groups[group].space.extents[a]).product();
@@ -327,7 +329,7 @@ impl Sweep<'_> {
         kept.map(|(_, l)| l).collect()
     }
 
-    /// Few instructions from at most one array of its size: better computed again than kept.
+    /// Few instructions from at most one array of its size: cheaper to compute again than to store.
     fn is_cheap(&self, id: OpId) -> bool {
         let v = self.func.ops[id].results[0];
         let size: i64 = dims_of(self.func, v).iter().product();
@@ -367,8 +369,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// Makes an op a part of a kernel at this map: its operands are asked for. `false` where it cannot
-    /// be one.
+    /// Fuses an op into a kernel at this map: its operands are requested. `false` where that is
+    /// impossible.
     fn enter(&mut self, id: OpId, group: usize, map: &Map) -> bool {
         let (func, op) = (self.func, &self.func.ops[id]);
         let v = op.results[0];
@@ -380,13 +382,14 @@ impl Sweep<'_> {
                 self.ask(op.operands[0], group, How::Element(all));
             }
             GraphOp::Scan => {
-                // The whole axis has to be in one place, and only a scan's own kernel sees to that.
+                // The whole axis has to be in one tile, which only a scan's own kernel ensures.
                 let axis = along(func, id)[0];
                 let g = &self.out.groups[group];
                 let line = &map[axis];
                 let alone =
                     g.outputs.len() == 1 && g.outputs[0].value == v && g.outputs[0].map == *map;
-                // All of the axis, in the direction of the scan: a part of another array is written as it lies there.
+                // The whole axis, in the direction of the scan: a part of another array is written
+                // at its place there.
                 let turned = op.attr("reverse").and_then(Attr::as_bool).unwrap_or(false);
                 let extent = dims_of(func, v)[axis];
                 let all: i64 = line.axes.iter().map(|&a| g.space.extents[a]).product();
@@ -438,7 +441,7 @@ impl Sweep<'_> {
         true
     }
 
-    /// The axes of a kernel's space that a reduction inside of it goes along.
+    /// The axes of a kernel's space that a fused reduction goes along.
     fn bind(&mut self, id: OpId, group: usize, map: &Map) -> Option<Vec<Axis>> {
         let (func, op) = (self.func, &self.func.ops[id]);
         let v = op.results[0];

@@ -1,7 +1,9 @@
-//! Concats and pads that have no memory: who asks for their elements reads the parts, each with a mask, and chooses.
+//! Concats and pads without memory: kernels that use them read the parts, each with a mask, and
+//! select.
 //!
-//! Rolls and shifted neighbours of stencils are such: parts of one array that is in memory anyway. To join them in memory
-//! first writes and reads all of it once more, for each of them.
+//! Rolls and shifted neighbours of stencils are such concats: parts of one array that is in memory
+//! anyway. Joining them in memory first would write and read the whole array once more for each of
+//! them.
 
 use super::super::class::{Class, along, class};
 use super::super::index::{Map, Space, dims_of, is_view, through};
@@ -9,13 +11,13 @@ use super::{How, Kind, Request, Sweep};
 use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, OpId, Value};
 
-/// Parts that are read for each element of a concat.
+/// The most parts that are read for each element of a concat.
 const PARTS: usize = 3;
 
-/// Kernels that each read the parts anew.
+/// The most kernels that each read the parts.
 const KERNELS: usize = 2;
 
-/// A value that is computed is kept for the parts that read it, if there are several.
+/// A computed value is stored if at least this many parts read it.
 const SHARED: usize = 3;
 
 /// How many elements a pad puts before each axis, where it leaves none out and puts none between.
@@ -37,8 +39,9 @@ pub fn wider(func: &GraphFunc, id: OpId) -> Vec<usize> {
 }
 
 impl Sweep<'_> {
-    /// Makes the kernels that ask for a concat or a pad read its parts. `false` where one of them needs it in memory, or where
-    /// parts are computed for it alone, so that they may as well be written where they belong.
+    /// Makes the kernels that request a concat or a pad read its parts. `false` where one of them
+    /// needs it in memory, or where parts are computed for it alone and can be written to their
+    /// place directly.
     pub(super) fn read_in_pieces(&mut self, id: OpId) -> bool {
         let v = self.func.ops[id].results[0];
         if self.split.contains(&v) || self.alone {
@@ -74,7 +77,7 @@ impl Sweep<'_> {
         true
     }
 
-    /// What has to be in memory to read the parts of a concat or a pad at a map.
+    /// The values that must be in memory to read the parts of a concat or a pad at a map.
     fn pieces(&self, id: OpId, map: &Map, space: &mut Space, roots: &mut Vec<Value>) -> Option<()> {
         let func = self.func;
         if let Some(lo) = plain_pad(func, id) {
@@ -111,7 +114,7 @@ impl Sweep<'_> {
         Some(())
     }
 
-    /// What is in memory behind the views of a part.
+    /// The value in memory behind the views of a part.
     fn root(
         &self,
         mut v: Value,
@@ -131,7 +134,7 @@ impl Sweep<'_> {
                     let place = op.results.iter().position(|&r| r == v).unwrap_or(0);
                     let axes = space.extents.len();
                     map = through(func, id, &map, space)?;
-                    // An axis that is cut for this alone would be cut for the whole kernel.
+                    // An axis that is split for this alone would be split for the whole kernel.
                     if space.extents.len() != axes {
                         return None;
                     }

@@ -202,7 +202,7 @@ impl Emitter<'_, '_> {
         if self.of(x).is_empty() { self.reshape(x, dims) } else { Some(x) }
     }
 
-    /// Where a part begins that is moved back inside.
+    /// Where a slice begins after clamping it to be inside.
     fn starts(&mut self, at: &[Value], from: &[i64], part: &[i64]) -> Option<Vec<Value>> {
         let mut out = Vec::new();
         for ((&v, d), e) in at.iter().zip(from).zip(part) {
@@ -286,7 +286,7 @@ impl Emitter<'_, '_> {
         Some(settle(&mut self.b, value, to, round, saturate))
     }
 
-    /// A scan from the end runs forwards over what is turned around.
+    /// A reverse scan is a forward scan over a reversed tile.
     fn scan(&mut self, id: OpId) -> Option<Value> {
         let (func, op) = (self.func, &self.func.ops[id]);
         let (v, x) = (op.result(), op.operands[0]);
@@ -434,7 +434,7 @@ impl Emitter<'_, '_> {
         self.store(mem, update, &at, &part, None)
     }
 
-    /// One update at a computed position, which changes nothing where that is outside.
+    /// One update at a computed position; nothing happens where that is outside.
     fn scatter(&mut self, id: OpId, mem: Value) -> Option<()> {
         let (func, op) = (self.func, &self.func.ops[id]);
         let (x, indices, updates) = (op.operands[0], op.operands[1], op.operands[2]);

@@ -1,7 +1,7 @@
-//! Carried arrays that an iteration changes in one place: `t.at[i].set(v)`, `dynamic_update_slice`.
+//! In-place updates of carried arrays: `t.at[i].set(v)`, `dynamic_update_slice`.
 //!
-//! As tiles they would be copied whole in every iteration. They stay in memory of the group instead: the iteration reads
-//! parts of the old array, and then one update is written over it.
+//! As tiles these arrays would be copied whole in every iteration. They stay in memory of the group
+//! instead: the iteration reads parts of the old array, and then one update is written over it.
 
 use super::super::class::axes_of;
 use super::super::index::dims_of;
@@ -10,16 +10,16 @@ use std::collections::BTreeSet;
 use tessera_graph::{GraphFunc, GraphOp, walk};
 use tessera_ir::{Attr, BlockId, OpId, Value};
 
-/// Elements of such an array.
+/// The most elements of such an array.
 pub const LARGEST: i64 = 1 << 16;
 
 pub struct Resident {
-    /// Among the carried values.
+    /// Its index among the carried values.
     pub place: usize,
     pub update: OpId,
 }
 
-/// The arrays of a loop that stay.
+/// The arrays of a loop that stay in memory.
 pub fn of(func: &GraphFunc, id: OpId) -> Vec<Resident> {
     let op = &func.ops[id];
     let carried = op.group("init").len();
@@ -62,7 +62,7 @@ pub fn of(func: &GraphFunc, id: OpId) -> Vec<Resident> {
 
 type Uses = tessera_support::SideTable<Value, Vec<(OpId, usize)>>;
 
-/// Whether the test of a loop reads no more than parts of a carried array.
+/// Whether the condition of a loop reads only parts of a carried array.
 fn only_parts(func: &GraphFunc, uses: &Uses, test: BlockId, place: usize) -> bool {
     let arg = func.blocks[test].args[place];
     uses[arg].iter().all(|&(user, i)| func.ops[user].block == test && reads_parts(func, user, i))

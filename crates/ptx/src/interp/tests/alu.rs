@@ -89,7 +89,7 @@ fn carries_go_from_word_to_word() {
     assert_eq!(out, [6; 32]);
 }
 
-/// The rows of lanes give what the definition gives.
+/// Vectorised operations equal their definition.
 #[test]
 fn fast_rows_agree_with_the_definition() {
     let mut draw = Draw(7);

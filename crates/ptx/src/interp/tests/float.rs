@@ -11,7 +11,7 @@ fn f32_of(op: Alu, m: Mods, x: &[f32]) -> f32 {
     f32::from_bits(eval(op, Ty::F32, m, a) as u32)
 }
 
-/// Slow arithmetic in the nearest mode is the processor's.
+/// Soft arithmetic in nearest mode equals the processor's.
 #[test]
 fn soft_arithmetic_agrees_with_the_processor() {
     use super::super::soft::{self, Mode, take_apart};
@@ -20,7 +20,7 @@ fn soft_arithmetic_agrees_with_the_processor() {
     let near = Mode::Nearest;
     for i in 0..200_000 {
         let [a, b, c] = [(); 3].map(|()| draw.word() as u32);
-        // Often of like size, so that sums cancel.
+        // Often of similar size, so that sums cancel.
         let c = if i % 3 == 0 {
             (f32::from_bits(a) * f32::from_bits(b)).to_bits() ^ 1 << 31
         } else {
@@ -67,7 +67,7 @@ fn soft_arithmetic_agrees_with_the_processor() {
     }
 }
 
-/// f64 holds sums, products and quotients of f32 well enough to see where the directed modes go.
+/// f64 holds sums, products and quotients of f32 precisely enough to check the directed modes.
 #[test]
 fn directed_modes_enclose_the_result() {
     let mut draw = Draw(5);
@@ -146,7 +146,7 @@ fn subnormals_flush_and_sums_saturate() {
 
 #[test]
 fn halves_round_once() {
-    // 1 + 2^-11 is a tie, and the product's tail decides it: a sum in f32 first would lose it.
+    // 1 + 2^-11 is a tie, and the product's tail decides it: rounding to f32 first would lose it.
     let m = mods(Round::Rn);
     let fma = |ty, a, b, c| eval(Alu::Fma, ty, m, [a, b, c]);
     assert_eq!(fma(Ty::F16, 0x0C01, 0x0800, 0x3C00), 0x3C00);

@@ -1,7 +1,8 @@
 use super::*;
 use tessera_numerics::{DType, decode};
 
-/// Row and column of element `i` of a thread's part of the first operand, as the ISA lists them.
+/// Row and column of element `i` of a thread's fragment of the first operand, as the ISA lists
+/// them.
 fn place_a(row: MmaRow, lane: usize, i: usize) -> (usize, usize) {
     let (group, thread) = (lane / 4, lane % 4);
     let bits = row.a.bits();
@@ -208,8 +209,8 @@ fn a_row_that_does_not_exist_is_refused() {
     assert_eq!(f.kind, FaultKind::Invalid, "{f}");
 }
 
-/// 32 x 32 x 32 in bf16 by four warps: copies, `ldmatrix`, plain for A and transposed for B, products,
-/// `stmatrix` of the rounded sums.
+/// 32 x 32 x 32 in bf16 by four warps: copies, `ldmatrix`, plain for A and transposed for B, MMAs,
+/// `stmatrix` of the rounded accumulators.
 fn tiles() -> Asm {
     let (n, bytes) = (32i64, 64i64);
     let mut asm = kernel(128, 3);
@@ -227,7 +228,7 @@ fn tiles() -> Asm {
     asm.emit(Inst::CpCommit);
     asm.emit(Inst::CpWait { groups: 0 });
     asm.barrier();
-    // Warp w makes rows 16 (w / 2) and columns 16 (w % 2).
+    // Warp w computes rows 16 (w / 2) and columns 16 (w % 2).
     let row = asm.int(Alu::Shr, Ty::U32, &[warp.into(), 1.into()]);
     let column = asm.int(Alu::And, Ty::B32, &[warp.into(), 1.into()]);
     let low = asm.int(Alu::And, Ty::B32, &[lane.into(), 15.into()]);
@@ -283,7 +284,7 @@ fn tiles() -> Asm {
 fn tiles_multiply_through_ldmatrix() {
     let mut draw = Draw(9);
     let input = |draw: &mut Draw| -> Vec<u64> {
-        // Four codes to a word, so that rows are aligned for the copies.
+        // Four codes per word, so that rows are aligned for the copies.
         (0..256).map(|_| (0..4).fold(0, |w, i| w | small(draw, Ty::BF16) << (16 * i))).collect()
     };
     let (a, b) = (input(&mut draw), input(&mut draw));

@@ -49,7 +49,7 @@ fn misaligned_and_read_only_accesses_are_found() {
     assert_eq!(f.kind, FaultKind::ReadOnly, "{f}");
 }
 
-/// Bytes and halves come extended into the registers that take them.
+/// Bytes and halves are extended to the registers that take them.
 #[test]
 fn narrow_loads_extend() {
     let mut asm = kernel(32, 2);
@@ -160,7 +160,7 @@ fn parameters_are_read_by_name_alone() {
     let mut memory = Memory::new();
     let words = [memory.lend(&mut out), 5 | 7 << 32];
     launch(asm, 1, &words, &memory, &Options::default()).unwrap_or_else(|f| panic!("{f}"));
-    // Their address is for the engines.
+    // Their address is for TMA.
     let mut asm = kernel(32, 2);
     let d = asm.reg(Class::B64);
     asm.emit(Inst::AddressOf { d, name: "args".to_string() });
@@ -266,7 +266,7 @@ fn a_copy_waited_for_without_a_barrier_races() {
         src_bytes: None,
     });
     asm.emit(Inst::CpCommit);
-    // The barrier comes before the wait: it orders the start of the copies, not their end.
+    // The barrier comes before the wait: it orders the issue of the copies, not their completion.
     asm.barrier();
     asm.emit(Inst::CpWait { groups: 0 });
     let other = asm.int(Alu::Xor, Ty::B32, &[to.into(), 128.into()]);
@@ -337,7 +337,7 @@ fn atomics_come_one_after_another() {
         assert_eq!(of(Ty::F16x2, AtomOp::Add, 0x3C00_0000, [0x3C00_3800; 32]).0, 0x5020_4C00);
         assert_eq!(of(Ty::BF16x2, AtomOp::Add, 0, [0x3F80_3F00; 32]).0, 0x4200_4180);
     }
-    // Sums of f32 in global memory flush subnormal numbers.
+    // f32 sums in global memory flush subnormal numbers.
     assert_eq!(atomics(Ty::F32, AtomOp::Add, Space::Global, 1, [0; 32]).0, 0);
     assert_eq!(atomics(Ty::F32, AtomOp::Add, Space::Shared, 1, [0; 32]).0, 1);
 }

@@ -1,9 +1,9 @@
-//! What the machine does, against values made by hand and against `tessera_numerics`.
+//! Tests of the interpreter, against values made by hand and against `tessera_numerics`.
 
 mod alu;
-mod control;
+mod async_copy;
+mod branches;
 mod cvt;
-mod engine;
 mod float;
 mod matrix;
 mod memory;
@@ -71,7 +71,7 @@ pub(super) fn store(asm: &mut Asm, ty: Ty, word: i64, value: Reg) {
     asm.st(Space::Global, ty, &[value.into()], Addr::reg(at, 0), Cache::Usual);
 }
 
-/// Runs what `body` makes of one word a thread, for 32 threads.
+/// Runs `body` on one word per thread, for 32 threads.
 pub(super) fn map(input: [u32; 32], body: impl FnOnce(&mut Asm, Reg) -> Reg) -> [u32; 32] {
     try_map(input, &Options::default(), body).unwrap_or_else(|f| panic!("{f}"))
 }
@@ -93,7 +93,7 @@ pub(super) fn try_map(
     Ok(out)
 }
 
-/// The fault of a kernel that has none to spare.
+/// The fault of a kernel that must have one.
 pub(super) fn fault(asm: Asm, words: &[u64], memory: &Memory<'_>, options: &Options) -> Fault {
     match launch(asm, 1, words, memory, options) {
         Ok(_) => panic!("expected a fault"),
@@ -112,7 +112,7 @@ impl Draw {
         z ^ z >> 31
     }
 
-    /// Often a value at which something changes.
+    /// Often an edge case.
     pub fn word(&mut self) -> u64 {
         const EDGES: [u64; 20] = [
             0,

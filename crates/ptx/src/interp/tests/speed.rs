@@ -1,4 +1,5 @@
-//! How fast it is: printed, never tested. `cargo test -p tessera-ptx speed -- --ignored --nocapture`.
+//! Speed of the interpreter: printed, never asserted.
+//! `cargo test -p tessera-ptx speed -- --ignored --nocapture`.
 
 use super::*;
 use std::io::Write;
@@ -47,7 +48,7 @@ fn alu_speed() {
     }
 }
 
-/// Global loads and stores, and shared ones with and without looking for races.
+/// Global loads and stores, and shared ones with and without race detection.
 #[test]
 #[ignore = "measures"]
 fn memory_speed() {

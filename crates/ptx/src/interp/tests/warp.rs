@@ -76,22 +76,22 @@ fn lanes_vote_and_reduce() {
     assert_eq!(elected.iter().sum::<u32>(), 1);
 }
 
-/// Two halves of a warp shuffle each by itself, in the branches of one condition.
+/// Two halves of a warp shuffle separately, in the branches of one condition.
 #[test]
-fn parts_of_a_warp_meet_by_their_masks() {
+fn parts_of_a_warp_synchronise_by_their_masks() {
     let out = map(std::array::from_fn(|i| i as u32), |asm, x| {
         let p = asm.setp(Cmp::Lt, Ty::U32, x, 16);
         let (low, end) = (asm.label(), asm.label());
         let d = asm.reg(Class::B32);
-        let meet = |asm: &mut Asm, mask: i64| {
+        let sync = |asm: &mut Asm, mask: i64| {
             let (a, b, c, mask) = (x.into(), 3.into(), 0x1F.into(), Opnd::Int(mask));
             asm.emit(Inst::Shfl { kind: Shfl::Bfly, d, ok: None, a, b, c, mask });
         };
         asm.bra_if(p, true, low);
-        meet(asm, 0xFFFF_0000);
+        sync(asm, 0xFFFF_0000);
         asm.bra(end);
         asm.place(low);
-        meet(asm, 0xFFFF);
+        sync(asm, 0xFFFF);
         asm.place(end);
         d
     });
@@ -143,7 +143,7 @@ fn lanes_race_without_a_warp_barrier() {
         .unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// A write after others have read is a race too, and writes of one value are not.
+/// A write after others have read is a race too, and concurrent writes of one value are not.
 #[test]
 fn writes_after_reads_race() {
     let build = |own: bool| {

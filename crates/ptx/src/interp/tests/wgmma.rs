@@ -1,31 +1,31 @@
-use super::engine::{Line, lines};
+use super::async_copy::{Line, lines};
 use super::*;
 use tessera_numerics::{DType, Rounding, Scalar, decode, encode};
 
-/// How an operand of `wide` rows (or columns) and `deep` k lies in shared memory.
+/// The layout of an operand of `wide` rows (or columns) and `deep` k in shared memory.
 #[derive(Copy, Clone, Debug)]
 struct Layout {
     wide: usize,
     deep: usize,
     size: usize,
     span: usize,
-    /// k is not the axis that lies side by side.
+    /// MN-major: k is not the contiguous axis.
     trans: bool,
 }
 
 impl Layout {
-    /// Bytes from the begin of the tile: what the engine that copies boxes would do.
+    /// The byte offset of an element, as TMA would place it.
     fn at(self, i: usize, k: usize) -> usize {
         let Layout { wide, deep, size, span, trans } = self;
         let (line, along) = if trans { (k, i) } else { (i, k) };
         let lines = if trans { deep } else { wide };
         if span == 0 {
-            // Bricks of eight lines of 16 bytes; bricks along a line first.
+            // Core matrices of eight rows of 16 bytes; those along a row first.
             let per = 16 / size;
             let bricks = if trans { wide } else { deep } / per;
             return (line / 8 * bricks + along / per) * 128 + line % 8 * 16 + along % per * size;
         }
-        // Panels as wide as the span, one behind the other.
+        // Panels as wide as the swizzle span, one after another.
         let per = span / size;
         let offset = along / per * lines * span + line * span + along % per * size;
         offset ^ (offset >> 7 & (span / 16 - 1)) << 4
@@ -35,7 +35,7 @@ impl Layout {
         self.wide * self.deep * self.size
     }
 
-    /// The descriptor of the part that begins with `k`, without the tile's own address.
+    /// The descriptor of the part that begins at `k`, without the tile's own address.
     fn describe(self, k: usize) -> u64 {
         let Layout { wide, deep, size, span, trans } = self;
         let layout = match span {
@@ -48,7 +48,8 @@ impl Layout {
         let (leading, stride, start) = match (trans, span) {
             (false, 0) => (128, deep / per * 128, k / per * 128),
             (true, 0) => (wide / per * 128, 128, k / 8 * (wide / per * 128)),
-            // Within the span the address goes on by bytes; the pattern is of whole addresses.
+            // Within the span the address advances by bytes; the swizzle applies to whole
+            // addresses.
             (false, s) => (16, 8 * s, k * size % s + k * size / s * wide * s),
             (true, s) => (deep * s, 8 * s, k * s),
         };
@@ -64,11 +65,12 @@ struct Case {
     a: Layout,
     b: Layout,
     a_in_registers: bool,
-    /// Which of the things that must not be left out is.
+    /// Which of the required instructions is left out.
     without: &'static str,
 }
 
-/// Threads put images of both tiles into shared memory, multiply, and store their registers.
+/// Threads write images of both tiles to shared memory, multiply, and store their accumulator
+/// registers.
 fn build(case: &Case) -> Asm {
     let row = case.row;
     let mut asm = kernel(128, 3);
@@ -96,7 +98,7 @@ fn build(case: &Case) -> Asm {
             if !case.a_in_registers {
                 return [d[0]; 4];
             }
-            // By hand, from rows that lie plain behind the image.
+            // By hand, from unswizzled rows after the image.
             let from = arg(&mut asm, 0);
             let lane = asm.special(Special::LaneId);
             let warp = asm.int(Alu::Shr, Ty::U32, &[tid.into(), 5.into()]);
@@ -210,7 +212,7 @@ fn run_case(case: &Case, options: &Options) -> Result<(), Fault> {
     drop(memory);
     let (n, deep) = (row.n as usize, case.a.deep);
     for (r, c) in (0..64).flat_map(|r| (0..n).map(move |c| (r, c))) {
-        // Row r is of warp r / 16, columns go by pairs to the threads of a group of four.
+        // Row r belongs to warp r / 16; pairs of columns belong to the threads of a quad.
         let lane = (r % 8) * 4 + c % 8 / 2;
         let thread = r / 16 * 32 + lane;
         let i = c / 8 * 4 + r % 16 / 8 * 2 + c % 2;
@@ -280,7 +282,7 @@ fn warpgroups_multiply_from_every_layout() {
 }
 
 #[test]
-fn products_under_way_are_not_touched() {
+fn registers_of_a_wgmma_in_flight_are_not_touched() {
     for (without, kind) in [
         ("proxy fence", FaultKind::Unfenced),
         ("fence", FaultKind::Unfenced),

@@ -60,7 +60,7 @@ const TWO_OVER_PI: [u64; 19] = [
     0x1f8d5d0856033046,
 ];
 
-/// The angle less `quarter` quarter turns.
+/// The angle reduced by `quarter` multiples of π/2.
 #[derive(Copy, Clone)]
 struct Reduced<'e> {
     quarter: Val<'e>,
@@ -95,8 +95,8 @@ fn reduce(x: Val<'_>) -> Reduced<'_> {
     Reduced { quarter: shifted.of(Ty::U64).cvt(Ty::U32, None), r }
 }
 
-/// The reduction for magnitudes from 2^30 up. Whole turns fall off the top of the product, because
-/// the window begins at the bit that weighs half a turn. No f64 is nearer than about 2^-62 to a whole
+/// The reduction for magnitudes from 2^30 up. Multiples of 2π fall off the top of the product,
+/// because the window begins at the bit that weighs π. No f64 is nearer than about 2^-62 to a whole
 /// number of quarters, so 126 bits of fraction are enough. An infinity or NaN gives NaN.
 fn reduce_large(x: Val<'_>) -> Reduced<'_> {
     let e = x.emitter();
@@ -166,6 +166,6 @@ fn value(f: ScalarFn, a: Reduced<'_>) -> Val<'_> {
         _ => (Pair::pick(odd, cos, sin), a.quarter),
     };
     let y = y.value();
-    let turned = quarter.and(2).ne(0);
-    turned.pick(-y, y)
+    let opposite = quarter.and(2).ne(0);
+    opposite.pick(-y, y)
 }

@@ -1,4 +1,4 @@
-//! Functions of f64 outside of the strict profile, within 2 ulp: reduction of the argument and one
+//! Functions of f64 outside the strict profile, within 2 ulp: argument reduction and one
 //! polynomial, in f64 throughout.
 //!
 //! Coefficients come from `tools/fit.py`. Errors are measured by `tests/double.rs`.
@@ -10,6 +10,7 @@ mod inverse;
 mod log;
 
 use super::emit::Emit;
+use super::float::{Real, inverse};
 use super::power::Power;
 use super::val::Val;
 use crate::inst::{Alu, Round, Ty};
@@ -42,28 +43,29 @@ const fn bits(x: u64) -> f64 {
 }
 
 impl Emit {
-    pub(super) fn double<'e>(&'e self, f: ScalarFn, args: &[Val<'e>]) -> Val<'e> {
+    pub(super) fn double<'e>(&'e self, f: Real, args: &[Val<'e>]) -> Val<'e> {
         let x = args[0];
         match f {
-            ScalarFn::Exp => exp::exp(x),
-            ScalarFn::Exp2 => exp::exp2(x),
-            ScalarFn::Expm1 => exp::expm1(x),
-            ScalarFn::Sinh => exp::sinh(x),
-            ScalarFn::Cosh => exp::cosh(x),
-            ScalarFn::Tanh => exp::tanh(x),
-            ScalarFn::Sigmoid => exp::sigmoid(x),
-            ScalarFn::Log => log::log(x),
-            ScalarFn::Log2 => log::log2(x),
-            ScalarFn::Log1p => log::log1p(x),
-            ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Tan => self.double_angle(f, x),
-            ScalarFn::Asin => inverse::asin(x),
-            ScalarFn::Acos => inverse::acos(x),
-            ScalarFn::Atan => inverse::atan(x),
-            ScalarFn::Atan2 => inverse::atan2(x, args[1]),
-            ScalarFn::Erf => erf::erf(x),
-            ScalarFn::Pow => POWER.pow(x, args[1]),
-            // The others are single instructions.
-            _ => x,
+            Real::Rsqrt => inverse(x.sqrt()),
+            Real::Exp => exp::exp(x),
+            Real::Exp2 => exp::exp2(x),
+            Real::Expm1 => exp::expm1(x),
+            Real::Sinh => exp::sinh(x),
+            Real::Cosh => exp::cosh(x),
+            Real::Tanh => exp::tanh(x),
+            Real::Sigmoid => exp::sigmoid(x),
+            Real::Log => log::log(x),
+            Real::Log2 => log::log2(x),
+            Real::Log1p => log::log1p(x),
+            Real::Sin => self.double_angle(ScalarFn::Sin, x),
+            Real::Cos => self.double_angle(ScalarFn::Cos, x),
+            Real::Tan => self.double_angle(ScalarFn::Tan, x),
+            Real::Asin => inverse::asin(x),
+            Real::Acos => inverse::acos(x),
+            Real::Atan => inverse::atan(x),
+            Real::Atan2 => inverse::atan2(x, args[1]),
+            Real::Erf => erf::erf(x),
+            Real::Pow => POWER.pow(x, args[1]),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Logarithms. The hardware's is within 2^-22 near 1, where that is all that is asked.
+//! Logarithms. The hardware's is within 2^-22 near 1, which is all that is needed there.
 
 use super::super::val::Val;
 use crate::inst::Alu;

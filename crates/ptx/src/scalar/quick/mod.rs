@@ -1,6 +1,6 @@
 //! Functions of f32 in the profiles that allow an error (LANGUAGE 13): within 4 ulp, or 2^-21 in
-//! absolute terms, with the approximations of the hardware. Results below the normal numbers may be
-//! flushed to zero; operands there are not.
+//! absolute terms, with hardware approximations. Subnormal results may be flushed to zero;
+//! subnormal operands are not.
 //!
 //! Coefficients come from `tools/fit.py`. Errors are measured by `tests/quick.rs`.
 
@@ -13,37 +13,38 @@ mod smooth;
 
 use super::Scalars;
 use super::emit::Emit;
+use super::float::Real;
 use super::val::Val;
 use crate::inst::{Alu, Opnd, Reg, Ty};
 use tessera_numerics::ScalarFn;
 
 impl Emit {
-    pub(super) fn quick<'e>(&'e self, f: ScalarFn, args: &[Val<'e>]) -> Val<'e> {
+    pub(super) fn quick<'e>(&'e self, f: Real, args: &[Val<'e>]) -> Val<'e> {
         let x = args[0];
         match f {
-            ScalarFn::Rsqrt => x.approx_full(Alu::RsqrtApprox),
-            ScalarFn::Exp => exp::exp(x),
-            ScalarFn::Exp2 => x.approx(Alu::Ex2Approx),
-            ScalarFn::Expm1 => exp::expm1(x),
-            ScalarFn::Sinh => exp::sinh(x),
-            ScalarFn::Cosh => exp::cosh(x),
-            ScalarFn::Log => log::log(x),
-            ScalarFn::Log2 => x.approx_full(Alu::Lg2Approx),
-            ScalarFn::Log1p => log::log1p(x),
-            ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Tan => self.quick_angle(f, x),
-            ScalarFn::Asin => inverse::asin(x),
-            ScalarFn::Acos => inverse::acos(x),
-            ScalarFn::Atan => inverse::atan(x),
-            ScalarFn::Atan2 => inverse::atan2(x, args[1]),
-            ScalarFn::Tanh => smooth::tanh(x),
-            ScalarFn::Sigmoid => smooth::sigmoid(x),
-            ScalarFn::Erf => smooth::erf(x),
-            ScalarFn::Pow => {
+            Real::Rsqrt => x.approx_full(Alu::RsqrtApprox),
+            Real::Exp => exp::exp(x),
+            Real::Exp2 => x.approx(Alu::Ex2Approx),
+            Real::Expm1 => exp::expm1(x),
+            Real::Sinh => exp::sinh(x),
+            Real::Cosh => exp::cosh(x),
+            Real::Log => log::log(x),
+            Real::Log2 => x.approx_full(Alu::Lg2Approx),
+            Real::Log1p => log::log1p(x),
+            Real::Sin => self.quick_angle(ScalarFn::Sin, x),
+            Real::Cos => self.quick_angle(ScalarFn::Cos, x),
+            Real::Tan => self.quick_angle(ScalarFn::Tan, x),
+            Real::Asin => inverse::asin(x),
+            Real::Acos => inverse::acos(x),
+            Real::Atan => inverse::atan(x),
+            Real::Atan2 => inverse::atan2(x, args[1]),
+            Real::Tanh => smooth::tanh(x),
+            Real::Sigmoid => smooth::sigmoid(x),
+            Real::Erf => smooth::erf(x),
+            Real::Pow => {
                 let known = args[1].known_float().and_then(|y| pow::by_known(x, y));
                 known.unwrap_or_else(|| pow::POWER.pow(x, args[1]))
             }
-            // The others are single instructions.
-            _ => x,
         }
     }
 }
@@ -60,8 +61,8 @@ impl Scalars<'_> {
         self.emit(|e| smooth::tanh_any(e.val(y, Ty::F32), times).reg())
     }
 
-    /// What brings numbers, which are multiplied by a factor before, to the units that a tanh of many
-    /// is taken in.
+    /// The factor that scales arguments, themselves multiplied by `factor`, to the units of the
+    /// tanh of large tiles.
     pub fn tanh_unit(&mut self, factor: Option<Reg>) -> Opnd {
         let unit = 2.0 / smooth::TANH_SMALL;
         match factor {

@@ -31,24 +31,24 @@ pub fn tanh(x: Val<'_>) -> Val<'_> {
     t.lt(TANH_NEAR).pick(near, far)
 }
 
-/// e^2x is 2 to the power of so many times x.
+/// e^2x is 2 to the power of this times x.
 const TANH_EXPONENT: f64 = 2.0 * LOG2_E;
 
-/// A number times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-21.0 of the number, and not of the
+/// `times` times `1 - 2 / (1 + 2^(x·by))`: near 0 its error is 2^-21.0 of `times`, and not of the
 /// result.
 fn tanh_far<'e>(x: Val<'e>, by: Val<'e>, times: f64) -> Val<'e> {
     let e = (x * by).approx(Alu::Ex2Approx);
     inverse_of(e + 1.0).fma(-2.0 * times, times)
 }
 
-/// Up to here a short polynomial does for tanh. Numbers are taken in units of half of it: whether any of
-/// many is not below 2 is one bit of all of them together.
+/// Up to here a short polynomial suffices for tanh. Arguments are in units of half of it: whether
+/// any of them is 2 or more is one bit of all of them together.
 pub const TANH_SMALL: f64 = 0.5;
 /// tanh x / y of t = y², where y is x in those units; error of tanh 2^-22.9 in absolute terms
 /// (tools/fit.py TANH_BELOW).
 const TANH_BELOW: [f64; 4] = [0.24999942, -0.005206352, 0.00012837045, -2.6472308e-06];
 
-/// A number times tanh, of `y` below 2 in units of [`TANH_SMALL`]: within 2^-22 times the number.
+/// `times` tanh of `y` below 2 in units of [`TANH_SMALL`]: within 2^-22 of `times`.
 pub fn tanh_below(y: Val<'_>, times: f64) -> Val<'_> {
     y * (y * y).horner(&TANH_BELOW.map(|c| c * times))
 }
@@ -56,9 +56,9 @@ pub fn tanh_below(y: Val<'_>, times: f64) -> Val<'_> {
 /// `1 / (1 + e)` from 0 to 1; relative error 2^-9.2 (tools/fit.py INVERSE).
 const INVERSE: [f64; 4] = [0.9982644, -0.94276506, 0.66540444, -0.22176568];
 
-/// A number times tanh, of any `y` in units of [`TANH_SMALL`], within 2^-21.8 times the number:
-/// `2 / (1 + e^-2|x|) - 1` with the sign of x. The inverse is a polynomial with one step of the third order:
-/// the unit for exponentials, which inverses come from too, is asked once.
+/// `times` tanh of any `y` in units of [`TANH_SMALL`], within 2^-21.8 of `times`:
+/// `2 / (1 + e^-2|x|) - 1` with the sign of x. The inverse is a polynomial with one step
+/// of third order: the SFU, which computes exponentials and reciprocals, is used once.
 pub fn tanh_any(y: Val<'_>, times: f64) -> Val<'_> {
     let e = (y.abs() * (-0.5 * TANH_EXPONENT * TANH_SMALL)).approx(Alu::Ex2Approx);
     let near = e.horner(&INVERSE);
@@ -75,8 +75,8 @@ pub fn sigmoid(x: Val<'_>) -> Val<'_> {
     inverse_of(e + 1.0)
 }
 
-/// One way for all, as near as absolute terms ask for: another one near 0, for small results to be as
-/// good in relative terms, would double what epilogues spend on it.
+/// One formula for all, within the absolute error bound: another one near 0, for a small relative
+/// error there, would double its cost in epilogues.
 pub fn erf(x: Val<'_>) -> Val<'_> {
     // A NaN stays one.
     let a = x.abs().op2(Alu::MinNan, ERF_END);

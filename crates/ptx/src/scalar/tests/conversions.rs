@@ -4,7 +4,7 @@ use super::values::{Random, edges, random, ties};
 use super::{Case, Lies, check, newest, targets};
 use tessera_numerics::{DType, Profile, Rounding, Scalar, cast_with, decode, encode};
 
-/// Values of `from`, as bits of its carrier, that matter on the way to `to`.
+/// Values of `from`, as bits of its carrier, that matter for `to`.
 fn sources(from: DType, to: DType) -> Vec<u64> {
     let mut r = Random::new(from as u64 * 32 + to as u64 + 1);
     let carrier = from.carrier();
@@ -46,7 +46,7 @@ fn pairs() -> impl Iterator<Item = (DType, DType)> {
     DType::ALL.iter().flat_map(|&from| DType::ALL.iter().map(move |&to| (from, to)))
 }
 
-/// Those from a carrier: the code for other types is that for theirs, but for what is known to fit.
+/// From carriers only: other types use the code of their carrier, but for what is known to fit.
 fn from_carriers() -> impl Iterator<Item = (DType, DType)> {
     pairs().filter(|(from, _)| *from == from.carrier())
 }

@@ -1,4 +1,4 @@
-//! Functions of f64 outside of the strict profile, against `libm`, which is itself within 1 ulp.
+//! Functions of f64 outside the strict profile, against `libm`, which is itself within 1 ulp.
 
 use super::values::{Random, edges, random};
 use super::{Case, Lies, newest, outputs};

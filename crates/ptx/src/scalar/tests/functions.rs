@@ -61,7 +61,7 @@ fn exact_functions_agree_with_their_meaning_in_the_default_profile() {
     check(&cases, &targets(), Profile::Default);
 }
 
-/// A second operand that is known when code is made takes other ways.
+/// A constant second operand has other code.
 #[test]
 fn functions_of_a_constant_agree_with_their_meaning() {
     let fs = [ScalarFn::FloorDiv, ScalarFn::Mod, ScalarFn::Shl, ScalarFn::Shr, ScalarFn::Maximum];
@@ -94,7 +94,7 @@ fn functions_of_a_constant_agree_with_their_meaning() {
     check(&all.map(one).collect::<Vec<_>>(), &[newest()], Profile::Default);
 }
 
-/// Every operand but one is known.
+/// Every operand but one is constant.
 #[test]
 fn functions_of_constants_agree_with_their_meaning() {
     let constants = [0.0, 1.0, -1.0, 3.0, -2.5, 1e9, f64::INFINITY, f64::NAN];

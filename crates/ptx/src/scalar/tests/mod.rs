@@ -1,5 +1,5 @@
-//! The code of every scalar operation, run on the interpreter, against `tessera_numerics`: each case
-//! is a kernel of one thread an element.
+//! The code of every scalar operation, run on the interpreter, against `tessera_numerics`: each
+//! case is a kernel with one thread per element.
 
 mod conversions;
 mod double;
@@ -18,7 +18,7 @@ use crate::module::{Kernel, Module, Param, Version};
 use crate::verify::verify;
 use tessera_numerics::{DType, Profile};
 
-/// How an operand or the result lies in memory.
+/// The storage of an operand or a result.
 #[derive(Copy, Clone, PartialEq)]
 enum Lies {
     /// In the carrier of the type, a bool as a byte.
@@ -75,13 +75,13 @@ type Emit = Box<dyn Fn(&mut Scalars<'_>, &[Reg]) -> Result<Vec<Reg>, Unsupported
 struct Case {
     label: String,
     operands: Vec<Lies>,
-    /// Several results lie side by side.
+    /// Several results are contiguous.
     results: Vec<Lies>,
     emit: Emit,
     inputs: Vec<Vec<u64>>,
     /// For each element all results.
     wanted: Vec<u64>,
-    /// Whether one NaN is as good as another.
+    /// Whether any NaN is accepted.
     any_nan: bool,
 }
 
@@ -129,14 +129,14 @@ fn kernel(case: &Case, caps: &PtxCaps, profile: Profile) -> Result<Kernel, Unsup
     Ok(asm.kernel)
 }
 
-/// The code that a case has between its loads and stores.
+/// The instructions of a case between its loads and stores.
 fn body(case: &Case, caps: &PtxCaps, profile: Profile) -> usize {
     let whole = kernel(case, caps, profile).unwrap().instructions().count();
     let io = case.operands.iter().chain(&case.results);
     whole - 4 - io.map(|l| if l.is_bool() { 4 } else { 3 }).sum::<usize>()
 }
 
-/// What the kernel of a case gives, all results of an element side by side.
+/// What the kernel of a case gives, all results of an element contiguous.
 fn outputs(case: &Case, caps: &PtxCaps, profile: Profile) -> Vec<u64> {
     let kernel = kernel(case, caps, profile).unwrap();
     let n = case.inputs[0].len();

@@ -1,6 +1,7 @@
-//! Functions outside of the strict profile, against `libm` in f64. The interpreter's approximations
+//! Functions outside the strict profile, against `libm` in f64. The interpreter's approximations
 //! are rounded to nearest; those of the hardware may be off by 1 (rcp) or 2 ulp (ex2, lg2, rsqrt,
-//! sqrt), so the bounds here leave room for them. `docs/numerics/nvidia.md` has what hardware gave.
+//! sqrt), so the bounds here leave room for them. `docs/numerics/nvidia.md` has results of
+//! hardware.
 
 use super::super::operand;
 use super::values::{Random, edges, random};
@@ -59,7 +60,7 @@ fn ulp(truth: f64) -> f64 {
     2f64.powi(exponent.clamp(-126, 127) - 23)
 }
 
-/// The error in ulp and in absolute terms. What is no number must be none, with the right sign.
+/// The error in ulp and in absolute terms. A NaN or infinity must be one, with the right sign.
 fn error(got: f32, truth: f64) -> (f64, f64) {
     let wrong = (f64::INFINITY, f64::INFINITY);
     if got.is_nan() || truth.is_nan() {
@@ -132,7 +133,7 @@ fn functions_of_the_default_profile_are_within_their_bounds() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Exponents that are known when code is made, some of them products or roots.
+/// Constant exponents, some of them products or roots.
 #[test]
 fn known_powers_are_within_their_bounds() {
     for y in [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5, 2.5, -3.0] {

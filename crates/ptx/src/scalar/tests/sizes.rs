@@ -1,6 +1,6 @@
-//! How many instructions things take, so that a change shows. What the assembler makes of them is
-//! about as much, but for divisions and square roots, which it expands, and sign changes, which are
-//! free.
+//! How many instructions each operation takes, so that a change shows. Machine code has about as
+//! many, but for divisions and square roots, which the assembler expands, and sign changes, which
+//! are free.
 
 use super::{Case, Lies, body, newest, targets};
 use crate::caps::PtxCaps;

@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// Magnitudes at which something changes, beside the powers of two.
+/// Magnitudes that are edge cases, beside the powers of two.
 const MAGNITUDES: &[&str] = &[
     "0 1e-45 1e-40 1.1754944e-38 6.1e-5 0.1 0.6 0.7853982 0.99999994 1.5 2.5 3 3.1415927 6 7.5 10",
     "88.7 89 104 127.5 255.5 448 464 32767.5 57344 65504 65520 8388607.5 2147483520 2147483647",
@@ -27,10 +27,10 @@ const MAGNITUDES: &[&str] = &[
     "3.4028235677973366e38 1e300 1.7976931348623157e308 5e-324 2.3e-308 inf nan",
 ];
 
-/// Powers of two at which something changes.
+/// Powers of two that are edge cases.
 const POWERS: &[i32] = &[-24, -6, -2, -1, 0, 1, 7, 23, 24, 31, 32, 63, 64];
 
-/// Integers at which something changes, beside the neighbours of powers of two.
+/// Integers that are edge cases, beside the neighbours of powers of two.
 const INTEGERS: &[i64] = &[
     5,
     100,
@@ -99,8 +99,8 @@ pub fn random(carrier: DType, r: &mut Random) -> u64 {
     }
 }
 
-/// Values around the places where rounding to a narrow float format changes its mind: every value
-/// of it, every middle of two, and their neighbours.
+/// Values around rounding boundaries of a narrow float format: every value of it, every midpoint,
+/// and their neighbours.
 pub fn ties(dtype: DType, r: &mut Random) -> Vec<f64> {
     let codes: Vec<u64> = match dtype.bits() {
         0..=8 => (0..1 << dtype.bits()).collect(),

@@ -1,9 +1,9 @@
-//! Sums that leave the loop in which multiply-adds make them.
+//! Accumulators that leave the loop of multiply-adds.
 //!
-//! An assembler gives a number one register for as long as it can. A store of several neighbours takes
-//! registers in a row, and would so decide for the whole loop before it in which bank each sum is: in
-//! those of the operand that it is added to, as often as not. So the loop's registers end with the
-//! loop, by an operation that changes nothing and that no assembler sees through.
+//! The assembler gives a value one register for as long as it can. A vector store takes consecutive
+//! registers, and would decide the bank of each accumulator for the whole loop before it, often the
+//! bank of the operand that it is added to. So the live ranges of the loop's registers end with the
+//! loop, by an operation that changes nothing and that the assembler cannot see through.
 
 use super::super::{Repr, Select};
 use crate::inst::*;
@@ -11,24 +11,22 @@ use tessera_ir::Value;
 use tessera_staged::StagedOp;
 
 impl Select<'_> {
-    /// Whether a value that a loop carries on is sums of multiply-adds.
-    pub fn are_fused_sums(&self, next: Value) -> bool {
+    /// Whether a loop-carried value is an accumulator of multiply-adds.
+    pub fn is_fused_accumulator(&self, next: Value) -> bool {
         let func = self.func;
         let issue = func.def(next).filter(|op| op.code == StagedOp::MmaRetire);
         let issue = issue.and_then(|op| func.def_id(op.operands[0]));
-        issue.is_some_and(|id| {
-            func.ops[id].code == StagedOp::MmaIssue && !self.is_engine_product(id)
-        })
+        issue.is_some_and(|id| func.ops[id].code == StagedOp::MmaIssue && !self.is_async_mma(id))
     }
 
-    /// The same numbers in registers that are no others' places.
+    /// The same values in fresh registers.
     pub fn untied(&mut self, regs: &[Reg]) -> Vec<Reg> {
         let views = self.func.params().iter().find_map(|&p| match self.repr(p) {
             Repr::View(view) => Some(view.word),
             _ => None,
         });
         let Some(word) = views else { return regs.to_vec() };
-        // No address has its highest bit.
+        // No address has its highest bit set.
         let address = self.word(word);
         let [zero, narrow] = self.head(|me| {
             let zero = me.asm.int(Alu::Shr, Ty::U64, &[address.into(), Opnd::Int(63)]);

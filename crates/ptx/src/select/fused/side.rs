@@ -1,9 +1,9 @@
-//! An operand of a product by fused multiply-adds: where its lines are for each k, and how they are
-//! loaded from there.
+//! An operand of an MMA by fused multiply-adds: the address of each line for each k, and how lines
+//! are loaded.
 
 use super::super::Select;
+use super::super::pipeline::KnownPlaces;
 use super::super::place::Coord;
-use super::super::ring::KnownPlaces;
 use super::super::sync::Smem;
 use super::{DEEP, Lines};
 use crate::inst::*;
@@ -15,26 +15,26 @@ use tessera_numerics::DType;
 /// One operand: a line of elements along k for each of the thread's rows or columns.
 pub struct Side {
     m: Smem,
-    /// The dim of the memory that goes along the sums; the other one is k.
+    /// The dim of the memory along the accumulator; the other one is k.
     dim: usize,
     /// Where the thread's lines are along it: the thread's part and an offset, ascending.
     places: Vec<Coord>,
-    /// Neighbours that one load takes, along k or along the sums.
+    /// Elements that one load takes, along k or along the accumulator.
     along_k: bool,
     vector: u32,
     moves: Moves,
 }
 
-/// How addresses change from one k to one further on.
+/// How addresses change along k.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Moves {
-    /// By so many bytes for each k, where both are multiples of this one.
+    /// By `each` bytes for each k, where both k are multiples of `multiple`.
     Evenly {
         each: u32,
         multiple: u32,
     },
-    /// The bits of k are exchanged with those of lines: within panels of so many k, and by so many
-    /// bytes from one panel to the next.
+    /// The swizzle permutes bits of k with bits of lines: within panels of `panel` k, and by a
+    /// fixed number of bytes from one panel to the next.
     Exchanged {
         panel: u32,
         bytes: u32,
@@ -42,10 +42,10 @@ enum Moves {
     No,
 }
 
-/// Where chunks begin: at the memory's start, or at a number of k that a register has.
+/// Where chunks begin: at the memory's start, or at a k that a register holds.
 pub struct At {
     m: Smem,
-    /// Bytes of k that are exchanged with those of lines.
+    /// Bytes of k that the swizzle permutes with those of lines.
     exchanged: Option<Reg>,
     known: KnownPlaces,
 }
@@ -75,7 +75,7 @@ impl Side {
         if self.along_k { self.vector } else { 1 }
     }
 
-    /// Whether code for some k is right for those that a multiple of `step` further on.
+    /// Whether code for some k is valid for those a multiple of `step` further on.
     pub fn can_move_by(&self, step: u32) -> bool {
         match self.moves {
             Moves::Evenly { multiple, .. } => step.is_multiple_of(multiple),
@@ -93,7 +93,7 @@ impl Select<'_> {
         let places = offsets
             .iter()
             .map(|&offset| match thread {
-                // What padding reads is of no use, but it must be there.
+                // Padding is read and not used; its address must be valid.
                 Some(t) if padded => {
                     let thread = self.head(|me| {
                         let own = Opnd::Int(offset.into());
@@ -117,8 +117,8 @@ impl Select<'_> {
         Side { m, dim, places, along_k, vector, moves }
     }
 
-    /// A chunk's beginning `k` further on than the memory's start.
-    pub fn at_turn(&mut self, side: &Side, k: Reg) -> At {
+    /// A chunk's starting point `k` further on than the memory's start.
+    pub fn at_iteration(&mut self, side: &Side, k: Reg) -> At {
         let mut at = At::start(side);
         let times = |me: &mut Self, a: Reg, n: u32| {
             me.asm.int(Alu::MulLo, Ty::U32, &[a.into(), Opnd::Int(n.into())])
@@ -147,13 +147,13 @@ impl Select<'_> {
         if let Some(further) = further {
             let base = self.smem_address(&side.m);
             let own = self.asm.int(Alu::Add, Ty::U32, &[base.into(), further.into()]);
-            self.know_slot([own, own]);
+            self.know_stage([own, own]);
             at.m.moving = Some(own);
         }
         at
     }
 
-    /// Some lines, as far as there are so many, for `deep` k from `k` on: as they are stored.
+    /// Those of `lines` that exist, for `deep` k from `k` on, as they are stored.
     pub fn side_lines(
         &mut self,
         side: &Side,
@@ -192,7 +192,7 @@ impl Select<'_> {
             offset[1 - side.dim] = k;
             return self.place_address(&coords, &at.m, &offset, known);
         };
-        // The bits of k come after the swizzle, which they do not change.
+        // The bits of k are added after the swizzle, which they do not change.
         let shared = side.m.layout.clone();
         let own = Shared { swizzle: None, ..(*shared).clone() }.offset(&offset);
         let s = shared.swizzle.unwrap_or_else(|| unreachable!("without it bytes move evenly"));
@@ -222,7 +222,7 @@ impl Select<'_> {
     }
 }
 
-/// How places of memory move along one of its two dims.
+/// How addresses change along one of the two dims of memory.
 fn moves(shared: &Shared, k: usize) -> Moves {
     let extent = shared.shape[k];
     let to = |n: u32| {
@@ -246,7 +246,7 @@ fn moves(shared: &Shared, k: usize) -> Moves {
     let clean = strides.iter().chain([&panel_end]).all(|s| s.is_power_of_two());
     let panel = shared.panel.unwrap_or(extent);
     match shared.swizzle {
-        // All of a panel's k are below what the swizzle reads, and within what it changes.
+        // All k of a panel are below the bits that the swizzle reads, and within those it changes.
         Some(s)
             if clean
                 && shared.order.first() == Some(&k)
@@ -260,7 +260,7 @@ fn moves(shared: &Shared, k: usize) -> Moves {
     }
 }
 
-/// The widest load of neighbours, at most `most` of them, that is always aligned.
+/// The widest load of contiguous elements, at most `most` of them, that is always aligned.
 fn widest(m: &Smem, most: u32) -> u32 {
     let bytes = m.dtype.bytes() as u32;
     let (strides, panel) = m.layout.strides();
@@ -270,7 +270,7 @@ fn widest(m: &Smem, most: u32) -> u32 {
     while n > 1 && !slower.iter().all(|s| s.is_multiple_of(n * bytes)) {
         n /= 2;
     }
-    // Two narrow ones are no word.
+    // Two narrow elements do not fill a word.
     if n * bytes < 4 { 1 } else { n }
 }
 
@@ -278,7 +278,7 @@ fn widest(m: &Smem, most: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// What turns add and exchange leads to where the elements are, of every line and k.
+    /// Stepping along k reaches the address of every line and k.
     #[test]
     fn places_move_as_is_said() {
         let mut kinds = [0; 2];
@@ -317,9 +317,9 @@ mod tests {
                     kinds[kind] += 1;
                     assert_eq!(found, at(line, n), "{shared:?} at {line}, {n} along {k}");
                 }
-                // The forms that rings have along k.
-                let ring = k == fast && span.min(shape[k] * bytes) == 128.min(shape[k] * bytes);
-                assert!(!ring || moves != Moves::No, "{shared:?} along {k}");
+                // The layouts that pipelines have along k.
+                let pipeline = k == fast && span.min(shape[k] * bytes) == 128.min(shape[k] * bytes);
+                assert!(!pipeline || moves != Moves::No, "{shared:?} along {k}");
             }
         }
         assert!(kinds.iter().all(|&n| n > 0));

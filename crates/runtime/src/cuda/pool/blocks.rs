@@ -1,7 +1,7 @@
-//! Which block of memory goes to whom. Blocks come from a [`Memory`] and are kept when they are
-//! freed. A freed block is used again at once on the stream it was allocated on, where work goes in
-//! order; on another stream only when the work that may touch it is over. No stream ever waits for
-//! another because of the pool.
+//! A stream-ordered caching allocator. Blocks come from a [`Memory`] and are kept when they are
+//! freed. A freed block is reused immediately on the stream it was allocated on, whose work runs in
+//! order; on another stream only when the work that may touch it is complete. No stream ever waits
+//! for another because of the pool.
 
 use crate::cuda::device::MemoryInfo;
 use crate::cuda::error::CudaError;
@@ -16,7 +16,7 @@ pub(crate) trait Memory {
     type Mark;
     fn allocate(&self, bytes: u64) -> Result<u64, CudaError>;
     fn release(&self, address: u64);
-    /// Behind the work that the stream has now.
+    /// Records a mark after the stream's work so far.
     fn mark(&self, stream: StreamRef) -> Result<Self::Mark, CudaError>;
     fn is_past(&self, mark: &Self::Mark) -> bool;
     /// Waits for all work of a stream. No, where it cannot be waited for now.
@@ -51,15 +51,15 @@ pub(crate) struct Blocks<M: Memory> {
     pub memory: M,
     /// The device's name in messages.
     device: String,
-    state: ForkLock<State<M::Mark>>,
+    state: ForkLock<PoolState<M::Mark>>,
 }
 
-struct State<T> {
+struct PoolState<T> {
     free: BTreeMap<u64, Vec<Free<T>>>,
     stats: PoolStats,
 }
 
-impl<T> Default for State<T> {
+impl<T> Default for PoolState<T> {
     fn default() -> Self {
         Self { free: BTreeMap::new(), stats: PoolStats::default() }
     }
@@ -79,7 +79,7 @@ struct Free<T> {
     /// Streams besides its own that used it, each with a mark made when it was freed; `None` where
     /// none could be made.
     uses: Vec<(StreamRef, Option<T>)>,
-    /// A mark on its own stream, made when another stream first asks.
+    /// A mark on its own stream, made at the first request of another stream.
     left: Option<T>,
 }
 
@@ -213,7 +213,7 @@ impl<M: Memory> Blocks<M> {
             return error;
         }
         let PoolStats { held, in_use, peak, .. } = self.stats();
-        let message = format!("memory ran out on {}: {} were asked for", self.device, show(bytes));
+        let message = format!("memory ran out on {}: {} were requested", self.device, show(bytes));
         let mut diagnostic = Diagnostic::new(Code::E_OOM, message)
             .note(format!("Tessera holds {}, of which {} are in use", show(held), show(in_use)))
             .note(format!("the most it had in use was {}", show(peak)));
@@ -269,11 +269,12 @@ mod tests {
     const B: StreamRef = stream(8192);
 
     const fn stream(raw: u64) -> StreamRef {
-        // SAFETY: no driver is asked about it.
+        // SAFETY: it is never passed to a driver.
         unsafe { StreamRef::from_raw(raw) }
     }
 
-    /// Memory of so many bytes, with a clock that the test moves: a mark is past when it is older.
+    /// Memory of limited capacity, with a clock that the test moves: a mark is past when it is
+    /// older.
     #[derive(Default)]
     struct Fake {
         capacity: u64,
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_used_again_at_once_on_its_own_stream() {
+    fn a_block_is_reused_immediately_on_its_own_stream() {
         let pool = pool(1 << 30);
         let first = pool.take(1000, A).unwrap();
         let address = first.address;
@@ -353,7 +354,7 @@ mod tests {
         pool.give(block, &[]);
         let other = pool.take(1000, B).unwrap();
         assert_ne!(other.address, address);
-        // It was marked when B first asked, and B gets it once that is past.
+        // It was marked at the first request of B, and B gets it once the mark is past.
         assert_eq!(pool.memory.marks.get(), 1);
         pool.memory.past.set(1);
         assert_eq!(pool.take(1000, B).unwrap().address, address);

@@ -1,4 +1,4 @@
-//! Device memory that is kept between uses.
+//! The pool of device memory: freed blocks are kept and reused.
 
 mod blocks;
 
@@ -60,7 +60,7 @@ impl Memory for DeviceMemory {
             return Ok(false);
         }
         let _relaxed = Relaxed::begin(api);
-        // Another thread's default stream cannot be asked from here.
+        // Another thread's default stream cannot be queried from here.
         if stream == StreamRef::PER_THREAD {
             // SAFETY: the context is current.
             return Ok(unsafe { api.cuCtxSynchronize() }.map(|()| true)?);
@@ -85,7 +85,8 @@ impl Device {
 }
 
 impl Pool<'_> {
-    /// At least so many bytes, for work on `stream`, aligned to 256. What they hold is unspecified.
+    /// At least `bytes` bytes, for work on `stream`, aligned to 256 bytes. Their contents are
+    /// unspecified.
     pub fn alloc(self, bytes: u64, stream: StreamRef) -> Result<DeviceBuffer, CudaError> {
         let _current = self.0.make_current()?;
         // A block that a graph was recorded with would be given to others between its launches.
@@ -122,7 +123,7 @@ impl DeviceBuffer {
         self.block.address
     }
 
-    /// As many as were asked for.
+    /// As many as were requested.
     pub fn len(&self) -> u64 {
         self.bytes
     }

@@ -87,7 +87,7 @@ impl Ptxas {
         Ok(Assembled { cubin, report: Report::parse(&log) })
     }
 
-    /// Runs the program with its words in a file. `None` where the host asked to stop.
+    /// Runs the assembler with its output in a log file. `None` where the host requested to stop.
     fn run(&self, arguments: &[OsString], log: &Path) -> io::Result<Option<ExitStatus>> {
         let words = File::create(log)?;
         let mut child = Command::new(&self.path)

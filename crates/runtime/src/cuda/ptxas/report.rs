@@ -10,7 +10,7 @@ pub struct Resources {
     pub stack_bytes: u32,
     pub spill_store_bytes: u32,
     pub spill_load_bytes: u32,
-    /// Static only: what is asked for at the launch comes on top.
+    /// Static only: what is requested at the launch comes on top.
     pub shared_bytes: u32,
     /// All banks together.
     pub const_bytes: u32,

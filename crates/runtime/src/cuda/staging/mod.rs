@@ -1,8 +1,8 @@
-//! Memory of the host that the device copies from and to by itself. Arrays of users are not of this
-//! kind: their bytes go through here, in chunks, so that the processor fills one chunk while the
-//! device copies another.
+//! Pinned host memory for copies between host and device. Arrays of users are pageable: their bytes
+//! go through this staging buffer in chunks. The CPU fills one chunk while the device copies
+//! another.
 
-mod ring;
+mod ring_buffer;
 
 use super::context::{Context, Handle};
 use super::error::CudaError;
@@ -10,25 +10,25 @@ use super::event::Event;
 use super::graph::Relaxed;
 use super::stream::StreamRef;
 use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
-use ring::{Ring, pieces};
+use ring_buffer::{RingBuffer, pieces};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 const CAPACITY: usize = 16 << 20;
-/// A quarter: two are under way while one is filled, and one is left for others.
+/// A quarter: two are in flight while one is filled, and one is left for others.
 const CHUNK: usize = CAPACITY / 4;
 
 /// It is kept to the end of the process, as its context is.
 pub(crate) struct Staging {
     context: Context,
     memory: Handle<u8>,
-    ring: Ring<Arc<Event>>,
+    buffer: RingBuffer<Arc<Event>>,
     spare: Vec<Arc<Event>>,
 }
 
-/// A chunk on its way to the host.
+/// A chunk whose copy to the host is in flight.
 struct Coming {
     event: Arc<Event>,
     at: usize,
@@ -42,14 +42,14 @@ impl Staging {
         let mut memory = null_mut();
         // SAFETY: `memory` is a place for an address.
         unsafe { context.api.cuMemHostAlloc(&mut memory, CAPACITY, CU_MEMHOSTALLOC_PORTABLE) }?;
-        let ring = Ring::new(CAPACITY);
-        Ok(Self { context, memory: Handle(memory.cast()), ring, spare: Vec::new() })
+        let buffer = RingBuffer::new(CAPACITY);
+        Ok(Self { context, memory: Handle(memory.cast()), buffer, spare: Vec::new() })
     }
 
     /// Bytes to the device. They may change when this returns; the copy is in the stream's order.
     ///
     /// # Safety
-    /// `to` is memory of the device for so many bytes; the stream exists.
+    /// `to` is memory of the device for all bytes of `from`; the stream exists.
     pub unsafe fn copy_in(
         &mut self,
         to: u64,
@@ -60,7 +60,7 @@ impl Staging {
         for range in pieces(from.len(), CHUNK) {
             let bytes = range.len();
             let at = self.room(bytes, &mut VecDeque::new(), &mut [])?;
-            // SAFETY: the ring gave this piece of the memory to nobody else.
+            // SAFETY: the ring buffer gave this piece of the memory to no other copy.
             let chunk = unsafe { self.memory.0.add(at) };
             // SAFETY: as above, and `range` is inside `from`; `to` is what the caller says.
             unsafe {
@@ -76,7 +76,7 @@ impl Staging {
     /// Bytes to the host: they are there when this returns.
     ///
     /// # Safety
-    /// `from` is memory of the device for so many bytes; the stream exists.
+    /// `from` is memory of the device for all bytes of `to`; the stream exists.
     pub unsafe fn copy_out(
         &mut self,
         to: &mut [u8],
@@ -88,8 +88,8 @@ impl Staging {
         for range in pieces(to.len(), CHUNK) {
             let bytes = range.len();
             let at = self.room(bytes, &mut coming, to)?;
-            // SAFETY: the ring gave this piece of the memory to nobody else; `from` is what the
-            // caller says.
+            // SAFETY: the ring buffer gave this piece of the memory to no other copy; `from` is
+            // what the caller says.
             unsafe {
                 let chunk = self.memory.0.add(at);
                 let from = from + range.start as u64;
@@ -109,8 +109,8 @@ impl Staging {
         Ok(())
     }
 
-    /// A place for so many bytes. Waits for the oldest copies; those that bring bytes are taken
-    /// out before their place is given away.
+    /// A place for `bytes` bytes. Waits for the oldest copies. Bytes that came from the device are
+    /// copied out before their place is reused.
     fn room(
         &mut self,
         bytes: usize,
@@ -118,18 +118,18 @@ impl Staging {
         to: &mut [u8],
     ) -> Result<usize, CudaError> {
         loop {
-            if let Some(at) = self.ring.place(bytes) {
+            if let Some(at) = self.buffer.place(bytes) {
                 return Ok(at);
             }
-            let Some(oldest) = self.ring.oldest().cloned() else {
-                // An empty ring has room for a chunk.
+            let Some(oldest) = self.buffer.oldest().cloned() else {
+                // An empty buffer has room for a chunk.
                 return Ok(0);
             };
             match coming.pop_front_if(|chunk| Arc::ptr_eq(&chunk.event, &oldest)) {
                 Some(chunk) => self.arrive(chunk, to)?,
                 None => oldest.synchronize()?,
             }
-            self.ring.retire();
+            self.buffer.retire();
             self.spare.push(oldest);
         }
     }
@@ -149,14 +149,14 @@ impl Staging {
         bytes: usize,
         stream: StreamRef,
     ) -> Result<Arc<Event>, CudaError> {
-        // One that somebody still looks at is left to them.
+        // An event that another thread still holds is not reused.
         let spare = self.spare.pop().filter(|event| Arc::strong_count(event) == 1);
         let event = match spare {
             Some(event) => event,
             None => Arc::new(Event::ordering(self.context)?),
         };
         event.record(stream)?;
-        self.ring.take(at, bytes, event.clone());
+        self.buffer.take(at, bytes, event.clone());
         Ok(event)
     }
 }

@@ -1,4 +1,4 @@
-//! Tensor maps: what the copy engine (TMA) is given to find boxes of an array.
+//! Tensor maps: they describe an array and its boxes to TMA (`cuTensorMapEncodeTiled`).
 
 mod spec;
 
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use tessera_diag::{Code, Diagnostic};
 
-/// A map as kernels take it: 128 bytes that stand in their parameters, at a multiple of 64.
+/// A map as kernels take it: 128 bytes among their parameters, aligned to 64 bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct TensorMap(CUtensorMap);
@@ -32,7 +32,7 @@ impl TensorMap {
 }
 
 impl Device {
-    /// The map for what `spec` describes. Those of late are kept: arrays are often used again.
+    /// The map for what `spec` describes. Recent ones are kept: arrays are often used again.
     pub fn tensor_map(&self, spec: &TensorMapSpec) -> Result<TensorMap, CudaError> {
         if let Some(map) = self.tensor_maps.lock().get(spec) {
             return Ok(map);
@@ -79,7 +79,7 @@ impl Device {
     }
 }
 
-/// Maps of late, by all that they depend on.
+/// Recent maps, by all that they depend on.
 #[derive(Default)]
 pub(crate) struct Cache {
     maps: BTreeMap<TensorMapSpec, (TensorMap, u64)>,
@@ -100,7 +100,7 @@ impl Cache {
 
     fn put(&mut self, spec: TensorMapSpec, map: TensorMap) {
         if self.maps.len() >= KEPT {
-            // Half at once, so that it is not done for every new one.
+            // Half of them in one step, so that this is not done for every new one.
             let mut uses: Vec<u64> = self.maps.values().map(|(_, used)| *used).collect();
             uses.sort_unstable();
             let median = uses[KEPT / 2];

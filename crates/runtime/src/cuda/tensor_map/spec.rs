@@ -1,5 +1,5 @@
 //! What a tensor map describes, and the rules for it: those of `cuTensorMapEncodeTiled` in the
-//! driver's manual, each refused by name before the driver is asked.
+//! driver's manual. Each violation has a name, and is found before the driver is called.
 
 use crate::cuda::error::CudaError;
 use std::fmt;
@@ -7,7 +7,7 @@ use tessera_diag::{Code, Diagnostic};
 
 pub(crate) const MAX_RANK: usize = 5;
 
-/// Elements as the copy engine knows them. The packed kinds hold 16 numbers of 4 or 6 bits.
+/// Element types of TMA. The packed kinds hold 16 numbers of 4 or 6 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MapDType {
     U8,
@@ -57,8 +57,8 @@ impl MapDType {
     }
 }
 
-/// How the copy engine mixes the banks of shared memory: pieces of 16 bytes unless said otherwise,
-/// within so many bytes.
+/// The swizzle of a box in shared memory. The number is the span in bytes within which pieces are
+/// permuted; pieces have 16 bytes unless the name says otherwise.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Swizzle {
     #[default]
@@ -90,7 +90,7 @@ pub enum Interleave {
     B32,
 }
 
-/// How much the level-two cache fetches at once.
+/// How many bytes the L2 cache fetches for one request.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum L2Promotion {
     None,
@@ -100,7 +100,7 @@ pub enum L2Promotion {
     B256,
 }
 
-/// What stands for elements outside of the array.
+/// The fill value of elements outside the array.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OobFill {
     #[default]
@@ -196,7 +196,7 @@ impl fmt::Display for TensorMapFault {
 impl From<TensorMapFault> for CudaError {
     fn from(fault: TensorMapFault) -> Self {
         use TensorMapFault::*;
-        // Told by the array, or by the tile.
+        // Either the array is wrong, or the tile.
         let code = match fault {
             Address { .. } | Dim { .. } | PackedDim { .. } | Stride { .. } | StrideSize { .. } => {
                 Code::E_LAUNCH_BAD_LAYOUT
@@ -244,7 +244,7 @@ impl TensorMapSpec {
         Ok(spec)
     }
 
-    /// The same for an array that lies elsewhere.
+    /// The same for an array at another address.
     pub fn at(mut self, address: u64) -> Self {
         self.address = address;
         self

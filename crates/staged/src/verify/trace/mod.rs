@@ -1,5 +1,5 @@
-//! Traces: what each role does, op after op, at one size. Only what synchronises, and what touches
-//! shared memory, is in them; tiles have no values here.
+//! Traces: the ops of each role in execution order, at one size. They contain only synchronisation
+//! and accesses of shared memory; tiles have no values here.
 
 mod place;
 mod sizes;
@@ -11,38 +11,38 @@ use crate::ops::roles::role_info;
 use crate::{Staged, StagedOp};
 use tessera_ir::{Func, OpId, Value};
 
-/// Who touches memory.
+/// What accesses memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Actor {
     Threads,
-    /// The copy engine, filling a slot.
+    /// An asynchronous copy that fills a stage.
     Copy,
-    /// The matrix engine, in the role's group of this number.
+    /// The tensor cores, in the role's MMA group of this index.
     Mma(usize),
-    /// The copy engine, in the role's bulk store of this number.
+    /// TMA, in the role's bulk store of this index.
     Bulk(usize),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum What {
     Acquire {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Publish {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Wait {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Release {
-        ring: Value,
+        pipeline: Value,
         i: i64,
     },
     Drain {
-        ring: Value,
+        pipeline: Value,
     },
     Read {
         place: Place,
@@ -52,8 +52,8 @@ pub(super) enum What {
         place: Place,
         by: Actor,
     },
-    /// All but the `keep` newest groups are done; `newest` is the last group of the value that is
-    /// retired, and `tile` whether it must be among those done.
+    /// All but the `keep` newest groups are complete; `newest` is the last group of the retired
+    /// value, and `tile` whether it must be complete.
     Retire {
         keep: usize,
         newest: Option<usize>,
@@ -73,7 +73,7 @@ pub(super) struct Event {
 }
 
 pub(super) struct Trace {
-    /// `None` for what the whole block does outside of roles.
+    /// `None` for the block outside roles.
     pub role: Option<OpId>,
     /// Whether the replicas of the role take whole tiles in turn.
     pub by_tiles: bool,
@@ -85,30 +85,33 @@ pub(super) struct Trace {
 /// The traces of all roles at one size.
 pub(super) struct Run<'f> {
     pub func: &'f Func<Staged>,
-    /// What all dimensions were set to, where there are any.
+    /// The value of all dimensions, where there are any.
     pub size: Option<i64>,
     pub traces: Vec<Trace>,
 }
 
 impl Run<'_> {
-    /// What messages call a ring or memory.
+    /// The name of a pipeline or memory in messages.
     pub fn name(&self, v: Value) -> String {
         self.func.name_of(v).map_or_else(|| v.to_string(), |n| format!("%{n}"))
     }
 }
 
-/// One run for each size that is worth looking at. A run that cannot be followed to its end is left
-/// out: a counter may come from memory, or there may be too much to do.
+/// One run for each relevant size. A run that cannot be followed to its end is left out: a counter
+/// may come from memory, or there may be too many ops.
 pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
     let roles: Vec<OpId> =
-        func.walk().into_iter().filter(|&o| func.ops[o].code == StagedOp::Role).collect();
+        func.walk().into_iter().filter(|&o| func.ops[o].code == StagedOp::WarpRole).collect();
     let shares = func.walk().iter().any(|&o| {
-        matches!(func.ops[o].code, StagedOp::RingCreate | StagedOp::SmemAlloc | StagedOp::MmaOpen)
+        matches!(
+            func.ops[o].code,
+            StagedOp::PipelineCreate | StagedOp::SmemAlloc | StagedOp::MmaOpen
+        )
     });
     if !shares {
         return Vec::new();
     }
-    // The block outside of roles, then each replica.
+    // The block outside roles, then each replica.
     let mut agents = vec![(None, 0)];
     for &role in &roles {
         let replicas = role_info(func, role).replicas.clamp(1, MOST_REPLICAS);
@@ -117,17 +120,17 @@ pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
     let mut out = Vec::new();
     for sample in sizes::samples(func) {
         let size = sizes::has_symbols(func).then_some(sample);
-        // A question that the size does not answer is answered both ways.
+        // A condition that the size does not decide is taken both ways.
         for maybe in [true, false] {
-            let mut asked = false;
+            let mut requested = false;
             let mut follow = |&(role, replica): &(Option<OpId>, i64)| {
                 let (trace, unknown) = walk::follow(func, role, replica, sample, maybe)?;
-                asked |= unknown;
+                requested |= unknown;
                 Some(trace)
             };
             let traces: Option<Vec<_>> = agents.iter().map(&mut follow).collect();
             out.extend(traces.map(|traces| Run { func, size, traces }));
-            if !asked {
+            if !requested {
                 break;
             }
         }
@@ -135,5 +138,5 @@ pub(super) fn runs(func: &Func<Staged>) -> Vec<Run<'_>> {
     out
 }
 
-/// More replicas of a role than this do what these do.
+/// Further replicas of a role repeat what these do.
 const MOST_REPLICAS: i64 = 8;

@@ -2,13 +2,13 @@
 
 use tessera_ir::Value;
 
-/// What a piece is of.
+/// The memory that a piece is a part of.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::verify) enum Base {
     Alloc(Value),
-    /// A field of a ring's slot, in the turn of a counter; `filling` in the hands of who fills it.
+    /// A field of a pipeline's stage, at a counter; `filling` while its producer has it.
     Field {
-        ring: Value,
+        pipeline: Value,
         i: i64,
         name: String,
         filling: bool,
@@ -64,9 +64,10 @@ impl Place {
 fn same_memory(a: &Base, b: &Base) -> bool {
     match (a, b) {
         (Base::Alloc(a), Base::Alloc(b)) => a == b,
-        (Base::Field { ring: r, i, name: n, .. }, Base::Field { ring: s, i: j, name: m, .. }) => {
-            (r, i, n) == (s, j, m)
-        }
+        (
+            Base::Field { pipeline: r, i, name: n, .. },
+            Base::Field { pipeline: s, i: j, name: m, .. },
+        ) => (r, i, n) == (s, j, m),
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
-//! At which sizes a function is looked at. All its dimensions are set to one number: below one
-//! block, one block, a few and a rest, and some more than a ring has slots.
+//! The sizes at which a function is traced. All its dimensions are set to one number: less than one
+//! block, one block, a few and a remainder, and more than the stages of a pipeline.
 
 use crate::{Staged, StagedOp};
 use tessera_ir::{Attr, Dim, Func, Type};

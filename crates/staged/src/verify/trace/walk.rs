@@ -1,4 +1,4 @@
-//! Follows one role at one size.
+//! Interprets one role at one size, and records its trace.
 
 use super::{Actor, Base, Event, Place, Trace, What};
 use crate::ops::roles::{RoleInfo, role_info};
@@ -9,10 +9,10 @@ use tessera_numerics::{DType, Scalar, cast, decode, eval};
 use tessera_support::SideTable;
 use tessera_tile::TileOp;
 
-/// Ops that one trace may take: enough for any kernel at the sizes looked at.
+/// The most ops of one trace: enough for any kernel at these sizes.
 const MOST_STEPS: usize = 200_000;
-/// Turns of a loop whose bounds are not known, where it is taken at all.
-const UNKNOWN_TURNS: i64 = 2;
+/// Iterations of a loop with unknown bounds, where it is entered at all.
+const UNKNOWN_ITERATIONS: i64 = 2;
 /// Tiles of a persistent loop.
 const MOST_TILES: i64 = 3;
 
@@ -21,14 +21,14 @@ const MOST_TILES: i64 = 3;
 enum Known {
     Nothing,
     Number(Scalar),
-    Ring(Value),
-    Slot {
-        ring: Value,
+    Pipeline(Value),
+    Stage {
+        pipeline: Value,
         i: i64,
         filling: bool,
     },
     Memory(Place),
-    /// The newest group that adds to it.
+    /// The newest MMA group that adds to it.
     Pending(Option<usize>),
 }
 
@@ -42,18 +42,18 @@ struct Walker<'f> {
     role: Option<RoleInfo>,
     replica: i64,
     size: i64,
-    /// The answer to questions that the size does not answer, and whether there were any.
+    /// The outcome of conditions that the size does not decide, and whether there were any.
     maybe: bool,
-    asked: bool,
+    requested: bool,
     steps: usize,
-    /// For each loop around, whether this is its first turn.
+    /// For each loop around, whether this is its first iteration.
     first: Vec<bool>,
     groups: usize,
     bulks: usize,
 }
 
-/// The trace of a role's replica, or of the block outside of roles; and whether it asked something
-/// that the size does not answer. `None` where it cannot be followed.
+/// The trace of a role's replica, or of the block outside roles; and whether it had a condition
+/// that the size does not decide. `None` where it cannot be followed.
 pub(super) fn follow(
     func: &Func<Staged>,
     role: Option<OpId>,
@@ -71,7 +71,7 @@ pub(super) fn follow(
         replica,
         size,
         maybe,
-        asked: false,
+        requested: false,
         steps: 0,
         first: Vec::new(),
         groups: 0,
@@ -87,15 +87,15 @@ pub(super) fn follow(
     let end = *func.blocks[func.body].ops.last()?;
     w.block(func.body).ok()?;
     let Some(role) = role else {
-        return Some((Trace { role: None, by_tiles, events: w.events, end }, w.asked));
+        return Some((Trace { role: None, by_tiles, events: w.events, end }, w.requested));
     };
-    // What came before the roles gave the values they use; its events are the block's.
+    // The ops before the roles gave the values they use; their events are the block's.
     w.events.clear();
     w.role = info;
     let body = func.ops[role].regions[0];
     let end = *func.blocks[body].ops.last()?;
     w.block(body).ok()?;
-    Some((Trace { role: Some(role), by_tiles, events: w.events, end }, w.asked))
+    Some((Trace { role: Some(role), by_tiles, events: w.events, end }, w.requested))
 }
 
 impl Walker<'_> {
@@ -132,10 +132,10 @@ impl Walker<'_> {
         self.events.push(Event { op, what });
     }
 
-    /// A ring and a counter that are not known leave nothing to say about what follows.
-    fn turn(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
+    /// After an unknown pipeline or counter nothing more can be checked.
+    fn counter(&self, op: &Op<Staged>) -> Result<(Value, i64), Stop> {
         match (&self.known[op.operands[0]], self.number(op.operands[1])) {
-            (Known::Ring(ring), Some(i)) => Ok((*ring, i)),
+            (Known::Pipeline(pipeline), Some(i)) => Ok((*pipeline, i)),
             _ => Err(Stop),
         }
     }
@@ -155,11 +155,11 @@ impl Walker<'_> {
             StagedOp::Tile(code) => self.tile_op(id, code)?,
             StagedOp::ConvertLayout
             | StagedOp::FragPart
-            | StagedOp::TurnCreate
-            | StagedOp::TurnTake
-            | StagedOp::TurnGive
-            | StagedOp::Roles
-            | StagedOp::Role => {}
+            | StagedOp::OrderBarrierCreate
+            | StagedOp::OrderWait
+            | StagedOp::OrderArrive
+            | StagedOp::WarpSpecialize
+            | StagedOp::WarpRole => {}
             StagedOp::SmemAlloc => {
                 let place = Place::whole(Base::Alloc(op.result()), func.ty(op.result()).rank());
                 self.known.set(op.result(), Known::Memory(place));
@@ -175,13 +175,13 @@ impl Walker<'_> {
             }
             StagedOp::FragLoad => self.touch(id, op.operands[0], Actor::Threads, false),
             StagedOp::FragStore => self.touch(id, op.operands[0], Actor::Threads, true),
-            StagedOp::RingCreate => self.known.set(op.result(), Known::Ring(op.result())),
+            StagedOp::PipelineCreate => self.known.set(op.result(), Known::Pipeline(op.result())),
             StagedOp::Acquire | StagedOp::Wait => {
-                let (ring, i) = self.turn(op)?;
+                let (pipeline, i) = self.counter(op)?;
                 let filling = op.code == StagedOp::Acquire;
-                self.known.set(op.result(), Known::Slot { ring, i, filling });
-                let wait = What::Wait { ring, i };
-                self.say(id, if filling { What::Acquire { ring, i } } else { wait });
+                self.known.set(op.result(), Known::Stage { pipeline, i, filling });
+                let wait = What::Wait { pipeline, i };
+                self.say(id, if filling { What::Acquire { pipeline, i } } else { wait });
             }
             StagedOp::Fill => {
                 let name = op.attr("field").and_then(Attr::as_word).unwrap_or_default();
@@ -196,19 +196,21 @@ impl Walker<'_> {
                 }
             }
             StagedOp::Publish => {
-                let (ring, i) = self.turn(op)?;
-                self.say(id, What::Publish { ring, i });
+                let (pipeline, i) = self.counter(op)?;
+                self.say(id, What::Publish { pipeline, i });
             }
             StagedOp::Release => {
                 let skips = op.attr("unless_first").and_then(Attr::as_bool).unwrap_or(false);
                 if !(skips && self.first.last() == Some(&true)) {
-                    let (ring, i) = self.turn(op)?;
-                    self.say(id, What::Release { ring, i });
+                    let (pipeline, i) = self.counter(op)?;
+                    self.say(id, What::Release { pipeline, i });
                 }
             }
             StagedOp::Drain => {
-                let Known::Ring(ring) = self.known[op.operands[0]] else { return Err(Stop) };
-                self.say(id, What::Drain { ring });
+                let Known::Pipeline(pipeline) = self.known[op.operands[0]] else {
+                    return Err(Stop);
+                };
+                self.say(id, What::Drain { pipeline });
             }
             StagedOp::MmaOpen => self.known.set(op.result(), Known::Pending(None)),
             StagedOp::MmaIssue => {
@@ -240,7 +242,7 @@ impl Walker<'_> {
             }
             StagedOp::FenceAsync => self.say(id, What::Fence),
             StagedOp::Replica => self.set_number(op.result(), self.replica),
-            // One worker that does everything meets every turn of its loop.
+            // A single worker executes every iteration of its loop.
             StagedOp::Worker => self.set_number(op.result(), 0),
             StagedOp::Workers => self.set_number(op.result(), 1),
             StagedOp::Tiles => self.tiles(id)?,
@@ -252,12 +254,12 @@ impl Walker<'_> {
         self.known.set(v, Known::Number(Scalar::I64(x)));
     }
 
-    fn field(&self, slot: Value, name: &str) -> Option<Place> {
-        let Known::Slot { ring, i, filling } = self.known[slot] else { return None };
-        let Type::Slot { fields } = self.func.ty(slot) else { return None };
+    fn field(&self, stage: Value, name: &str) -> Option<Place> {
+        let Known::Stage { pipeline, i, filling } = self.known[stage] else { return None };
+        let Type::Stage { fields } = self.func.ty(stage) else { return None };
         let rank = fields.iter().find(|f| f.name == name)?.shape.len();
         let name = name.to_string();
-        Some(Place::whole(Base::Field { ring, i, name, filling }, rank))
+        Some(Place::whole(Base::Field { pipeline, i, name, filling }, rank))
     }
 
     fn tile_op(&mut self, id: OpId, code: TileOp) -> Result<(), Stop> {
@@ -273,8 +275,8 @@ impl Walker<'_> {
                 let out = self.block(op.regions[usize::from(!cond)])?;
                 self.give(&op.results, out);
             }
-            // It computes tiles, of which nothing is known either way.
-            TileOp::Repair => {
+            // It computes tiles, which have no values here.
+            TileOp::SlowPath => {
                 let out = self.block(op.regions[0])?;
                 self.give(&op.results, out);
             }
@@ -289,7 +291,7 @@ impl Walker<'_> {
     }
 
     fn ask(&mut self) -> bool {
-        self.asked = true;
+        self.requested = true;
         self.maybe
     }
 
@@ -304,18 +306,19 @@ impl Walker<'_> {
         let op = &func.ops[id];
         let [lo, hi, step] = [0, 1, 2].map(|i| self.number(op.operands[i]));
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        let turns = match (lo, hi, step) {
+        let iterations = match (lo, hi, step) {
             (Some(lo), Some(hi), Some(step)) if step > 0 => {
                 hi.saturating_sub(lo).max(0).saturating_add(step - 1) / step
             }
-            _ => i64::from(self.ask()) * UNKNOWN_TURNS,
+            _ => i64::from(self.ask()) * UNKNOWN_ITERATIONS,
         };
-        for turn in 0..turns {
+        for iteration in 0..iterations {
             let args = &func.blocks[op.regions[0]].args;
-            let at = lo.zip(step).and_then(|(lo, step)| lo.checked_add(turn.checked_mul(step)?));
+            let at =
+                lo.zip(step).and_then(|(lo, step)| lo.checked_add(iteration.checked_mul(step)?));
             self.known.set(args[0], at.map_or(Known::Nothing, |x| Known::Number(Scalar::I64(x))));
             self.give(&args[1..], carried);
-            self.first.push(turn == 0);
+            self.first.push(iteration == 0);
             carried = self.block(op.regions[0])?;
             self.first.pop();
         }
@@ -327,12 +330,12 @@ impl Walker<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        for turn in 0.. {
-            self.first.push(turn == 0);
+        for iteration in 0.. {
+            self.first.push(iteration == 0);
             self.give(&func.blocks[op.regions[0]].args, carried.clone());
             let goes_on = match self.block(op.regions[0])?.first() {
                 Some(Known::Number(Scalar::Bool(b))) => *b,
-                _ => self.ask() && turn < UNKNOWN_TURNS,
+                _ => self.ask() && iteration < UNKNOWN_ITERATIONS,
             };
             if goes_on {
                 self.give(&func.blocks[op.regions[1]].args, carried);
@@ -347,12 +350,12 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// A few of the tiles, as on a machine with as many blocks as leave so many to each.
+    /// A few of the tiles, as on a machine with enough blocks to leave that many to each.
     fn tiles(&mut self, id: OpId) -> Result<(), Stop> {
         let func = self.func;
         let op = &func.ops[id];
         let grid: Option<Vec<i64>> = op.group("grid").iter().map(|&v| self.number(v)).collect();
-        // The blocks of a cluster follow the same control flow; the first stands for them.
+        // The CTAs of a cluster follow the same control flow; the first represents them.
         let order = order_of(func, id).unwrap_or_default();
         let teams = grid.as_ref().map(|g| order.teams(g));
         let total = teams.map(|g| g.iter().fold(1i64, |n, &d| n.saturating_mul(d)));
@@ -362,10 +365,10 @@ impl Walker<'_> {
         };
         let blocks = if order.once { total } else { (total + MOST_TILES - 1) / MOST_TILES };
         let mut carried: Vec<_> = op.group("init").iter().map(|&v| self.known[v].clone()).collect();
-        let (mut number, mut turn, mut first) = (0, 0, true);
+        let (mut number, mut iteration, mut first) = (0, 0, true);
         while number < total {
             let mine = match &self.role {
-                Some(role) if role.by_tiles => turn % role.replicas.max(1) == self.replica,
+                Some(role) if role.by_tiles => iteration % role.replicas.max(1) == self.replica,
                 _ => true,
             };
             if mine {
@@ -383,7 +386,7 @@ impl Walker<'_> {
                 first = false;
             }
             number += blocks.max(1);
-            turn += 1;
+            iteration += 1;
         }
         self.give(&op.results, carried);
         Ok(())

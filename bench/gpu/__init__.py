@@ -1,0 +1,1 @@
+"""Benchmarks on NVIDIA GPUs, each a program: see docs/perf/nvidia.md."""

@@ -1,0 +1,33 @@
+//! Schedules of matmuls for the library: tile sizes, pipeline depth and passes from the cost model.
+
+use crate::backends::{Backends, PTX};
+use tessera_cost::matmul::{MatmulPlan, Shape, plans};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_target::speed::Speed;
+
+/// The speed of the GPU that is there, or of the one that code is made for where there is none.
+fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
+    let caps = backends.to_compile(Some(PTX))?.caps()?;
+    caps.speed.ok_or_else(|| {
+        Diagnostic::new(Code::E_UNSUPPORTED, "the target has no figures of its speed").into()
+    })
+}
+
+/// The schedules of a matmul on a GPU, the fastest first.
+pub fn matmul_plans(
+    backends: &Backends,
+    shape: &Shape,
+    may_split: bool,
+) -> Result<Vec<MatmulPlan>, Diagnostics> {
+    Ok(plans(shape, may_split, &speed(backends)?))
+}
+
+/// The tile width of a grouped matmul: see [`tessera_cost::matmul::grouped`].
+pub fn grouped_columns(
+    backends: &Backends,
+    rows: u64,
+    count: u64,
+    shape: &Shape,
+) -> Result<u64, Diagnostics> {
+    Ok(tessera_cost::matmul::grouped(rows, count, shape.n, shape, &speed(backends)?))
+}

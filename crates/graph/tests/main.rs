@@ -1,0 +1,5 @@
+//! The tests of Graph IR. They are one binary, which is linked once.
+
+mod build;
+mod examples;
+mod mutations;

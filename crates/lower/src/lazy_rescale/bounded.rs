@@ -1,0 +1,163 @@
+//! Bounded scores: a constant replaces the running maximum of an online softmax.
+//!
+//! Where every score is between two known numbers, because it comes from a bounded function
+//! (`tanh`, `sigmoid`, `clamp` and others), one constant serves all rows and iterations. No maximum
+//! is computed, nothing is rescaled and nothing can overflow. A score of -inf from a mask has
+//! weight 0 with any reference.
+
+use super::find::{Base, Online, number};
+use tessera_ir::{Attr, Value};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{TileFunc, TileOp};
+
+/// Bounds of a value that is not NaN and, where that is stated, not -inf.
+#[derive(Copy, Clone, PartialEq, Debug)]
+struct Range {
+    lo: f64,
+    hi: f64,
+    or_none: bool,
+}
+
+/// Weights are at most 2 to this power, as in lazy rescaling.
+const MOST: f64 = super::MOST;
+/// And at least 2 to minus this: sums of the smallest are normal numbers.
+const LEAST: f64 = 112.0;
+/// The most ops of one query.
+const FUEL: usize = 200;
+
+/// The constant for all of these loops, in the unit of their scores.
+pub fn reference(func: &TileFunc, family: &[&Online]) -> Option<f64> {
+    let base = family.first()?.base;
+    let mut ends: Option<Range> = None;
+    for online in family {
+        let range = range(func, online.s, &mut { FUEL })?;
+        if online.base != base {
+            return None;
+        }
+        ends = Some(ends.map_or(range, |e| union(e, range)));
+    }
+    let ends = ends.filter(|e| e.lo.is_finite() && e.hi.is_finite())?;
+    chosen(base, ends)
+}
+
+/// The middle of the range, or enough above it that weights do not grow too large.
+fn chosen(base: Base, ends: Range) -> Option<f64> {
+    let reference = ((ends.lo + ends.hi) / 2.0).max(ends.hi - base.rise(MOST));
+    (reference - ends.lo <= base.rise(LEAST)).then_some(reference)
+}
+
+fn union(a: Range, b: Range) -> Range {
+    Range { lo: a.lo.min(b.lo), hi: a.hi.max(b.hi), or_none: a.or_none || b.or_none }
+}
+
+fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
+    *fuel = fuel.checked_sub(1)?;
+    if func.ty(v).dtype() != DType::F32 {
+        return None;
+    }
+    if let Some(n) = number(func, v) {
+        return match () {
+            () if n == f64::NEG_INFINITY => {
+                Some(Range { lo: f64::INFINITY, hi: f64::NEG_INFINITY, or_none: true })
+            }
+            () if n.is_finite() => Some(Range { lo: n, hi: n, or_none: false }),
+            () => None,
+        };
+    }
+    let op = func.def(v)?;
+    let within = |lo: f64, hi: f64| Some(Range { lo, hi, or_none: false });
+    match op.code {
+        TileOp::Broadcast | TileOp::Expand | TileOp::Reshape | TileOp::Transpose => {
+            range(func, op.operands[0], fuel)
+        }
+        TileOp::Select => {
+            let [a, b] = [range(func, op.operands[1], fuel)?, range(func, op.operands[2], fuel)?];
+            Some(union(a, b))
+        }
+        TileOp::Ew(f) => match f {
+            ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Sign => {
+                within(-1.0, 1.0)
+            }
+            ScalarFn::Sigmoid => within(0.0, 1.0),
+            ScalarFn::Atan | ScalarFn::Asin => within(-1.6, 1.6),
+            ScalarFn::Clamp => {
+                let [lo, hi] = [1, 2].map(|i| number(func, op.operands[i]));
+                within(lo?, hi?).filter(|r| r.lo <= r.hi && r.lo.is_finite() && r.hi.is_finite())
+            }
+            ScalarFn::Neg => {
+                plain(range(func, op.operands[0], fuel)?).and_then(|r| within(-r.hi, -r.lo))
+            }
+            ScalarFn::Mul | ScalarFn::Div => {
+                let factor = number(func, op.operands[1]).filter(|k| k.is_finite());
+                let (k, x) = match (f, factor, number(func, op.operands[0])) {
+                    (ScalarFn::Div, Some(k), _) if k != 0.0 => (1.0 / k, op.operands[0]),
+                    (ScalarFn::Div, ..) => return None,
+                    (_, Some(k), _) => (k, op.operands[0]),
+                    (_, None, Some(k)) if k.is_finite() => (k, op.operands[1]),
+                    (_, None, _) => return None,
+                };
+                let r = range(func, x, fuel)?;
+                match k > 0.0 {
+                    true => Some(Range { lo: r.lo * k, hi: r.hi * k, ..r }),
+                    false => plain(r).and_then(|r| within(r.hi * k, r.lo * k)),
+                }
+            }
+            ScalarFn::Add => {
+                let [a, b] = [0, 1].map(|i| range(func, op.operands[i], &mut *fuel));
+                let (a, b) = (a?, b?);
+                Some(Range { lo: a.lo + b.lo, hi: a.hi + b.hi, or_none: a.or_none || b.or_none })
+            }
+            ScalarFn::Sub => {
+                let a = range(func, op.operands[0], fuel)?;
+                let b = plain(range(func, op.operands[1], fuel)?)?;
+                Some(Range { lo: a.lo - b.hi, hi: a.hi - b.lo, ..a })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A range without -inf.
+fn plain(r: Range) -> Option<Range> {
+    (!r.or_none).then_some(r)
+}
+
+/// `exp2(s·factor + shift)` is `e(s - reference)`.
+pub fn exponent(base: Base, reference: f64) -> (f64, f64) {
+    let unit = if base.f == ScalarFn::Exp { std::f64::consts::LOG2_E } else { 1.0 };
+    let factor = base.by * unit;
+    (factor, -reference * factor)
+}
+
+/// The number as an attribute, rounded to f32.
+pub fn attr(n: f64) -> Attr {
+    Attr::Float(f64::from(n as f32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const E: Base = Base { f: ScalarFn::Exp, by: 1.0 };
+
+    fn ends(lo: f64, hi: f64) -> Range {
+        Range { lo, hi, or_none: false }
+    }
+
+    #[test]
+    fn the_middle_where_it_can_be() {
+        assert_eq!(chosen(E, ends(-30.0, 30.0)), Some(0.0));
+        assert_eq!(chosen(E, ends(10.0, 20.0)), Some(15.0));
+        // Weights of 2^72 are too large: 2^64 is the most.
+        let high = chosen(E, ends(-50.0, 50.0)).unwrap();
+        assert!((high - (50.0 - 64.0 * std::f64::consts::LN_2)).abs() < 1e-9);
+        assert_eq!(chosen(E, ends(-70.0, 70.0)), None);
+    }
+
+    #[test]
+    fn exponents_are_of_two() {
+        let (factor, shift) = exponent(Base { f: ScalarFn::Exp2, by: 2.0 }, 3.0);
+        assert_eq!((factor, shift), (2.0, -6.0));
+    }
+}

@@ -1,0 +1,10 @@
+//! The tests of the passes. They are one binary, which is linked once.
+
+mod ahead;
+mod async_mma;
+mod cases;
+mod footprint;
+mod free;
+mod hoist;
+mod pipelines;
+mod split;

@@ -1,0 +1,12 @@
+//! The tests of the PTX compiler. They are one binary, which is linked once.
+
+mod clusters;
+mod gemm;
+mod judge;
+mod lane;
+mod memory;
+mod passes;
+mod roles;
+mod text;
+mod verify;
+mod wgmma;

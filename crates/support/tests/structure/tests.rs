@@ -1,0 +1,111 @@
+//! Every test is in a binary, and there are few of them: each is linked with all of the compiler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::process::Command;
+
+use crate::repository::{files, root, text};
+
+/// Tests that need a process of their own, with the reason.
+const ALONE: [(&str, &str); 1] =
+    [("filetest/ptx_prints", "what kernels print goes to the process")];
+
+/// The modules that a file names: `mod name;`.
+fn modules(source: &str) -> BTreeSet<&str> {
+    let lines = source.lines().map(|line| line.trim_start_matches("pub "));
+    lines.filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect()
+}
+
+/// By crate, the files and folders with Rust sources right under `tests`, without `.rs`.
+fn tests_by_crate() -> BTreeMap<String, BTreeSet<String>> {
+    let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+    for file in files().iter().filter(|f| f.ends_with(".rs") && text(f).is_some()) {
+        let Some((name, rest)) = file.strip_prefix("crates/").and_then(|f| f.split_once("/tests/"))
+        else {
+            continue;
+        };
+        if name.contains('/') {
+            continue;
+        }
+        let first = rest.split('/').next().unwrap().trim_end_matches(".rs");
+        found.entry(name.to_owned()).or_default().insert(first.to_owned());
+    }
+    found
+}
+
+#[test]
+fn every_test_file_is_in_the_one_binary_of_its_crate() {
+    let mut faults = Vec::new();
+    for (name, tests) in tests_by_crate() {
+        let Some(main) = text(&format!("crates/{name}/tests/main.rs")) else {
+            // One folder with a `main.rs`, which cargo finds.
+            let is_binary =
+                |t: &String| text(&format!("crates/{name}/tests/{t}/main.rs")).is_some();
+            if tests.len() != 1 || !tests.iter().all(is_binary) {
+                faults.push(format!("{name}: {tests:?} are several binaries, write tests/main.rs"));
+            }
+            continue;
+        };
+        let manifest = text(&format!("crates/{name}/Cargo.toml")).unwrap();
+        if !manifest.contains("\nautotests = false\n") {
+            faults.push(format!("{name}: its Cargo.toml lacks `autotests = false`"));
+        }
+        let named = modules(&main);
+        let is_alone = |t: &str| ALONE.iter().any(|(alone, _)| *alone == format!("{name}/{t}"));
+        let missing = tests.iter().filter(|t| *t != "main" && !named.contains(t.as_str()));
+        for test in missing.filter(|t| !is_alone(t)) {
+            faults.push(format!("{name}: tests/main.rs has no `mod {test};`, so it does not run"));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn libraries_have_a_test_binary_exactly_where_they_have_tests() {
+    let mut faults = Vec::new();
+    let files = files();
+    for manifest in files.iter().filter(|f| f.starts_with("crates/") && f.ends_with("/Cargo.toml"))
+    {
+        let folder = manifest.trim_end_matches("Cargo.toml");
+        let sources = files.iter().filter(|f| f.starts_with(&format!("{folder}src/")));
+        let has_tests = sources.filter_map(|f| text(f)).any(|source| source.contains("#[test]"));
+        let Some(manifest_text) = text(manifest) else { continue };
+        let is_built = !manifest_text.split("\n[").any(|table| {
+            table.starts_with("lib]") && table.lines().any(|line| line == "test = false")
+        });
+        if has_tests && !is_built {
+            faults.push(format!("{manifest}: the tests in src do not run: `[lib] test = false`"));
+        } else if !has_tests && is_built {
+            faults.push(format!("{manifest}: write `[lib] test = false`: src has no tests"));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn modules_of_a_file_are_found() {
+    let source = "//! mod no;\nmod a;\n#[path = \"x\"]\npub mod b;\nmod c {}\n";
+    assert_eq!(modules(source), BTreeSet::from(["a", "b"]));
+}
+
+/// The crates that a selection is built of, each with its features.
+fn built(selection: &[&str]) -> BTreeSet<String> {
+    let cargo = env::var_os("CARGO").expect("cargo sets it for tests");
+    let form = ["tree", "--offline", "--prefix", "none", "--format", "{p} [{f}]"];
+    let listing = Command::new(cargo).args(form).args(selection).current_dir(root()).output();
+    let listing = listing.expect("cargo runs");
+    assert!(listing.status.success(), "{}", String::from_utf8_lossy(&listing.stderr));
+    let text = String::from_utf8(listing.stdout).expect("names are text");
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+#[test]
+fn tests_and_extension_module_share_what_is_built() {
+    let extension = built(&["--package", "tessera-python", "--edges", "normal,build"]);
+    let tests = built(&["--workspace", "--edges", "normal,build,dev"]);
+    let twice: Vec<_> = extension.difference(&tests).collect();
+    assert!(
+        twice.is_empty(),
+        "tests have them with other features, so they are built twice: {twice:#?}"
+    );
+}

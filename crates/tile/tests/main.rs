@@ -1,0 +1,6 @@
+//! The tests of Tile IR. They are one binary, which is linked once.
+
+mod examples;
+mod hash;
+mod properties;
+mod structure;

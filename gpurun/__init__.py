@@ -1,0 +1,1 @@
+"""What the programs on machines with an NVIDIA GPU share: devices, inputs, comparison, processes. It imports none of them."""
