@@ -56,7 +56,7 @@ def fitting(sides, extent):
 
 
 def areas(draw, rows, columns, M, N, elements):
-    """A space of tiles `R` by `C` that suit `[M, N]`, of about as many elements as `about`: narrow arrays get tall tiles."""
+    """A space of tiles `R` by `C` that suit `[M, N]`, of about `elements` elements: narrow arrays get tall tiles."""
     wide = draw.some(fitting(columns, N)[-4:])
     tall = [r for r in rows if elements // 2 <= r * wide[-1] <= elements] or [next((r for r in rows if r * wide[-1] >= elements), rows[-1])]
     return {"R": draw.some(fitting(tall, M)), "C": wide}

@@ -126,7 +126,7 @@ def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
 @functools.lru_cache(maxsize=4096)
 def folded(N: int, B: int, itemsize: int, least: int) -> int:
     """How many neighbouring rows of ``[N, B]`` a reduction down the columns takes as one row, where rows lie one after another:
-    so many that rows begin at multiples of 16 bytes and fill a strip. 1 where rows are good as they are, too few, or of less
+    enough that rows begin at multiples of 16 bytes and fill a strip. 1 where rows are aligned, too few, or of less
     than ``least`` bytes together."""
     times = next(q for q in (1, 2, 4, 8, 16) if q * B * itemsize % 16 == 0)
     while times * B < STRIPS[4]:
