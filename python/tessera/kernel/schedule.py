@@ -64,17 +64,17 @@ class Schedule(Mapping[str, Any]):
                 help = "names are given by keyword: `ts.Schedule(warps=8)`"
                 raise _core.error("E_TYPE", f"expected the text of a schedule, got {type(text).__name__}", help)
             self.kernel, given = _core.schedule_fields(text)
-            found = {_NAMES.get(name, name): value for name, value in given.items()}
+            found = {_field(name): value for name, value in given.items()}
         else:
             self.kernel = None
         for name, value in fields.items():
-            name = _present(_NAMES.get(name, name), FORMER_FIELDS)
+            name = _field(name)
             found[name] = _checked(name, value)
         self._fields = found
 
     def derive(self, **fields: Any) -> Schedule:
         """A copy with some fields changed; ``None`` leaves one to the compiler."""
-        left = [_NAMES.get(name, name) for name, value in fields.items() if value is None]
+        left = [_field(name) for name, value in fields.items() if value is None]
         kept = {name: value for name, value in self._fields.items() if name not in left}
         return _of(kept, self.kernel) | Schedule(**{name: value for name, value in fields.items() if value is not None})
 
@@ -85,7 +85,7 @@ class Schedule(Mapping[str, Any]):
         return _of({**self._fields, **other._fields}, self.kernel)
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[_present(_NAMES.get(name, name), FORMER_FIELDS)]
+        return self._fields[_field(name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -108,6 +108,11 @@ def _of(fields: dict[str, Any], kernel: str | None) -> Schedule:
     made = Schedule()
     made._fields, made.kernel = fields, kernel
     return made
+
+
+def _field(name: str) -> str:
+    """The name of a field in `Schedule`, by that name, the compiler's or a former one."""
+    return _present(_NAMES.get(name, name), FORMER_FIELDS)
 
 
 def _present(name: str, former: dict[str, str]) -> str:
