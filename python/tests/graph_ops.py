@@ -12,6 +12,7 @@ import numpy as np
 import xp_cases
 
 from tessera import nn, xp
+from tessera._core import real_functions
 from tessera.trace import prim as _p
 
 # No shape is left out: empty, of extent one, stretched, without axes.
@@ -158,6 +159,17 @@ def binary(name: str, reference: Any, low: float = -2.0, high: float = 2.0, smoo
     return Op(name, getattr(xp, name), reference, TWO, (low, high), smooth)
 
 
+def _real(name: str) -> Op:
+    """The row of a real function that is NumPy's of the same name, on the first range where it and its derivative are finite."""
+    reference = getattr(np, name)
+    for low, high in ((-2.0, 2.0), (0.3, 3.0), (-0.9, 0.9), (1.2, 3.0)):
+        with np.errstate(all="ignore"):
+            at = reference(np.linspace(low, high, 1001))
+        if np.isfinite(at).all() and np.abs(np.diff(at)).max() < 0.1:
+            return unary(name, reference, low, high)
+    raise ValueError(f"no range for {name}: write a row of OPS")
+
+
 OPS = [
     *(unary(n, getattr(np, n)) for n in ("exp", "exp2", "expm1", "sin", "cos", "tanh", "sinh", "cosh", "negative", "square", "asinh")),
     *(unary(n, getattr(np, n), 0.3, 3.0) for n in ("log", "log2", "log1p", "log10", "sqrt", "reciprocal", "abs")),
@@ -270,7 +282,9 @@ OPS = [
     Op("conv3d", nn.conv3d, lambda x, w: _conv2d(x[:, :, 0], w[:, :, 0])[:, :, None], [((1, 2, 1, 4, 3), (2, 2, 1, 2, 2))], any_extent=False),
     Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)], any_extent=False),
     Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)], any_extent=False),
-]  # fmt: skip
+]
+OPS += [_real(name) for name, arity, _ in real_functions() if arity == 1 and not any(op.name == name for op in OPS)]
+  # fmt: skip
 
 
 #: Functions of arrays that have no row, and why.

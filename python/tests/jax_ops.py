@@ -8,6 +8,8 @@ import graph_ops
 import jax
 import numpy as np
 
+from tessera._core import real_functions
+
 jax.config.update("jax_enable_x64", True)
 jnp, lax = jax.numpy, jax.lax
 
@@ -19,7 +21,7 @@ _SAME = {
     "divide", "atan2", "pow", "copysign", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "floor_divide",
     "remainder", "logical_and", "logical_or", "logical_xor", "logical_not", "matmul", "tril", "triu", "outer", "vecdot",
     "matrix_transpose",
-}  # fmt: skip
+} | {name for name, _, _ in real_functions() if hasattr(jnp, name)}  # fmt: skip
 
 
 def _layernorm(x, w=None, b=None):

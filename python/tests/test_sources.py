@@ -213,10 +213,11 @@ def test_an_annotation_that_means_nothing_is_refused():
             x[0] = 1.0
 
 
-def test_the_stub_of_the_language_is_fresh():
+def test_generated_sources_are_fresh():
     from pathlib import Path
 
-    from tessera.tools.stubs import tile_stub
+    from tessera.tools.stubs import real_module, tile_stub
 
-    stub = Path(ts.__file__).with_name("tile.pyi")
-    assert stub.read_text() == tile_stub(), "run `python -m tessera.tools.stubs`"
+    package = Path(ts.__file__).parent
+    assert (package / "tile.pyi").read_text() == tile_stub(), "run `python -m tessera.tools.stubs`"
+    assert (package / "xp/_real.py").read_text() == real_module(), "run `python -m tessera.tools.stubs`"

@@ -2,11 +2,13 @@
 //! factor. Forward mode multiplies tangents by the factors and adds; reverse mode multiplies the
 //! cotangent by each.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::emit::{Out, Outs1};
 use std::f64::consts::{LN_2, LOG2_E};
 use tessera_diag::Diagnostic;
 use tessera_ir::Value;
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Basic, FnKind, Real, ScalarFn};
 
 /// The derivative of a function by one operand.
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -23,12 +25,31 @@ pub enum Factor {
 
 /// Whether a function has a derivative; the others are piecewise constant, comparisons or integer.
 pub fn moves(f: ScalarFn) -> bool {
-    use ScalarFn::*;
+    use Basic::*;
+    let f = match f.kind() {
+        FnKind::Real(_) => return true,
+        FnKind::Basic(f) => f,
+    };
     match f {
-        Add | Sub | Mul | Div | Mod | Neg | Abs | Fma | Sqrt | Rsqrt | Recip | Exp | Exp2 | Log
-        | Log2 | Log1p | Expm1 | Sin | Cos | Tan | Asin | Acos | Atan | Atan2 | Sinh | Cosh
-        | Tanh | Sigmoid | Erf | Pow | Maximum | Minimum | Clamp => true,
+        Add | Sub | Mul | Div | Mod | Neg | Abs | Fma | Sqrt | Recip => true,
+        Maximum | Minimum | Clamp => true,
         FloorDiv | Floor | Ceil | Round | Trunc | Sign => false,
+        And | Or | Xor | Not | Shl | Shr => false,
+        Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
+    }
+}
+
+/// Functions with a pole, or without a value on a side of it.
+pub fn is_singular(f: ScalarFn) -> bool {
+    use Basic::*;
+    let f = match f.kind() {
+        FnKind::Real(f) => return f.is_singular(),
+        FnKind::Basic(f) => f,
+    };
+    match f {
+        Div | Mod | FloorDiv | Sqrt | Recip => true,
+        Add | Sub | Mul | Neg | Abs | Fma | Floor | Ceil | Round | Trunc | Sign => false,
+        Maximum | Minimum | Clamp => false,
         And | Or | Xor | Not | Shl | Shr => false,
         Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
     }
@@ -86,8 +107,21 @@ pub trait Scalars {
         r: Value,
         by: usize,
     ) -> Result<Factor, Diagnostic> {
+        match f.kind() {
+            FnKind::Basic(f) => self.basic_factor(f, x, r, by),
+            FnKind::Real(f) => self.real_factor(f, x, r, by),
+        }
+    }
+
+    fn basic_factor(
+        &mut self,
+        f: Basic,
+        x: &[Value],
+        r: Value,
+        by: usize,
+    ) -> Result<Factor, Diagnostic> {
+        use Basic::*;
         use Factor::{MinusOne, One, Over, Times, Zero};
-        use ScalarFn::*;
         let arg = |i: usize| x[i];
         let first = by == 0;
         Ok(match f {
@@ -97,37 +131,70 @@ pub trait Scalars {
             Mul => Times(arg(1 - by)),
             Div if first => Over(arg(1)),
             Div => {
-                let q = self.ew(Div, &[r, arg(1)])?;
+                let q = self.ew(ScalarFn::Div, &[r, arg(1)])?;
                 Times(self.neg(q)?)
             }
             // Where the quotient does not jump.
             Mod if first => One,
             Mod => {
-                let q = self.ew(FloorDiv, &[arg(0), arg(1)])?;
+                let q = self.ew(ScalarFn::FloorDiv, &[arg(0), arg(1)])?;
                 Times(self.neg(q)?)
             }
             Neg => MinusOne,
-            Abs => Times(self.ew(Sign, &[arg(0)])?),
+            Abs => Times(self.ew(ScalarFn::Sign, &[arg(0)])?),
             Fma if by == 2 => One,
             Fma => Times(arg(1 - by)),
             Sqrt => {
                 let half = self.like(0.5, r)?;
-                Times(self.ew(Div, &[half, r])?)
-            }
-            Rsqrt => {
-                let q = self.ew(Div, &[r, arg(0)])?;
-                Times(self.scale(-0.5, q)?)
+                Times(self.ew(ScalarFn::Div, &[half, r])?)
             }
             Recip => {
                 let square = self.mul(r, r)?;
                 Times(self.neg(square)?)
+            }
+            Maximum => Times(self.wins(ScalarFn::Gt, arg(by), arg(1 - by))?),
+            Minimum => Times(self.wins(ScalarFn::Lt, arg(by), arg(1 - by))?),
+            Clamp => {
+                let (v, lo, hi) = (arg(0), arg(1), arg(2));
+                let holds = match by {
+                    0 => self.both((ScalarFn::Gt, v, lo), (ScalarFn::Lt, v, hi))?,
+                    1 => self.both((ScalarFn::Gt, lo, v), (ScalarFn::Lt, lo, hi))?,
+                    _ => {
+                        let raised = self.ew(ScalarFn::Maximum, &[v, lo])?;
+                        self.ew(ScalarFn::Gt, &[raised, hi])?
+                    }
+                };
+                let (one, zero) = (self.like(1.0, r)?, self.like(0.0, r)?);
+                Times(self.select(holds, one, zero)?)
+            }
+            FloorDiv | Floor | Ceil | Round | Trunc | Sign => Zero,
+            And | Or | Xor | Not | Shl | Shr => Zero,
+            Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Zero,
+        })
+    }
+
+    fn real_factor(
+        &mut self,
+        f: Real,
+        x: &[Value],
+        r: Value,
+        by: usize,
+    ) -> Result<Factor, Diagnostic> {
+        use Factor::{Over, Times};
+        use Real::*;
+        let arg = |i: usize| x[i];
+        let first = by == 0;
+        Ok(match f {
+            Rsqrt => {
+                let q = self.ew(ScalarFn::Div, &[r, arg(0)])?;
+                Times(self.scale(-0.5, q)?)
             }
             Exp => Times(r),
             Exp2 => Times(self.scale(LN_2, r)?),
             Log => Over(arg(0)),
             Log2 => {
                 let scale = self.like(LOG2_E, r)?;
-                Times(self.ew(Div, &[scale, arg(0)])?)
+                Times(self.ew(ScalarFn::Div, &[scale, arg(0)])?)
             }
             Log1p => {
                 let one = self.like(1.0, r)?;
@@ -137,14 +204,14 @@ pub trait Scalars {
                 let one = self.like(1.0, r)?;
                 Times(self.add(r, one)?)
             }
-            Sin => Times(self.ew(Cos, &[arg(0)])?),
+            Sin => Times(self.ew(ScalarFn::Cos, &[arg(0)])?),
             Cos => {
-                let sin = self.ew(Sin, &[arg(0)])?;
+                let sin = self.ew(ScalarFn::Sin, &[arg(0)])?;
                 Times(self.neg(sin)?)
             }
             Tan => {
                 let one = self.like(1.0, r)?;
-                Times(self.ew(Fma, &[r, r, one])?)
+                Times(self.ew(ScalarFn::Fma, &[r, r, one])?)
             }
             Asin => Times(self.arc(arg(0))?),
             Acos => {
@@ -153,17 +220,17 @@ pub trait Scalars {
             }
             Atan => {
                 let one = self.like(1.0, r)?;
-                Over(self.ew(Fma, &[arg(0), arg(0), one])?)
+                Over(self.ew(ScalarFn::Fma, &[arg(0), arg(0), one])?)
             }
             // The operands are y, x.
             Atan2 => {
                 let square = self.mul(arg(0), arg(0))?;
-                let length = self.ew(Fma, &[arg(1), arg(1), square])?;
-                let q = self.ew(Div, &[arg(1 - by), length])?;
+                let length = self.ew(ScalarFn::Fma, &[arg(1), arg(1), square])?;
+                let q = self.ew(ScalarFn::Div, &[arg(1 - by), length])?;
                 Times(if first { q } else { self.neg(q)? })
             }
-            Sinh => Times(self.ew(Cosh, &[arg(0)])?),
-            Cosh => Times(self.ew(Sinh, &[arg(0)])?),
+            Sinh => Times(self.ew(ScalarFn::Cosh, &[arg(0)])?),
+            Cosh => Times(self.ew(ScalarFn::Sinh, &[arg(0)])?),
             Tanh => {
                 let (one, square) = (self.like(1.0, r)?, self.mul(r, r)?);
                 Times(self.sub(one, square)?)
@@ -176,36 +243,18 @@ pub trait Scalars {
             Erf => {
                 let square = self.mul(arg(0), arg(0))?;
                 let minus = self.neg(square)?;
-                let bell = self.ew(Exp, &[minus])?;
+                let bell = self.ew(ScalarFn::Exp, &[minus])?;
                 Times(self.scale(std::f64::consts::FRAC_2_SQRT_PI, bell)?)
             }
             Pow if first => Times(self.power(arg(0), arg(1))?),
             Pow => {
                 // The derivative of x^y by y is 0 at x = 0.
                 let (zero, one) = (self.like(0.0, r)?, self.like(1.0, r)?);
-                let none = self.ew(Eq, &[arg(0), zero])?;
+                let none = self.ew(ScalarFn::Eq, &[arg(0), zero])?;
                 let base = self.select(none, one, arg(0))?;
-                let log = self.ew(Log, &[base])?;
+                let log = self.ew(ScalarFn::Log, &[base])?;
                 Times(self.mul(r, log)?)
             }
-            Maximum => Times(self.wins(Gt, arg(by), arg(1 - by))?),
-            Minimum => Times(self.wins(Lt, arg(by), arg(1 - by))?),
-            Clamp => {
-                let (v, lo, hi) = (arg(0), arg(1), arg(2));
-                let holds = match by {
-                    0 => self.both((Gt, v, lo), (Lt, v, hi))?,
-                    1 => self.both((Gt, lo, v), (Lt, lo, hi))?,
-                    _ => {
-                        let raised = self.ew(Maximum, &[v, lo])?;
-                        self.ew(Gt, &[raised, hi])?
-                    }
-                };
-                let (one, zero) = (self.like(1.0, r)?, self.like(0.0, r)?);
-                Times(self.select(holds, one, zero)?)
-            }
-            FloorDiv | Floor | Ceil | Round | Trunc | Sign => Zero,
-            And | Or | Xor | Not | Shl | Shr => Zero,
-            Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Zero,
         })
     }
 

@@ -4,6 +4,7 @@ mod budget;
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
 mod coverage;
+mod elementwise;
 mod expand_math;
 mod filetests;
 mod fuzz;

@@ -1,8 +1,8 @@
 //! Float functions that the language defines otherwise than, or beyond, what Rust's floats offer.
 //!
-//! Most f32 functions are the strict expansions of LANGUAGE 14, so what the interpreter gives is
-//! the strict result. The four without an expansion, and f64, use the pure-Rust `libm`: the
-//! system's own library differs from machine to machine, and the reference must give the same bits
+//! Real functions of f32 are the strict expansions of LANGUAGE 14, so what the interpreter gives is
+//! the strict result. Those without an expansion, and f64, use the pure-Rust `libm`: the system's
+//! own library differs from machine to machine, and the reference must give the same bits
 //! everywhere.
 
 use libm as m;
@@ -75,29 +75,13 @@ macro_rules! shared {
     };
 }
 
-macro_rules! narrowed {
-    ($($name:ident($($arg:ident),+);)*) => {$(
-        pub fn $name($($arg: f32),+) -> f32 {
-            super::f64::$name($($arg as f64),+) as f32
-        }
-    )*};
-}
-
 pub mod f32 {
-    pub use crate::strict::fast::{atan, atan2, cos, erf, exp, exp2, expm1, log, log1p, log2};
-    pub use crate::strict::fast::{pow, rsqrt, sigmoid, sin, tan, tanh};
-
     shared!(f32);
-
-    narrowed! {
-        asin(x); acos(x); sinh(x); cosh(x);
-    }
 }
 
 pub mod f64 {
     use super::m;
-    pub use m::{acos, asin, atan, atan2, cos, cosh, erf, exp, exp2, expm1};
-    pub use m::{log, log1p, log2, pow, sin, sinh, tan, tanh};
+    pub use super::m::*;
 
     shared!(f64);
 

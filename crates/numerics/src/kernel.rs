@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::float_math as fm;
-use crate::scalar_fn::ScalarFn;
+use crate::scalar_fn::{Basic, FnKind, ScalarFn};
 
 macro_rules! kernels {
     ($($(#[$doc:meta])* $variant:ident($($arg:ty),+) -> $out:ty;)*) => {
@@ -53,14 +53,20 @@ impl ScalarFn {
         if !self.accepts(dt) {
             return None;
         }
+        let f = match (self.kind(), dt) {
+            (FnKind::Real(f), DType::F32) => return Some(f.kernel_f32()),
+            (FnKind::Real(f), DType::F64) => return Some(f.kernel_f64()),
+            (FnKind::Real(_), _) => return None,
+            (FnKind::Basic(f), _) => f,
+        };
         match dt {
-            DType::F32 => f32_kernel(self),
-            DType::F64 => f64_kernel(self),
-            DType::I32 => i32_kernel(self),
-            DType::I64 => i64_kernel(self),
-            DType::U32 => u32_kernel(self),
-            DType::U64 => u64_kernel(self),
-            DType::Bool => bool_kernel(self),
+            DType::F32 => f32_kernel(f),
+            DType::F64 => f64_kernel(f),
+            DType::I32 => i32_kernel(f),
+            DType::I64 => i64_kernel(f),
+            DType::U32 => u32_kernel(f),
+            DType::U64 => u64_kernel(f),
+            DType::Bool => bool_kernel(f),
             DType::I4 | DType::I8 | DType::I16 | DType::U8 | DType::U16 | DType::Tf32 => None,
             DType::F16 | DType::BF16 | DType::Fp8E4M3 | DType::Fp8E5M2 | DType::Fp6E3M2 => None,
             DType::Fp6E2M3 | DType::Fp4E2M1 | DType::E8M0 => None,
@@ -70,59 +76,39 @@ impl ScalarFn {
 
 macro_rules! float_kernel {
     ($fn:ident, $t:ident, $u:ident, $b:ident, $tern:ident, $p:ident, $c:ident) => {
-        fn $fn(f: ScalarFn) -> Option<Kernel> {
+        fn $fn(f: Basic) -> Option<Kernel> {
             use Kernel::{$b as B, $c as C, $p as P, $tern as T, $u as U};
             Some(match f {
-                ScalarFn::Add => B(|a, b| a + b),
-                ScalarFn::Sub => B(|a, b| a - b),
-                ScalarFn::Mul => B(|a, b| a * b),
-                ScalarFn::Div => B(|a, b| a / b),
-                ScalarFn::FloorDiv => B(fm::$t::floordiv),
-                ScalarFn::Mod => B(fm::$t::modulo),
-                ScalarFn::Neg => U(|a| -a),
-                ScalarFn::Abs => U($t::abs),
-                ScalarFn::Fma => T($t::mul_add),
-                ScalarFn::Sqrt => U($t::sqrt),
-                ScalarFn::Rsqrt => U(fm::$t::rsqrt),
-                ScalarFn::Recip => U($t::recip),
-                ScalarFn::Exp => U(fm::$t::exp),
-                ScalarFn::Exp2 => U(fm::$t::exp2),
-                ScalarFn::Log => U(fm::$t::log),
-                ScalarFn::Log2 => U(fm::$t::log2),
-                ScalarFn::Log1p => U(fm::$t::log1p),
-                ScalarFn::Expm1 => U(fm::$t::expm1),
-                ScalarFn::Sin => U(fm::$t::sin),
-                ScalarFn::Cos => U(fm::$t::cos),
-                ScalarFn::Tan => U(fm::$t::tan),
-                ScalarFn::Asin => U(fm::$t::asin),
-                ScalarFn::Acos => U(fm::$t::acos),
-                ScalarFn::Atan => U(fm::$t::atan),
-                ScalarFn::Atan2 => B(fm::$t::atan2),
-                ScalarFn::Sinh => U(fm::$t::sinh),
-                ScalarFn::Cosh => U(fm::$t::cosh),
-                ScalarFn::Tanh => U(fm::$t::tanh),
-                ScalarFn::Sigmoid => U(fm::$t::sigmoid),
-                ScalarFn::Erf => U(fm::$t::erf),
-                ScalarFn::Pow => B(fm::$t::pow),
-                ScalarFn::Floor => U($t::floor),
-                ScalarFn::Ceil => U($t::ceil),
-                ScalarFn::Round => U($t::round_ties_even),
-                ScalarFn::Trunc => U($t::trunc),
-                ScalarFn::Sign => U(fm::$t::sign),
-                ScalarFn::Maximum => B(fm::$t::maximum),
-                ScalarFn::Minimum => B(fm::$t::minimum),
-                ScalarFn::Clamp => T(|x, lo, hi| fm::$t::minimum(fm::$t::maximum(x, lo), hi)),
-                ScalarFn::Eq => C(|a, b| a == b),
-                ScalarFn::Ne => C(|a, b| a != b),
-                ScalarFn::Lt => C(|a, b| a < b),
-                ScalarFn::Le => C(|a, b| a <= b),
-                ScalarFn::Gt => C(|a, b| a > b),
-                ScalarFn::Ge => C(|a, b| a >= b),
-                ScalarFn::IsNan => P($t::is_nan),
-                ScalarFn::IsInf => P($t::is_infinite),
-                ScalarFn::IsFinite => P($t::is_finite),
-                ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => return None,
-                ScalarFn::Shl | ScalarFn::Shr => return None,
+                Basic::Add => B(|a, b| a + b),
+                Basic::Sub => B(|a, b| a - b),
+                Basic::Mul => B(|a, b| a * b),
+                Basic::Div => B(|a, b| a / b),
+                Basic::FloorDiv => B(fm::$t::floordiv),
+                Basic::Mod => B(fm::$t::modulo),
+                Basic::Neg => U(|a| -a),
+                Basic::Abs => U($t::abs),
+                Basic::Fma => T($t::mul_add),
+                Basic::Sqrt => U($t::sqrt),
+                Basic::Recip => U($t::recip),
+                Basic::Floor => U($t::floor),
+                Basic::Ceil => U($t::ceil),
+                Basic::Round => U($t::round_ties_even),
+                Basic::Trunc => U($t::trunc),
+                Basic::Sign => U(fm::$t::sign),
+                Basic::Maximum => B(fm::$t::maximum),
+                Basic::Minimum => B(fm::$t::minimum),
+                Basic::Clamp => T(|x, lo, hi| fm::$t::minimum(fm::$t::maximum(x, lo), hi)),
+                Basic::Eq => C(|a, b| a == b),
+                Basic::Ne => C(|a, b| a != b),
+                Basic::Lt => C(|a, b| a < b),
+                Basic::Le => C(|a, b| a <= b),
+                Basic::Gt => C(|a, b| a > b),
+                Basic::Ge => C(|a, b| a >= b),
+                Basic::IsNan => P($t::is_nan),
+                Basic::IsInf => P($t::is_infinite),
+                Basic::IsFinite => P($t::is_finite),
+                Basic::And | Basic::Or | Basic::Xor | Basic::Not => return None,
+                Basic::Shl | Basic::Shr => return None,
             })
         }
     };
@@ -133,43 +119,39 @@ float_kernel!(f64_kernel, f64, F64U, F64B, F64T, F64P, F64C);
 
 macro_rules! int_kernel {
     ($fn:ident, $t:ident, $u:ident, $b:ident, $tern:ident, $c:ident) => {
-        fn $fn(f: ScalarFn) -> Option<Kernel> {
+        fn $fn(f: Basic) -> Option<Kernel> {
             use crate::int_math::$t as im;
             use Kernel::{$b as B, $c as C, $tern as T, $u as U};
             Some(match f {
-                ScalarFn::Add => B($t::wrapping_add),
-                ScalarFn::Sub => B($t::wrapping_sub),
-                ScalarFn::Mul => B($t::wrapping_mul),
-                ScalarFn::FloorDiv => B(im::floordiv),
-                ScalarFn::Mod => B(im::modulo),
-                ScalarFn::Neg => U($t::wrapping_neg),
-                ScalarFn::Abs => U(im::abs),
-                ScalarFn::Fma => T(|a, b, c| a.wrapping_mul(b).wrapping_add(c)),
-                ScalarFn::Sign => U(im::sign),
-                ScalarFn::Maximum => B(|a, b| a.max(b)),
-                ScalarFn::Minimum => B(|a, b| a.min(b)),
+                Basic::Add => B($t::wrapping_add),
+                Basic::Sub => B($t::wrapping_sub),
+                Basic::Mul => B($t::wrapping_mul),
+                Basic::FloorDiv => B(im::floordiv),
+                Basic::Mod => B(im::modulo),
+                Basic::Neg => U($t::wrapping_neg),
+                Basic::Abs => U(im::abs),
+                Basic::Fma => T(|a, b, c| a.wrapping_mul(b).wrapping_add(c)),
+                Basic::Sign => U(im::sign),
+                Basic::Maximum => B(|a, b| a.max(b)),
+                Basic::Minimum => B(|a, b| a.min(b)),
                 // Not `clamp`, which panics when the bounds cross.
-                ScalarFn::Clamp => T(|x, lo, hi| x.max(lo).min(hi)),
-                ScalarFn::And => B(|a, b| a & b),
-                ScalarFn::Or => B(|a, b| a | b),
-                ScalarFn::Xor => B(|a, b| a ^ b),
-                ScalarFn::Not => U(|a| !a),
-                ScalarFn::Shl => B(im::shl),
-                ScalarFn::Shr => B(im::shr),
-                ScalarFn::Eq => C(|a, b| a == b),
-                ScalarFn::Ne => C(|a, b| a != b),
-                ScalarFn::Lt => C(|a, b| a < b),
-                ScalarFn::Le => C(|a, b| a <= b),
-                ScalarFn::Gt => C(|a, b| a > b),
-                ScalarFn::Ge => C(|a, b| a >= b),
-                ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::Rsqrt | ScalarFn::Recip => return None,
-                ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Log | ScalarFn::Log2 => return None,
-                ScalarFn::Log1p | ScalarFn::Expm1 | ScalarFn::Sin | ScalarFn::Cos => return None,
-                ScalarFn::Tan | ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Atan => return None,
-                ScalarFn::Atan2 | ScalarFn::Sinh | ScalarFn::Cosh | ScalarFn::Tanh => return None,
-                ScalarFn::Sigmoid | ScalarFn::Erf | ScalarFn::Pow | ScalarFn::Floor => return None,
-                ScalarFn::Ceil | ScalarFn::Round | ScalarFn::Trunc => return None,
-                ScalarFn::IsNan | ScalarFn::IsInf | ScalarFn::IsFinite => return None,
+                Basic::Clamp => T(|x, lo, hi| x.max(lo).min(hi)),
+                Basic::And => B(|a, b| a & b),
+                Basic::Or => B(|a, b| a | b),
+                Basic::Xor => B(|a, b| a ^ b),
+                Basic::Not => U(|a| !a),
+                Basic::Shl => B(im::shl),
+                Basic::Shr => B(im::shr),
+                Basic::Eq => C(|a, b| a == b),
+                Basic::Ne => C(|a, b| a != b),
+                Basic::Lt => C(|a, b| a < b),
+                Basic::Le => C(|a, b| a <= b),
+                Basic::Gt => C(|a, b| a > b),
+                Basic::Ge => C(|a, b| a >= b),
+                Basic::Div | Basic::Sqrt | Basic::Recip => return None,
+                Basic::Floor => return None,
+                Basic::Ceil | Basic::Round | Basic::Trunc => return None,
+                Basic::IsNan | Basic::IsInf | Basic::IsFinite => return None,
             })
         }
     };
@@ -181,28 +163,24 @@ int_kernel!(u32_kernel, u32, U32U, U32B, U32T, U32C);
 int_kernel!(u64_kernel, u64, U64U, U64B, U64T, U64C);
 
 /// Bits and comparisons; arithmetic on bools is done in i32.
-fn bool_kernel(f: ScalarFn) -> Option<Kernel> {
+fn bool_kernel(f: Basic) -> Option<Kernel> {
     use Kernel::{BoolB as B, BoolU as U};
     Some(match f {
-        ScalarFn::And => B(|a, b| a & b),
-        ScalarFn::Or => B(|a, b| a | b),
-        ScalarFn::Xor | ScalarFn::Ne => B(|a, b| a ^ b),
-        ScalarFn::Not => U(|a| !a),
-        ScalarFn::Eq => B(|a, b| a == b),
-        ScalarFn::Lt => B(|a, b| !a & b),
-        ScalarFn::Le => B(|a, b| a <= b),
-        ScalarFn::Gt => B(|a, b| a & !b),
-        ScalarFn::Ge => B(|a, b| a >= b),
-        ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Div => return None,
-        ScalarFn::FloorDiv | ScalarFn::Mod | ScalarFn::Neg | ScalarFn::Abs => return None,
-        ScalarFn::Fma | ScalarFn::Sqrt | ScalarFn::Rsqrt | ScalarFn::Recip => return None,
-        ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Log | ScalarFn::Log2 => return None,
-        ScalarFn::Log1p | ScalarFn::Expm1 | ScalarFn::Sin | ScalarFn::Cos => return None,
-        ScalarFn::Tan | ScalarFn::Asin | ScalarFn::Acos | ScalarFn::Atan => return None,
-        ScalarFn::Atan2 | ScalarFn::Sinh | ScalarFn::Cosh | ScalarFn::Tanh => return None,
-        ScalarFn::Sigmoid | ScalarFn::Erf | ScalarFn::Pow | ScalarFn::Floor => return None,
-        ScalarFn::Ceil | ScalarFn::Round | ScalarFn::Trunc | ScalarFn::Sign => return None,
-        ScalarFn::Maximum | ScalarFn::Minimum | ScalarFn::Clamp | ScalarFn::Shl => return None,
-        ScalarFn::Shr | ScalarFn::IsNan | ScalarFn::IsInf | ScalarFn::IsFinite => return None,
+        Basic::And => B(|a, b| a & b),
+        Basic::Or => B(|a, b| a | b),
+        Basic::Xor | Basic::Ne => B(|a, b| a ^ b),
+        Basic::Not => U(|a| !a),
+        Basic::Eq => B(|a, b| a == b),
+        Basic::Lt => B(|a, b| !a & b),
+        Basic::Le => B(|a, b| a <= b),
+        Basic::Gt => B(|a, b| a & !b),
+        Basic::Ge => B(|a, b| a >= b),
+        Basic::Add | Basic::Sub | Basic::Mul | Basic::Div => return None,
+        Basic::FloorDiv | Basic::Mod | Basic::Neg | Basic::Abs => return None,
+        Basic::Fma | Basic::Sqrt | Basic::Recip => return None,
+        Basic::Floor => return None,
+        Basic::Ceil | Basic::Round | Basic::Trunc | Basic::Sign => return None,
+        Basic::Maximum | Basic::Minimum | Basic::Clamp | Basic::Shl => return None,
+        Basic::Shr | Basic::IsNan | Basic::IsInf | Basic::IsFinite => return None,
     })
 }

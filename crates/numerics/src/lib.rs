@@ -65,7 +65,7 @@ pub use policy_error::PolicyError;
 pub use reduce::ReduceOp;
 pub use round::{round_to, round_to_mode};
 pub use scalar::{Carrier, Scalar};
-pub use scalar_fn::{FnClass, ScalarFn};
+pub use scalar_fn::{Basic, FnClass, FnKind, Real, ScalarFn};
 pub use strict::{
     BASIC, ExpOp, Expansion, ExpansionEval, QUICK, STRICT, Slot, eval_expansion, expansion,
     fast as strict_f32, quick_expansion, quick_f32,

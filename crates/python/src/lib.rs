@@ -75,7 +75,8 @@ mod _core {
     #[pymodule_export]
     use crate::runtime::{
         after_fork, api, backends, before_fork, capabilities, closest, error, forked, free_paths,
-        instead_of, knob_table, processor, profiles, select_backend, set_threads, threads,
+        instead_of, knob_table, processor, profiles, real_functions, select_backend, set_threads,
+        threads,
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
 use tessera_driver::{Location, deep, frontend, knobs};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::{DType, Profile, Real, ScalarFn};
 
 #[tessera_entry::entry]
 #[pyfunction]
@@ -98,6 +98,14 @@ pub fn knob_table(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 pub fn api() -> Vec<(&'static str, &'static str, &'static str)> {
     frontend::api().iter().map(|row| (row.name, row.signature, row.doc)).collect()
+}
+
+/// The functions of real numbers: name, number of operands, documentation.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn real_functions() -> Vec<(&'static str, usize, &'static str)> {
+    let all = Real::ALL.iter().map(|&f| ScalarFn::from(f));
+    all.map(|f| (f.name(), f.arity(), f.doc())).collect()
 }
 
 /// What to write for a name of another library that `ts` or `ts.tile` does not have, if it is known.

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from .._core import real_functions
 from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import Weak, is_float, kind, promote_pair
 from .dims import Dim
@@ -14,10 +15,8 @@ from .operands import check
 from .saved_values import saveable
 from .tracer import Tracer, as_tracer, aval, emit, fail, known, one, splat
 
-_FLOAT_ONLY = {
-    "div", "sqrt", "rsqrt", "recip", "exp", "exp2", "log", "log2", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos",
-    "atan", "atan2", "sinh", "cosh", "tanh", "sigmoid", "erf", "pow",
-}  # fmt: skip
+#: Integers are converted to floats first.
+_FLOAT_ONLY = {"div", "sqrt", "recip", *(name for name, _, _ in real_functions())}
 _COMPARE = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 

@@ -15,11 +15,10 @@ from ._creation import (
     zeros_like,
 )  # fmt: skip
 from ._elementwise import (
-    abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or,
-    bitwise_right_shift, bitwise_xor, ceil, clip, copysign, cos, cosh, divide, equal, erf, exp, exp2, expm1, floor, floor_divide,
-    fma, greater, greater_equal, hypot, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2, logaddexp,
-    logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply, negative, not_equal, positive, pow,
-    reciprocal, remainder, rsqrt, sigmoid, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, trunc,
+    abs, acosh, add, asinh, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift,
+    bitwise_xor, ceil, clip, copysign, divide, equal, floor, floor_divide, fma, greater, greater_equal, hypot, isfinite, isinf,
+    isnan, less, less_equal, log10, logaddexp, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply,
+    negative, not_equal, positive, pow, reciprocal, remainder, sign, signbit, sqrt, square, subtract, trunc,
 )  # fmt: skip
 from ._index import at, getitem, put_along_axis, take, take_along_axis
 from ._linalg import einsum, matmul, matrix_transpose, outer, tensordot, vecdot
@@ -27,6 +26,7 @@ from ._manipulate import (
     astype, broadcast_arrays, broadcast_to, concat, expand_dims, flip, moveaxis, pad, permute_dims, repeat, reshape, roll,
     split, squeeze, stack, swapaxes, tile, unstack,
 )  # fmt: skip
+from ._real import *  # noqa: F403
 from ._reduce import (
     all, any, argmax, argmin, argpartition, argsort, count_nonzero, cumlogsumexp, cummax, cummin, cumprod, cumsum, cumulative_prod,
     cumulative_sum, lexsort, max, mean, min, partition, prod, searchsorted, sort, std, sum, top_k, var,

@@ -11,69 +11,34 @@ from ..base.promotion import is_float, promote_pair
 from ..trace import prim as p
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, aval, current, fail, one
+from ._maps import binary, unary
+from ._real import *  # noqa: F403
 
 
-def _unary(fn: str, name: str, doc: str) -> Any:
-    def call(x: Any) -> Any:
-        return p.ew(fn, x)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = doc
-    return eager(call)
-
-
-def _binary(fn: str, name: str, doc: str) -> Any:
-    def call(x1: Any, x2: Any) -> Any:
-        return p.ew(fn, x1, x2)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = doc
-    return eager(call)
-
-
-add = _binary("add", "add", "Sum.")
-subtract = _binary("sub", "subtract", "Difference.")
-multiply = _binary("mul", "multiply", "Product.")
-divide = _binary("div", "divide", "Quotient, a float.")
-floor_divide = _binary("floordiv", "floor_divide", "Quotient rounded down.")
-remainder = _binary("mod", "remainder", "Remainder with the sign of the divisor.")
-maximum = _binary("maximum", "maximum", "The larger of two; NaN where either is.")
-minimum = _binary("minimum", "minimum", "The smaller of two; NaN where either is.")
-atan2 = _binary("atan2", "atan2", "Angle of a point.")
-equal = _binary("eq", "equal", "Whether equal.")
-not_equal = _binary("ne", "not_equal", "Whether not equal.")
-less = _binary("lt", "less", "Whether less.")
-less_equal = _binary("le", "less_equal", "Whether less or equal.")
-greater = _binary("gt", "greater", "Whether greater.")
-greater_equal = _binary("ge", "greater_equal", "Whether greater or equal.")
-bitwise_and = _binary("and", "bitwise_and", "And, bit by bit.")
-bitwise_or = _binary("or", "bitwise_or", "Or, bit by bit.")
-bitwise_xor = _binary("xor", "bitwise_xor", "Exclusive or, bit by bit.")
-bitwise_left_shift = _binary("shl", "bitwise_left_shift", "Bits moved up.")
-bitwise_right_shift = _binary("shr", "bitwise_right_shift", "Bits moved down.")
-bitwise_invert = _unary("not", "bitwise_invert", "Every bit turned.")
-abs = _unary("abs", "abs", "Magnitude.")
-negative = _unary("neg", "negative", "Negation.")
-exp = _unary("exp", "exp", "e to the power x.")
-exp2 = _unary("exp2", "exp2", "2 to the power x.")
-expm1 = _unary("expm1", "expm1", "exp(x) - 1.")
-log = _unary("log", "log", "Natural logarithm.")
-log1p = _unary("log1p", "log1p", "log(1 + x).")
-log2 = _unary("log2", "log2", "Logarithm to base 2.")
-sqrt = _unary("sqrt", "sqrt", "Square root.")
-rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
-reciprocal = _unary("recip", "reciprocal", "1 / x.")
-sin = _unary("sin", "sin", "Sine.")
-cos = _unary("cos", "cos", "Cosine.")
-tan = _unary("tan", "tan", "Tangent.")
-asin = _unary("asin", "asin", "Inverse sine.")
-acos = _unary("acos", "acos", "Inverse cosine.")
-atan = _unary("atan", "atan", "Inverse tangent.")
-sinh = _unary("sinh", "sinh", "Hyperbolic sine.")
-cosh = _unary("cosh", "cosh", "Hyperbolic cosine.")
-tanh = _unary("tanh", "tanh", "Hyperbolic tangent.")
-sigmoid = _unary("sigmoid", "sigmoid", "1 / (1 + exp(-x)).")
-erf = _unary("erf", "erf", "Error function.")
+add = binary("add", "add", "Sum.")
+subtract = binary("sub", "subtract", "Difference.")
+multiply = binary("mul", "multiply", "Product.")
+divide = binary("div", "divide", "Quotient, a float.")
+floor_divide = binary("floordiv", "floor_divide", "Quotient rounded down.")
+remainder = binary("mod", "remainder", "Remainder with the sign of the divisor.")
+maximum = binary("maximum", "maximum", "The larger of two; NaN where either is.")
+minimum = binary("minimum", "minimum", "The smaller of two; NaN where either is.")
+equal = binary("eq", "equal", "Whether equal.")
+not_equal = binary("ne", "not_equal", "Whether not equal.")
+less = binary("lt", "less", "Whether less.")
+less_equal = binary("le", "less_equal", "Whether less or equal.")
+greater = binary("gt", "greater", "Whether greater.")
+greater_equal = binary("ge", "greater_equal", "Whether greater or equal.")
+bitwise_and = binary("and", "bitwise_and", "And, bit by bit.")
+bitwise_or = binary("or", "bitwise_or", "Or, bit by bit.")
+bitwise_xor = binary("xor", "bitwise_xor", "Exclusive or, bit by bit.")
+bitwise_left_shift = binary("shl", "bitwise_left_shift", "Bits moved up.")
+bitwise_right_shift = binary("shr", "bitwise_right_shift", "Bits moved down.")
+bitwise_invert = unary("not", "bitwise_invert", "Every bit turned.")
+abs = unary("abs", "abs", "Magnitude.")
+negative = unary("neg", "negative", "Negation.")
+sqrt = unary("sqrt", "sqrt", "Square root.")
+reciprocal = unary("recip", "reciprocal", "1 / x.")
 
 
 def _predicate(fn: str, name: str, otherwise: bool, doc: str) -> Any:

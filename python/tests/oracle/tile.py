@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 import numpy as np
 
+from tessera._core import real_functions
+
 from . import context
 from .memory import Array, Place, value_of
 from .values import (
@@ -110,6 +112,11 @@ for _name, _f in {
     "atan2": np.arctan2, "pow": np.power,
 }.items():  # fmt: skip
     globals()[_name] = _inexact(_name, _f)
+
+# The others are NumPy's of the same name.
+for _name, _, _ in real_functions():
+    if _name not in globals():
+        globals()[_name] = _inexact(_name, getattr(np, _name))
 
 
 # Making and reshaping tiles.

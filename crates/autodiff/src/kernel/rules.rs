@@ -1,7 +1,6 @@
 //! The reverse rules of the ops that compute.
 
 use super::reverse::Reverse;
-use super::study::is_singular;
 use super::weave::wide;
 use crate::scalar::{Factor, Scalars};
 use tessera_diag::Diagnostic;
@@ -85,8 +84,8 @@ impl Reverse<'_, '_> {
         let op = &self.study.func.ops[id];
         let x = self.w.get_all(&op.operands);
         let r = self.w.get(op.result());
-        let wild =
-            self.ragged && (is_singular(f) || op.operands.iter().any(|&v| self.study.wild[v]));
+        let wild = self.ragged
+            && (crate::scalar::is_singular(f) || op.operands.iter().any(|&v| self.study.wild[v]));
         for (by, &v) in op.operands.iter().enumerate() {
             if !self.study.active[v] {
                 continue;

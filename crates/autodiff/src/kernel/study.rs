@@ -71,20 +71,6 @@ fn passes(code: TileOp) -> bool {
     }
 }
 
-/// Functions with a pole, or without a value on a side of it.
-pub fn is_singular(f: ScalarFn) -> bool {
-    use ScalarFn::*;
-    match f {
-        Div | Mod | FloorDiv | Sqrt | Rsqrt | Recip | Log | Log2 | Log1p | Tan | Asin | Acos
-        | Atan2 | Pow => true,
-        Add | Sub | Mul | Neg | Abs | Fma | Exp | Exp2 | Expm1 | Sin | Cos | Atan | Sinh | Cosh
-        | Tanh | Sigmoid | Erf | Floor | Ceil | Round | Trunc | Sign | Maximum | Minimum
-        | Clamp => false,
-        And | Or | Xor | Not | Shl | Shr => false,
-        Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
-    }
-}
-
 impl<'s> Study<'s> {
     /// `wrt` says which parameters are active.
     pub fn new(func: &'s TileFunc, wrt: &[bool]) -> Self {
@@ -185,7 +171,7 @@ impl<'s> Study<'s> {
     fn stray(&mut self, id: OpId) -> bool {
         let op = &self.func.ops[id];
         let pole = match op.code {
-            TileOp::Ew(f) => is_singular(f),
+            TileOp::Ew(f) => scalar::is_singular(f),
             TileOp::Const => {
                 matches!(op.attr("value"), Some(Attr::Float(x)) if !x.is_finite())
             }

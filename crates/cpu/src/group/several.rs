@@ -10,7 +10,7 @@ use super::loops::Chunk;
 use super::nest::{Nest, Node};
 use super::{Group, Repr};
 use tessera_ir::OpId;
-use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};
+use tessera_numerics::{DType, Real, ScalarFn, expansion, quick_expansion};
 use tessera_tile::TileOp;
 
 /// Registers of a vector; more would not leave room for constants.
@@ -104,22 +104,17 @@ impl Group<'_> {
                 let mem = self.memory(op.operands[0]);
                 mem.dtype == DType::F32 && mem.unit.last() == Some(&true)
             }
-            TileOp::Ew(f) => match f {
-                // By calls, or made for one register.
-                ScalarFn::FloorDiv
-                | ScalarFn::Mod
-                | ScalarFn::Asin
-                | ScalarFn::Acos
-                | ScalarFn::Sinh
-                | ScalarFn::Cosh
-                | ScalarFn::Sin
-                | ScalarFn::Cos
-                | ScalarFn::Tan
-                | ScalarFn::Pow
-                | ScalarFn::Atan2 => false,
-                _ => true,
-            },
+            // Remainders are calls.
+            TileOp::Ew(ScalarFn::FloorDiv | ScalarFn::Mod) => false,
+            TileOp::Ew(f) => f.real().is_none_or(has_wide_code),
             _ => false,
         }
     }
+}
+
+/// Real functions whose code takes vectors of several registers. The others are calls, or code for
+/// one register.
+fn has_wide_code(f: Real) -> bool {
+    use Real::{Atan, Erf, Exp, Exp2, Expm1, Log, Log1p, Log2, Rsqrt, Sigmoid, Tanh};
+    matches!(f, Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Atan | Tanh | Sigmoid | Erf)
 }

@@ -1,9 +1,11 @@
 //! Functions of f32 and f64.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use super::Scalars;
 use crate::isa::Isa;
 use crate::llvm::{RealCmp, Val};
-use tessera_numerics::{DType, ScalarFn, expansion, quick_expansion};
+use tessera_numerics::{Basic, DType, FnKind, Real, ScalarFn, expansion, quick_expansion};
 
 /// To a whole number: which one.
 #[derive(Copy, Clone, PartialEq)]
@@ -41,69 +43,60 @@ impl Scalars<'_> {
     }
 
     /// With the bits of the function's definition.
-    fn apply_exactly(&self, f: ScalarFn, dtype: DType, args: &[Val]) -> Val {
+    fn apply_exactly(&self, function: ScalarFn, dtype: DType, args: &[Val]) -> Val {
         let ir = self.ir;
         let a = args[0];
         let b = args.get(1).copied().unwrap_or(a);
         let ty = ir.ty(a);
         let c = |v: f64| ir.const_float(ty, v);
         if dtype == DType::F32
-            && let Some(e) = expansion(f)
+            && let Some(e) = expansion(function)
         {
-            return self.expand(f, e, args);
+            return self.expand(function, e, args);
         }
-        match f {
-            ScalarFn::Add => ir.fadd(a, b),
-            ScalarFn::Sub => ir.fsub(a, b),
-            ScalarFn::Mul => ir.fmul(a, b),
-            ScalarFn::Div => ir.fdiv(a, b),
-            ScalarFn::Neg => ir.fneg(a),
-            ScalarFn::Abs => ir.fabs(a),
-            ScalarFn::Fma => ir.fma(a, b, args[2]),
-            ScalarFn::Sqrt => ir.sqrt(a),
-            ScalarFn::Recip => ir.fdiv(c(1.0), a),
+        let f = match function.kind() {
+            FnKind::Basic(f) => f,
             // In f32 this is an expansion.
-            ScalarFn::Rsqrt => ir.fdiv(c(1.0), ir.sqrt(a)),
-            ScalarFn::Floor => self.whole(a, Whole::Floor),
-            ScalarFn::Ceil => self.whole(a, Whole::Ceil),
-            ScalarFn::Round => self.whole(a, Whole::Nearest),
-            ScalarFn::Trunc => self.whole(a, Whole::Trunc),
-            ScalarFn::Sign => {
+            FnKind::Real(Real::Rsqrt) => return ir.fdiv(c(1.0), ir.sqrt(a)),
+            // No expansion in this type.
+            FnKind::Real(_) => return self.apply_by_call(function, dtype, args),
+        };
+        match f {
+            Basic::Add => ir.fadd(a, b),
+            Basic::Sub => ir.fsub(a, b),
+            Basic::Mul => ir.fmul(a, b),
+            Basic::Div => ir.fdiv(a, b),
+            Basic::Neg => ir.fneg(a),
+            Basic::Abs => ir.fabs(a),
+            Basic::Fma => ir.fma(a, b, args[2]),
+            Basic::Sqrt => ir.sqrt(a),
+            Basic::Recip => ir.fdiv(c(1.0), a),
+            Basic::Floor => self.whole(a, Whole::Floor),
+            Basic::Ceil => self.whole(a, Whole::Ceil),
+            Basic::Round => self.whole(a, Whole::Nearest),
+            Basic::Trunc => self.whole(a, Whole::Trunc),
+            Basic::Sign => {
                 let negative = ir.fcmp(RealCmp::LLVMRealOLT, a, c(0.0));
                 let rest = ir.select(negative, c(-1.0), a);
                 ir.select(ir.fcmp(RealCmp::LLVMRealOGT, a, c(0.0)), c(1.0), rest)
             }
-            ScalarFn::Maximum => self.extreme(a, b, true),
-            ScalarFn::Minimum => self.extreme(a, b, false),
-            ScalarFn::Clamp => self.extreme(self.extreme(a, b, true), args[2], false),
-            ScalarFn::Eq => ir.fcmp(RealCmp::LLVMRealOEQ, a, b),
-            ScalarFn::Ne => ir.fcmp(RealCmp::LLVMRealUNE, a, b),
-            ScalarFn::Lt => ir.fcmp(RealCmp::LLVMRealOLT, a, b),
-            ScalarFn::Le => ir.fcmp(RealCmp::LLVMRealOLE, a, b),
-            ScalarFn::Gt => ir.fcmp(RealCmp::LLVMRealOGT, a, b),
-            ScalarFn::Ge => ir.fcmp(RealCmp::LLVMRealOGE, a, b),
-            ScalarFn::IsNan => ir.fcmp(RealCmp::LLVMRealUNO, a, a),
-            ScalarFn::IsInf => ir.fcmp(RealCmp::LLVMRealOEQ, ir.fabs(a), c(f64::INFINITY)),
-            ScalarFn::IsFinite => ir.fcmp(RealCmp::LLVMRealOLT, ir.fabs(a), c(f64::INFINITY)),
-            // Remainders are long divisions, and these functions have no expansion in this type.
-            ScalarFn::FloorDiv | ScalarFn::Mod | ScalarFn::Exp | ScalarFn::Exp2 => {
-                self.apply_by_call(f, dtype, args)
-            }
-            ScalarFn::Log | ScalarFn::Log2 | ScalarFn::Log1p | ScalarFn::Expm1 => {
-                self.apply_by_call(f, dtype, args)
-            }
-            ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Tan | ScalarFn::Asin | ScalarFn::Acos => {
-                self.apply_by_call(f, dtype, args)
-            }
-            ScalarFn::Atan | ScalarFn::Atan2 | ScalarFn::Sinh | ScalarFn::Cosh => {
-                self.apply_by_call(f, dtype, args)
-            }
-            ScalarFn::Tanh | ScalarFn::Sigmoid | ScalarFn::Erf | ScalarFn::Pow => {
-                self.apply_by_call(f, dtype, args)
-            }
+            Basic::Maximum => self.extreme(a, b, true),
+            Basic::Minimum => self.extreme(a, b, false),
+            Basic::Clamp => self.extreme(self.extreme(a, b, true), args[2], false),
+            Basic::Eq => ir.fcmp(RealCmp::LLVMRealOEQ, a, b),
+            Basic::Ne => ir.fcmp(RealCmp::LLVMRealUNE, a, b),
+            Basic::Lt => ir.fcmp(RealCmp::LLVMRealOLT, a, b),
+            Basic::Le => ir.fcmp(RealCmp::LLVMRealOLE, a, b),
+            Basic::Gt => ir.fcmp(RealCmp::LLVMRealOGT, a, b),
+            Basic::Ge => ir.fcmp(RealCmp::LLVMRealOGE, a, b),
+            Basic::IsNan => ir.fcmp(RealCmp::LLVMRealUNO, a, a),
+            Basic::IsInf => ir.fcmp(RealCmp::LLVMRealOEQ, ir.fabs(a), c(f64::INFINITY)),
+            Basic::IsFinite => ir.fcmp(RealCmp::LLVMRealOLT, ir.fabs(a), c(f64::INFINITY)),
+            // Remainders are long divisions.
+            Basic::FloorDiv | Basic::Mod => self.apply_by_call(function, dtype, args),
             // Of integers only; `accepts` has said no.
-            ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => a,
-            ScalarFn::Shl | ScalarFn::Shr => a,
+            Basic::And | Basic::Or | Basic::Xor | Basic::Not => a,
+            Basic::Shl | Basic::Shr => a,
         }
     }
 

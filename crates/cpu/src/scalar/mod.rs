@@ -24,7 +24,7 @@ pub use fallback::symbols;
 
 use crate::isa::Isa;
 use crate::llvm::{Ir, Ty, Val};
-use tessera_numerics::{DType, FloatFormat, ReduceOp, Scalar, ScalarFn};
+use tessera_numerics::{DType, FloatFormat, FnKind, ReduceOp, Scalar, ScalarFn};
 
 /// Emits at the place where the builder of `ir` stands.
 #[derive(Copy, Clone)]
@@ -67,10 +67,12 @@ impl Scalars<'_> {
     /// `f` on operands of the carrier type `dtype`, one that it accepts. Comparisons and predicates
     /// give i1 lanes.
     pub fn apply(&self, f: ScalarFn, dtype: DType, args: &[Val]) -> Val {
-        match dtype.carrier() {
-            DType::Bool => self.apply_bool(f, args),
-            carrier @ (DType::F32 | DType::F64) => self.apply_float(f, carrier, args),
-            carrier => self.apply_int(f, carrier, args),
+        match (dtype.carrier(), f.kind()) {
+            (DType::Bool, FnKind::Basic(f)) => self.apply_bool(f, args),
+            (carrier @ (DType::F32 | DType::F64), _) => self.apply_float(f, carrier, args),
+            (carrier, FnKind::Basic(f)) => self.apply_int(f, carrier, args),
+            // Of floats only; `accepts` has said no.
+            (_, FnKind::Real(_)) => args[0],
         }
     }
 

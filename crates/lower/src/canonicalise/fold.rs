@@ -68,30 +68,7 @@ pub(super) fn fold(
 /// Functions that every backend computes to the same bits. The others have an error bound, and
 /// folding them would give other bits than running them.
 fn folds(f: ScalarFn) -> bool {
-    use ScalarFn as F;
-    !matches!(
-        f,
-        F::Rsqrt
-            | F::Exp
-            | F::Exp2
-            | F::Log
-            | F::Log2
-            | F::Log1p
-            | F::Expm1
-            | F::Sin
-            | F::Cos
-            | F::Tan
-            | F::Asin
-            | F::Acos
-            | F::Atan
-            | F::Atan2
-            | F::Sinh
-            | F::Cosh
-            | F::Tanh
-            | F::Sigmoid
-            | F::Erf
-            | F::Pow
-    )
+    f.real().is_none()
 }
 
 /// The operand that the op gives back unchanged, if it does.

@@ -5,34 +5,12 @@
 //! how that was checked): enough to trust a largest error to seven digits. Whether a result is the
 //! nearest f32 is left open for true values closer than that to a midpoint; they are counted apart.
 
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Scalar, ScalarFn, eval};
 
 /// The true value, nearly: `args` holds the operands, one or two.
 pub fn truth(f: ScalarFn, args: &[f32]) -> f64 {
-    let x = args[0] as f64;
-    let y = args.get(1).map_or(0.0, |&y| y as f64);
-    match f {
-        ScalarFn::Rsqrt => 1.0 / x.sqrt(),
-        ScalarFn::Exp => libm::exp(x),
-        ScalarFn::Exp2 => libm::exp2(x),
-        ScalarFn::Log => libm::log(x),
-        ScalarFn::Log2 => libm::log2(x),
-        ScalarFn::Log1p => libm::log1p(x),
-        ScalarFn::Expm1 => libm::expm1(x),
-        ScalarFn::Sin => libm::sin(x),
-        ScalarFn::Cos => libm::cos(x),
-        ScalarFn::Tan => libm::tan(x),
-        ScalarFn::Atan => libm::atan(x),
-        ScalarFn::Atan2 => libm::atan2(x, y),
-        ScalarFn::Tanh => libm::tanh(x),
-        ScalarFn::Sigmoid => {
-            let e = libm::exp(-x.abs());
-            if x >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) }
-        }
-        ScalarFn::Erf => libm::erf(x),
-        ScalarFn::Pow => libm::pow(x, y),
-        other => panic!("{other} has no expansion to measure"),
-    }
+    let args: Vec<Scalar> = args.iter().map(|&x| Scalar::F64(x.into())).collect();
+    eval(f, &args).map_or(f64::NAN, Scalar::as_f64)
 }
 
 /// Size of the last place of the f32 numbers around `x`.

@@ -6,33 +6,7 @@ use super::Unsupported;
 use super::emit::Emit;
 use super::val::Val;
 use crate::inst::{Alu, Cmp, Round, Ty};
-use tessera_numerics::{DType, ScalarFn, expansion};
-
-/// A function of real numbers that no instruction computes exactly. Each has an instruction
-/// sequence for f32 (`quick`) and for f64 (`double`).
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Real {
-    Rsqrt,
-    Exp,
-    Exp2,
-    Log,
-    Log2,
-    Log1p,
-    Expm1,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Atan2,
-    Sinh,
-    Cosh,
-    Tanh,
-    Sigmoid,
-    Erf,
-    Pow,
-}
+use tessera_numerics::{Basic, DType, FnKind, Real, ScalarFn, expansion};
 
 impl Emit {
     pub(super) fn apply_float<'e>(
@@ -43,60 +17,44 @@ impl Emit {
     ) -> Result<Val<'e>, Unsupported> {
         let a = args[0];
         let b = args.get(1).copied().unwrap_or(a);
+        let f = match f.kind() {
+            FnKind::Basic(f) => f,
+            FnKind::Real(Real::Rsqrt) if dtype == DType::F64 => return Ok(inverse(a.sqrt())),
+            FnKind::Real(real) => return self.real(real, dtype, args),
+        };
         Ok(match f {
-            ScalarFn::Add => a + b,
-            ScalarFn::Sub => a - b,
-            ScalarFn::Mul => a * b,
-            ScalarFn::Div => a / b,
-            ScalarFn::FloorDiv => self.float_floor_div(a, b),
-            ScalarFn::Mod => self.float_modulo(a, b),
-            ScalarFn::Neg => -a,
-            ScalarFn::Abs => a.abs(),
-            ScalarFn::Fma => a.fma(b, args[2]),
-            ScalarFn::Sqrt => a.sqrt(),
-            ScalarFn::Recip => inverse(a),
-            ScalarFn::Rsqrt if dtype == DType::F64 => inverse(a.sqrt()),
-            ScalarFn::Floor => whole(a, Round::Rmi),
-            ScalarFn::Ceil => whole(a, Round::Rpi),
-            ScalarFn::Round => whole(a, Round::Rni),
-            ScalarFn::Trunc => whole(a, Round::Rzi),
+            Basic::Add => a + b,
+            Basic::Sub => a - b,
+            Basic::Mul => a * b,
+            Basic::Div => a / b,
+            Basic::FloorDiv => self.float_floor_div(a, b),
+            Basic::Mod => self.float_modulo(a, b),
+            Basic::Neg => -a,
+            Basic::Abs => a.abs(),
+            Basic::Fma => a.fma(b, args[2]),
+            Basic::Sqrt => a.sqrt(),
+            Basic::Recip => inverse(a),
+            Basic::Floor => whole(a, Round::Rmi),
+            Basic::Ceil => whole(a, Round::Rpi),
+            Basic::Round => whole(a, Round::Rni),
+            Basic::Trunc => whole(a, Round::Rzi),
             // Zeros and NaN, which do not compare as different from zero, are themselves.
-            ScalarFn::Sign => a.ne(0.0).pick(a.c(1.0).with_sign(a), a),
-            ScalarFn::Maximum => self.maximum(a, b),
-            ScalarFn::Minimum => self.minimum(a, b),
-            ScalarFn::Clamp => self.minimum(self.maximum(a, b), args[2]),
-            ScalarFn::Eq => a.eq(b),
-            ScalarFn::Ne => a.cmp(Cmp::Neu, b),
-            ScalarFn::Lt => a.lt(b),
-            ScalarFn::Le => a.cmp(Cmp::Le, b),
-            ScalarFn::Gt => a.gt(b),
-            ScalarFn::Ge => a.cmp(Cmp::Ge, b),
-            ScalarFn::IsNan => a.is_nan(),
-            ScalarFn::IsInf => a.abs().eq(f64::INFINITY),
-            ScalarFn::IsFinite => a.abs().lt(f64::INFINITY),
-            ScalarFn::Rsqrt => return self.real(Real::Rsqrt, f, dtype, args),
-            ScalarFn::Exp => return self.real(Real::Exp, f, dtype, args),
-            ScalarFn::Exp2 => return self.real(Real::Exp2, f, dtype, args),
-            ScalarFn::Log => return self.real(Real::Log, f, dtype, args),
-            ScalarFn::Log2 => return self.real(Real::Log2, f, dtype, args),
-            ScalarFn::Log1p => return self.real(Real::Log1p, f, dtype, args),
-            ScalarFn::Expm1 => return self.real(Real::Expm1, f, dtype, args),
-            ScalarFn::Sin => return self.real(Real::Sin, f, dtype, args),
-            ScalarFn::Cos => return self.real(Real::Cos, f, dtype, args),
-            ScalarFn::Tan => return self.real(Real::Tan, f, dtype, args),
-            ScalarFn::Asin => return self.real(Real::Asin, f, dtype, args),
-            ScalarFn::Acos => return self.real(Real::Acos, f, dtype, args),
-            ScalarFn::Atan => return self.real(Real::Atan, f, dtype, args),
-            ScalarFn::Atan2 => return self.real(Real::Atan2, f, dtype, args),
-            ScalarFn::Sinh => return self.real(Real::Sinh, f, dtype, args),
-            ScalarFn::Cosh => return self.real(Real::Cosh, f, dtype, args),
-            ScalarFn::Tanh => return self.real(Real::Tanh, f, dtype, args),
-            ScalarFn::Sigmoid => return self.real(Real::Sigmoid, f, dtype, args),
-            ScalarFn::Erf => return self.real(Real::Erf, f, dtype, args),
-            ScalarFn::Pow => return self.real(Real::Pow, f, dtype, args),
+            Basic::Sign => a.ne(0.0).pick(a.c(1.0).with_sign(a), a),
+            Basic::Maximum => self.maximum(a, b),
+            Basic::Minimum => self.minimum(a, b),
+            Basic::Clamp => self.minimum(self.maximum(a, b), args[2]),
+            Basic::Eq => a.eq(b),
+            Basic::Ne => a.cmp(Cmp::Neu, b),
+            Basic::Lt => a.lt(b),
+            Basic::Le => a.cmp(Cmp::Le, b),
+            Basic::Gt => a.gt(b),
+            Basic::Ge => a.cmp(Cmp::Ge, b),
+            Basic::IsNan => a.is_nan(),
+            Basic::IsInf => a.abs().eq(f64::INFINITY),
+            Basic::IsFinite => a.abs().lt(f64::INFINITY),
             // Of integers only; `accepts` has said no.
-            ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => a,
-            ScalarFn::Shl | ScalarFn::Shr => a,
+            Basic::And | Basic::Or | Basic::Xor | Basic::Not => a,
+            Basic::Shl | Basic::Shr => a,
         })
     }
 
@@ -104,7 +62,6 @@ impl Emit {
     fn real<'e>(
         &'e self,
         real: Real,
-        f: ScalarFn,
         dtype: DType,
         args: &[Val<'e>],
     ) -> Result<Val<'e>, Unsupported> {
@@ -112,6 +69,7 @@ impl Emit {
             let is_double = dtype == DType::F64;
             return Ok(if is_double { self.double(real, args) } else { self.quick(real, args) });
         }
+        let f = ScalarFn::from(real);
         if dtype == DType::F32
             && let Some(e) = expansion(f)
         {

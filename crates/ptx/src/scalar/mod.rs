@@ -34,7 +34,7 @@ use crate::caps::{Feature, PtxCaps};
 use crate::inst::{Class, Opnd, Reg, Ty};
 use emit::Emit;
 use std::fmt;
-use tessera_numerics::{DType, FloatFormat, Profile, ReduceOp, Rounding, Scalar, ScalarFn};
+use tessera_numerics::{DType, FloatFormat, FnKind, Profile, ReduceOp, Rounding, Scalar, ScalarFn};
 use val::Val;
 
 /// Target features that decide between instruction sequences.
@@ -300,10 +300,12 @@ impl Emit {
         dtype: DType,
         args: &[Val<'e>],
     ) -> Result<Val<'e>, Unsupported> {
-        match dtype.carrier() {
-            DType::Bool => Ok(self.apply_bool(f, args)),
-            carrier @ (DType::F32 | DType::F64) => self.apply_float(f, carrier, args),
-            carrier => Ok(self.apply_int(f, carrier, args)),
+        match (dtype.carrier(), f.kind()) {
+            (DType::Bool, FnKind::Basic(f)) => Ok(self.apply_bool(f, args)),
+            (carrier @ (DType::F32 | DType::F64), _) => self.apply_float(f, carrier, args),
+            (carrier, FnKind::Basic(f)) => Ok(self.apply_int(f, carrier, args)),
+            // Of floats only; `accepts` has said no.
+            (_, FnKind::Real(_)) => Ok(args[0]),
         }
     }
 

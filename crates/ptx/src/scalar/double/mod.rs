@@ -10,11 +10,11 @@ mod inverse;
 mod log;
 
 use super::emit::Emit;
-use super::float::{Real, inverse};
+use super::float::inverse;
 use super::power::Power;
 use super::val::Val;
 use crate::inst::{Alu, Round, Ty};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Real, ScalarFn};
 
 const POWER: Power = Power {
     // Weighted error 2^-73.5 (tools/fit.py ATANH).

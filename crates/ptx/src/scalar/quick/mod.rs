@@ -13,12 +13,12 @@ mod smooth;
 
 use super::Scalars;
 use super::emit::Emit;
-use super::float::Real;
 use super::val::Val;
 use crate::inst::{Alu, Opnd, Reg, Ty};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Real, ScalarFn};
 
 impl Emit {
+    /// One arm for each function: the compiler lists what a new one lacks.
     pub(super) fn quick<'e>(&'e self, f: Real, args: &[Val<'e>]) -> Val<'e> {
         let x = args[0];
         match f {
