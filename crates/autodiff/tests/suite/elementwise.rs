@@ -1,17 +1,24 @@
 //! Every scalar function on every shape.
 
 use crate::common::{check, func};
-use tessera_numerics::{DType, FnClass, ScalarFn};
+use tessera_numerics::{Basic, DType, FnClass, FnKind, Scalar, ScalarFn, eval};
 
 /// Where a function is smooth and its differences are good.
 fn range(f: ScalarFn) -> (f64, f64) {
-    use ScalarFn::*;
-    match f {
-        Sqrt | Rsqrt | Recip | Log | Log2 | Div | Pow | Atan2 => (0.5, 2.0),
-        Log1p => (-0.4, 2.0),
-        Asin | Acos => (-0.7, 0.7),
-        Abs | Sign => (0.1, 0.9),
-        _ => (-1.4, 1.4),
+    match f.kind() {
+        FnKind::Basic(Basic::Sqrt | Basic::Recip | Basic::Div) => (0.5, 2.0),
+        FnKind::Basic(Basic::Abs | Basic::Sign) => (0.1, 0.9),
+        FnKind::Basic(_) => (-1.4, 1.4),
+        FnKind::Real(_) if f.arity() > 1 => (0.5, 2.0),
+        FnKind::Real(_) => {
+            let ranges = [(-1.4, 1.4), (0.5, 2.0), (-0.7, 0.7), (1.2, 3.0)];
+            let good = ranges.into_iter().find(|&(low, high)| {
+                let at = |i: u32| low + (high - low) * f64::from(i) / 100.0;
+                let value = |i: u32| eval(f, &[at(i).into()]).map_or(f64::NAN, Scalar::as_f64);
+                (0..100).all(|i| (value(i + 1) - value(i)).abs() < 1.0)
+            });
+            good.unwrap_or_else(|| panic!("no range for {f}: add one"))
+        }
     }
 }
 
