@@ -52,8 +52,10 @@ fmt: ## Format the Rust sources
 bless: ## Rewrite the expectations in tests and documentation from what the code does now
 	@TESSERA_BLESS=1 cargo test --workspace
 	@scripts/build-extension.sh
+	@.venv/bin/python -m tessera.tools.stubs
 	@TESSERA_BLESS=1 .venv/bin/python -m pytest -q python/tests/test_docs.py python/tests/test_error_pages.py \
-		python/tests/test_ledger.py python/tests/test_graph_ops.py::test_every_row_is_in_the_page
+		python/tests/test_ledger.py python/tests/test_graph_ops.py::test_every_row_is_in_the_page \
+		python/tests/test_xp_reference.py python/tests/test_reference_names.py
 
 clean: ## Remove everything that was built or installed here
 	rm -rf target build dist .venv .pytest_cache python/tessera/*.so

@@ -208,6 +208,9 @@ def local_id() -> Any:
 def log(x: Any) -> Any:
     """Natural logarithm."""
 
+def log10(x: Any) -> Any:
+    """Logarithm to base 10."""
+
 def log1p(x: Any) -> Any:
     """Natural logarithm of `1 + x`, accurate near zero."""
 

@@ -5,7 +5,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use crate::emit::{Out, Outs1};
-use std::f64::consts::{LN_2, LOG2_E};
+use std::f64::consts::{LN_2, LOG2_E, LOG10_E};
 use tessera_diag::Diagnostic;
 use tessera_ir::Value;
 use tessera_numerics::{Basic, FnKind, Real, ScalarFn};
@@ -194,6 +194,10 @@ pub trait Scalars {
             Log => Over(arg(0)),
             Log2 => {
                 let scale = self.like(LOG2_E, r)?;
+                Times(self.ew(ScalarFn::Div, &[scale, arg(0)])?)
+            }
+            Log10 => {
+                let scale = self.like(LOG10_E, r)?;
                 Times(self.ew(ScalarFn::Div, &[scale, arg(0)])?)
             }
             Log1p => {

@@ -230,6 +230,8 @@ scalar_fns! {
         Log = log(x), Singular, Expanded;
         /// Logarithm to base 2.
         Log2 = log2(x), Singular, Expanded;
+        /// Logarithm to base 10.
+        Log10 = log10(x), Singular, Expanded;
         /// Natural logarithm of `1 + x`, accurate near zero.
         Log1p = log1p(x), Singular, Expanded;
         /// `exp(x) - 1`, accurate near zero.

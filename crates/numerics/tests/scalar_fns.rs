@@ -218,6 +218,7 @@ fn reference(f: Real) -> Reference {
         Real::Exp2 => One(f64::exp2),
         Real::Log => One(f64::ln),
         Real::Log2 => One(f64::log2),
+        Real::Log10 => One(f64::log10),
         Real::Log1p => One(f64::ln_1p),
         Real::Expm1 => One(f64::exp_m1),
         Real::Sin => One(f64::sin),

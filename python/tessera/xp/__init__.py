@@ -17,7 +17,7 @@ from ._creation import (
 from ._elementwise import (
     abs, acosh, add, asinh, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift,
     bitwise_xor, ceil, clip, copysign, divide, equal, floor, floor_divide, fma, greater, greater_equal, hypot, isfinite, isinf,
-    isnan, less, less_equal, log10, logaddexp, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply,
+    isnan, less, less_equal, logaddexp, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply,
     negative, not_equal, positive, pow, reciprocal, remainder, sign, signbit, sqrt, square, subtract, trunc,
 )  # fmt: skip
 from ._index import at, getitem, put_along_axis, take, take_along_axis

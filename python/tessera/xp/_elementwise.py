@@ -166,12 +166,6 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 
 @eager
-def log10(x: Any) -> Any:
-    """Logarithm to base 10."""
-    return p.ew("mul", p.ew("log", x), 1.0 / math.log(10.0))
-
-
-@eager
 def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine."""
     (x,), _ = p.together(x, floats=True)

@@ -15,6 +15,7 @@ exp = unary("exp", "exp", "e to the power x.")
 exp2 = unary("exp2", "exp2", "2 to the power x.")
 expm1 = unary("expm1", "expm1", "`exp(x) - 1`, accurate near zero.")
 log = unary("log", "log", "Natural logarithm.")
+log10 = unary("log10", "log10", "Logarithm to base 10.")
 log1p = unary("log1p", "log1p", "Natural logarithm of `1 + x`, accurate near zero.")
 log2 = unary("log2", "log2", "Logarithm to base 2.")
 rsqrt = unary("rsqrt", "rsqrt", "Reciprocal of the square root.")
@@ -36,6 +37,7 @@ __all__ = [
     "exp2",
     "expm1",
     "log",
+    "log10",
     "log1p",
     "log2",
     "rsqrt",

@@ -21,6 +21,8 @@ const LOG: [f32; 10] = [
 
 const LN2_SHORT: f32 = f32::from_bits(0x3f317400);
 const LN2_REST: f32 = f32::from_bits(0xb7f40417);
+const LOG10_2_SHORT: f32 = f32::from_bits(0x3e9a2000);
+const LOG10_2_REST: f32 = f32::from_bits(0x369a84fc);
 const SQRT_HALF: i32 = 0x3f3504f3;
 const MIN_NORMAL: f32 = f32::MIN_POSITIVE;
 
@@ -76,6 +78,15 @@ pub fn log2<T: Real>(x: T) -> T {
     let scaled = log_1p(m - T::c(1.0)).times(Pair::c(0x3fb8aa3b, 0x32a57060));
     let sum = Pair::sum(k.to_real(), scaled.hi);
     ends(sum.hi + (sum.lo + scaled.lo), x, 0.0)
+}
+
+#[inline(always)]
+pub fn log10<T: Real>(x: T) -> T {
+    let (k, m) = split_any(x);
+    let k = k.to_real();
+    let scaled = log_1p(m - T::c(1.0)).times(Pair::c(0x3ede5bd9, 0xb22d91af));
+    let sum = Pair::sum(k * T::c(LOG10_2_SHORT), scaled.hi);
+    ends(sum.hi + (sum.lo + k.fma(T::c(LOG10_2_REST), scaled.lo)), x, 0.0)
 }
 
 /// `1 + x` is summed exactly; what its head cannot hold joins `f` again after the scaling, so that

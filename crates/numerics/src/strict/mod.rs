@@ -82,6 +82,7 @@ strict_fns! {
     Exp2 = exp::exp2(x);
     Log = log::log(x);
     Log2 = log::log2(x);
+    Log10 = log::log10(x);
     Log1p = log::log1p(x);
     Expm1 = exp::expm1(x);
     Sin = angle::sin(x);

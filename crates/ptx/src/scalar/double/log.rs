@@ -21,6 +21,10 @@ const ATANH: [f64; 8] = [
 /// ln 2 as two parts, the first so short that its product with an exponent is exact.
 const LN2_SHORT: f64 = bits(0x3fe62e42fef00000);
 const LN2_REST: f64 = bits(0x3dd473de6af278ed);
+/// log10 2, likewise.
+const LOG10_2_SHORT: f64 = bits(0x3fd3441350900000);
+const LOG10_2_REST: f64 = bits(0x3dcef3fde623e256);
+const LOG10_E: [f64; 2] = [bits(0x3fdbcb7b1526e50e), bits(0x3c695355baaafad3)];
 const LOG2_E: [f64; 2] = [bits(0x3ff71547652b82fe), bits(0x3c7777d0ffda0d24)];
 /// The upper word of √½.
 const SQRT_HALF: i64 = 0x3fe6a09e;
@@ -71,15 +75,26 @@ pub fn log(x: Val<'_>) -> Val<'_> {
     ends(with_exponent(k, m - 1.0, None), x, 0.0)
 }
 
-pub fn log2(x: Val<'_>) -> Val<'_> {
-    let (k, m) = split(x);
-    let f = m - 1.0;
+/// `log(1 + f)` times a constant, to more than f64.
+fn scaled<'e>(f: Val<'e>, by: [f64; 2]) -> Pair<'e> {
     let (half_square, rest) = parts(f);
     let low = (f * 0.5).fma(f, -half_square);
     let head = Pair::ordered_sum(f, -half_square).plus_low(rest - low);
-    let scaled = head.times(Pair::c(x, LOG2_E));
+    head.times(Pair::c(f, by))
+}
+
+pub fn log2(x: Val<'_>) -> Val<'_> {
+    let (k, m) = split(x);
+    let scaled = scaled(m - 1.0, LOG2_E);
     let sum = Pair::ordered_sum(k, scaled.hi);
     ends(sum.hi + (sum.lo + scaled.lo), x, 0.0)
+}
+
+pub fn log10(x: Val<'_>) -> Val<'_> {
+    let (k, m) = split(x);
+    let scaled = scaled(m - 1.0, LOG10_E);
+    let sum = Pair::ordered_sum(k * LOG10_2_SHORT, scaled.hi);
+    ends(sum.hi + (sum.lo + k.fma(LOG10_2_REST, scaled.lo)), x, 0.0)
 }
 
 pub fn log1p(x: Val<'_>) -> Val<'_> {

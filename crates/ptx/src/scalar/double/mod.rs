@@ -56,6 +56,7 @@ impl Emit {
             Real::Sigmoid => exp::sigmoid(x),
             Real::Log => log::log(x),
             Real::Log2 => log::log2(x),
+            Real::Log10 => log::log10(x),
             Real::Log1p => log::log1p(x),
             Real::Sin => self.double_angle(ScalarFn::Sin, x),
             Real::Cos => self.double_angle(ScalarFn::Cos, x),

@@ -2,7 +2,7 @@
 
 use super::super::val::Val;
 use crate::inst::Alu;
-use std::f64::consts::LN_2;
+use std::f64::consts::{LN_2, LOG10_2};
 
 /// log(1 + x) / x; weighted error 2^-27.1 on [-0.30, 0.45] (tools/fit.py LOG1P).
 const LOG1P: [f64; 10] = [
@@ -20,6 +20,10 @@ const LOG1P: [f64; 10] = [
 
 pub fn log(x: Val<'_>) -> Val<'_> {
     x.approx_full(Alu::Lg2Approx) * LN_2
+}
+
+pub fn log10(x: Val<'_>) -> Val<'_> {
+    x.approx_full(Alu::Lg2Approx) * LOG10_2
 }
 
 pub fn log1p(x: Val<'_>) -> Val<'_> {

@@ -30,6 +30,7 @@ impl Emit {
             Real::Cosh => exp::cosh(x),
             Real::Log => log::log(x),
             Real::Log2 => x.approx_full(Alu::Lg2Approx),
+            Real::Log10 => log::log10(x),
             Real::Log1p => log::log1p(x),
             Real::Sin => self.quick_angle(ScalarFn::Sin, x),
             Real::Cos => self.quick_angle(ScalarFn::Cos, x),
