@@ -3,6 +3,7 @@
 use crate::inst::*;
 use crate::module::{Guard, Kernel, SharedVar, Stmt};
 use std::collections::BTreeMap;
+use tessera_diag::Loc;
 
 pub struct Asm {
     pub kernel: Kernel,
@@ -10,11 +11,15 @@ pub struct Asm {
     guard: Option<Guard>,
     /// Registers that hold a constant.
     constants: BTreeMap<Reg, Opnd>,
+    /// Source files that locations name, by their number less 1.
+    pub files: Vec<String>,
+    /// File, line and column of the last location.
+    location: Option<(u32, u32, u32)>,
 }
 
 impl Asm {
     pub fn new(kernel: Kernel) -> Self {
-        Self { kernel, guard: None, constants: BTreeMap::new() }
+        Self { kernel, guard: None, constants: BTreeMap::new(), files: Vec::new(), location: None }
     }
 
     /// A register with this constant. It must not be written again: code may be specialised for the
@@ -45,6 +50,27 @@ impl Asm {
 
     pub fn place(&mut self, label: Label) {
         self.kernel.body.push(Stmt::Label(label));
+    }
+
+    /// Records the source location of the next instructions.
+    pub fn at(&mut self, loc: &Loc) {
+        let Some(source) = loc.file() else { return };
+        let known = self.files.iter().position(|f| **f == *source.name);
+        let file = known.unwrap_or_else(|| {
+            self.files.push(source.name.to_string());
+            self.files.len() - 1
+        });
+        let location = (file as u32 + 1, loc.line(), loc.column());
+        if self.location != Some(location) {
+            self.location = Some(location);
+            let (file, line, column) = location;
+            self.kernel.body.push(Stmt::Place { file, line, column });
+        }
+    }
+
+    /// The next location is recorded also if it is the last one: the code before it is elsewhere.
+    pub fn forget_location(&mut self) {
+        self.location = None;
     }
 
     pub fn note(&mut self, text: impl Into<String>) {

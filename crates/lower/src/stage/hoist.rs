@@ -14,6 +14,7 @@
 //! the loop may be used: positions that are not constants are checked against the extents.
 
 use super::Staging;
+use super::pipelines::copied;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_ir::{Attr, BlockId, OpId, OpSpec, Rewriter, Type, Value, ValueDef};
@@ -160,9 +161,9 @@ fn before(
     let old = rw.old;
     let op = &old.ops[load];
     let view = rw.get(op.operands[0]);
-    let at: Vec<Value> = op.group("at").iter().map(|&v| scalar(rw, v, body, moved, into)).collect();
+    let at: Vec<Value> = op.group("at").iter().map(|&v| copied(rw, v, body, moved, into)).collect();
     let other: Vec<Value> =
-        op.group("other").iter().map(|&v| scalar(rw, v, body, moved, into)).collect();
+        op.group("other").iter().map(|&v| copied(rw, v, body, moved, into)).collect();
     let mut spec = OpSpec::new(op.code, &[view]).group("at", &at).group("other", &other);
     spec.attrs = op.attrs.clone();
     let checked = checked_axes(op, at.len());
@@ -178,32 +179,6 @@ fn before(
     let new = rw.builder(into, op.loc.clone()).value(spec).expect("the result type is given");
     rw.new.values[new].name = old.values[result].name.clone();
     rw.set(result, new);
-}
-
-/// A scalar of the loop's body, computed before the loop.
-fn scalar(
-    rw: &mut Rewriter<'_, Staged>,
-    v: Value,
-    body: BlockId,
-    moved: &mut BTreeMap<Value, Value>,
-    into: BlockId,
-) -> Value {
-    if let Some(&new) = moved.get(&v) {
-        return new;
-    }
-    let old = rw.old;
-    let Some(id) = old.def_id(v).filter(|&id| old.ops[id].block == body) else {
-        return rw.get(v);
-    };
-    let op = &old.ops[id];
-    let operands: Vec<Value> =
-        op.operands.iter().map(|&o| scalar(rw, o, body, moved, into)).collect();
-    let mut spec = OpSpec::new(op.code, &operands);
-    spec.attrs = op.attrs.clone();
-    let spec = spec.result(old.ty(v).clone());
-    let new = rw.builder(into, op.loc.clone()).value(spec).expect("the result type is given");
-    moved.insert(v, new);
-    new
 }
 
 /// The loads that are hoisted out of a loop: in program order, as many as fit.

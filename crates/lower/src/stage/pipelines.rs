@@ -257,7 +257,7 @@ fn fill(
     rw.builder(block, old.ops[plan.loop_op].loc.clone()).publish(pipeline, i);
 }
 
-/// A scalar of the loop's body, computed for another position of the loop.
+/// A scalar of the loop's body, computed in another block: before the loop, or for another position of it.
 pub(super) fn copied(
     rw: &mut Rw<'_>,
     v: Value,

@@ -83,8 +83,6 @@ struct Lanes<'a> {
     /// Scalar parameters, by their words.
     numbers: BTreeMap<usize, Reg>,
     specials: BTreeMap<Special, Reg>,
-    files: Vec<String>,
-    place: Option<(u32, u32, u32)>,
     sites: Vec<Site>,
     site_of: BTreeMap<OpId, i64>,
 }
@@ -141,13 +139,11 @@ impl<'a> Lanes<'a> {
             words: BTreeMap::new(),
             numbers: BTreeMap::new(),
             specials: BTreeMap::new(),
-            files: Vec::new(),
-            place: None,
             sites: Vec::new(),
             site_of: BTreeMap::new(),
         };
         // The head has the location of the kernel as a whole.
-        me.at(&func.loc);
+        me.asm.at(&func.loc);
         me.head.append(&mut me.asm.kernel.body);
         me
     }
@@ -159,7 +155,7 @@ impl<'a> Lanes<'a> {
         Selected {
             greatest: None,
             kernel: self.asm.kernel,
-            files: self.files,
+            files: self.asm.files,
             sites: self.sites,
             ordered: false,
             counts: false,
@@ -304,32 +300,13 @@ impl<'a> Lanes<'a> {
         made.or_else(|u| self.unsupported(op, u.to_string()))
     }
 
-    /// Records the source location of the next instructions.
-    fn at(&mut self, loc: &Loc) {
-        let Some(source) = loc.file() else { return };
-        let name = source.name.to_string();
-        let file = match self.files.iter().position(|f| *f == name) {
-            Some(i) => i,
-            None => {
-                self.files.push(name);
-                self.files.len() - 1
-            }
-        };
-        let place = (file as u32 + 1, loc.line(), loc.column());
-        if self.place != Some(place) {
-            self.place = Some(place);
-            let (file, line, column) = place;
-            self.asm.kernel.body.push(Stmt::Place { file, line, column });
-        }
-    }
-
     /// The ops of a block, without its terminator.
     fn block(&mut self, id: BlockId) -> Result<(), Diagnostics> {
         let func = self.func;
         let known = self.quotients.len();
         for &op in &func.blocks[id].ops {
             if !func.ops[op].is_terminator() {
-                self.at(&func.ops[op].loc);
+                self.asm.at(&func.ops[op].loc);
                 self.op(op)?;
             }
         }

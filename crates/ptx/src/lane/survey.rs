@@ -146,7 +146,7 @@ impl Lanes<'_> {
                 TileOp::While | TileOp::Print => false,
                 _ => {
                     if self.is_early(id) {
-                        self.at(&op.loc);
+                        self.asm.at(&op.loc);
                         let repr = self.compute(id)?;
                         self.set(op.result(), repr);
                     }

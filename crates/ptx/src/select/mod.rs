@@ -135,8 +135,6 @@ pub struct Select<'a> {
     ids: BTreeMap<usize, Reg>,
     /// The bounds of a parameter's memory.
     ends: BTreeMap<usize, (Reg, Reg)>,
-    files: Vec<String>,
-    place: Option<(u32, u32, u32)>,
     pub sites: Vec<Site>,
     sync: sync::Sync,
     /// The op that is being selected, and the one that took the most shared memory.
@@ -190,7 +188,6 @@ pub struct Greatest {
 pub struct Selected {
     pub greatest: Option<Greatest>,
     pub kernel: Kernel,
-    pub files: Vec<String>,
     pub sites: Vec<Site>,
     pub maps: Vec<MapRecipe>,
     /// Whether groups fold in order.
@@ -199,6 +196,7 @@ pub struct Selected {
     pub counts: bool,
     pub prints: Vec<Printing>,
     pub stamps: Vec<Stamp>,
+    pub files: Vec<String>,
 }
 
 pub fn select(
@@ -241,8 +239,6 @@ pub fn select(
         words: BTreeMap::new(),
         ids: BTreeMap::new(),
         ends: BTreeMap::new(),
-        files: Vec::new(),
-        place: None,
         sites: Vec::new(),
         sync: sync::Sync::default(),
         current: None,
@@ -293,7 +289,7 @@ pub fn select(
     Ok(Selected {
         greatest: me.greatest,
         kernel,
-        files: me.files,
+        files: me.asm.files,
         sites: me.sites,
         ordered,
         counts,
@@ -393,31 +389,12 @@ impl<'a> Select<'a> {
         Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, why.into()).at(loc).into())
     }
 
-    /// Records the source location of the next instructions.
-    fn at(&mut self, loc: &Loc) {
-        let Some(source) = loc.file() else { return };
-        let name = source.name.to_string();
-        let file = match self.files.iter().position(|f| *f == name) {
-            Some(i) => i,
-            None => {
-                self.files.push(name);
-                self.files.len() - 1
-            }
-        };
-        let place = (file as u32 + 1, loc.line(), loc.column());
-        if self.place != Some(place) {
-            self.place = Some(place);
-            let (file, line, column) = place;
-            self.asm.kernel.body.push(Stmt::Place { file, line, column });
-        }
-    }
-
     /// The ops of a block, without its terminator.
     pub fn block(&mut self, id: BlockId) -> Result<(), Diagnostics> {
         let func = self.func;
         for &op in &func.blocks[id].ops {
             if !func.ops[op].is_terminator() {
-                self.at(&func.ops[op].loc);
+                self.asm.at(&func.ops[op].loc);
                 if !self.may_hold(op) {
                     self.issue_copies(usize::MAX);
                 }

@@ -142,7 +142,7 @@ impl Select<'_> {
             body: std::mem::take(&mut self.asm.kernel.body),
             state: self.swap_sync_state(SyncState::default()),
         };
-        self.place = None;
+        self.asm.forget_location();
         self.set_sync_instance(number);
         self.tid_fields.clear();
         self.coords.clear();
@@ -191,7 +191,7 @@ impl Select<'_> {
         self.depth = outside.depth;
         self.swap_sync_state(outside.state);
         self.set_sync_instance(self.instance.number as usize);
-        self.place = None;
+        self.asm.forget_location();
         code
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Staged;
 use tessera_ir::{Attr, Func, InferContext, OpErrors, OpId, Type};
-use tessera_tile::ops::mma::{CLASSES, LEGAL};
+use tessera_tile::ops::mma::verify_operands;
 
 pub fn infer_open(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
     c.operands.first().map(|t| vec![Type::pending(t.clone())]).ok_or("expected a tile".into())
@@ -24,34 +24,7 @@ pub fn infer_issue(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
 pub fn verify_issue(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let [a, b, acc] = [0, 1, 2].map(|i| func.ty(op.operands[i]));
-    let acc = tile_of(acc);
-    if [a, b, acc].iter().any(|t| t.rank() != 2) {
-        errors.shape(format!("expected operands of rank 2, got {a}, {b} and {acc}"));
-        return;
-    }
-    let [(m, k), (kb, n), (ma, na)] = [a, b, acc].map(|t| (&t.shape()[0], &t.shape()[1]));
-    if k != kb {
-        errors.shape(format!("expected k of `b` to be {k}, got {kb}"));
-    }
-    if (m, n) != (ma, na) {
-        errors.shape(format!("expected an accumulator of {m}x{n}, got {ma}x{na}"));
-    }
-    if !LEGAL.contains(&(a.dtype(), b.dtype(), acc.dtype())) {
-        errors.ty(format!(
-            "expected dtypes of a legal row, got {} x {} into {}",
-            a.dtype(),
-            b.dtype(),
-            acc.dtype()
-        ));
-    }
-    if let Some(class) = op.attr("class").and_then(Attr::as_word)
-        && !CLASSES.contains(&class)
-    {
-        errors.structure(format!(
-            "expected an accumulation class of {}, got {class}",
-            CLASSES.join(" ")
-        ));
-    }
+    verify_operands([a, b, tile_of(acc)], "operands", op.attr("class"), errors);
 }
 
 pub fn verify_retire(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {

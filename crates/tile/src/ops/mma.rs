@@ -45,9 +45,19 @@ pub fn infer_mma(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
 
 pub fn verify_mma(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
-    let [a, b, acc] = [0, 1, 2].map(|i| func.ty(op.operands[i]));
+    let operands = [0, 1, 2].map(|i| func.ty(op.operands[i]));
+    verify_operands(operands, "three tiles", op.attr("class"), errors);
+}
+
+/// The rules of `a`, `b` and the accumulator, and of the accumulation class; `what` names the operands.
+pub fn verify_operands(
+    [a, b, acc]: [&Type; 3],
+    what: &str,
+    class: Option<&Attr>,
+    errors: &mut OpErrors,
+) {
     if [a, b, acc].iter().any(|t| t.rank() != 2) {
-        errors.shape(format!("expected three tiles of rank 2, got {a}, {b} and {acc}"));
+        errors.shape(format!("expected {what} of rank 2, got {a}, {b} and {acc}"));
         return;
     }
     let [(m, k), (kb, n), (ma, na)] = [a, b, acc].map(|t| (&t.shape()[0], &t.shape()[1]));
@@ -65,7 +75,7 @@ pub fn verify_mma(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
             acc.dtype()
         ));
     }
-    if let Some(class) = op.attr("class").and_then(Attr::as_word)
+    if let Some(class) = class.and_then(Attr::as_word)
         && !CLASSES.contains(&class)
     {
         errors.structure(format!(
