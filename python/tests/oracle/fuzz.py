@@ -15,13 +15,13 @@ import os
 import sys
 import time
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
 
 import tessera as ts
+from tally import Tally
 
 from . import context
 from .expressions import OPTIONAL, Case
@@ -356,47 +356,13 @@ def _shrink(tree: ast.Module, place: int) -> bool:
     return False
 
 
-class Tally:
-    """What was drawn, and what came of it."""
-
-    def __init__(self) -> None:
-        self.constructs: Counter = Counter()
-        self.refusals: Counter = Counter()
-        self.reasons: Counter = Counter()
-        self.programs = 0
-        self.statements = 0
-        self.agreed = 0
-        self.broken: list[tuple[int, str]] = []
-        self.failures: list[tuple[int, str]] = []
-        self.seconds: Counter = Counter()
-
-    def add(self, other: Tally) -> None:
-        for name in ("constructs", "refusals", "reasons", "seconds"):
-            getattr(self, name).update(getattr(other, name))
-        for name in ("broken", "failures"):
-            getattr(self, name).extend(getattr(other, name))
-        self.programs += other.programs
-        self.statements += other.statements
-        self.agreed += other.agreed
-
-    def report(self) -> str:
-        lines = [f"{self.programs} programs, {self.statements} statements, {self.agreed} agree, {len(self.failures)} differ"]
-        lines.append("refused: " + (", ".join(f"{c} {n}" for c, n in self.refusals.most_common()) or "none"))
-        lines += [f"  {n} times {reason}" for reason, n in self.reasons.most_common(5)]
-        if self.broken:
-            lines.append(f"not legal: {len(self.broken)}, such as {self.broken[0]}")
-        lines.append("constructs: " + ", ".join(f"{n} {c}" for n, c in self.constructs.most_common()))
-        lines.append("seconds: " + ", ".join(f"{n} {s:.1f}" for n, s in self.seconds.most_common()))
-        return "\n".join(lines)
-
-
 def run(
     seed: int, programs: int, backends: list[str], minutes: float | None = None, have: set[str] | None = None, kind: str | None = None,
     stop_at: int = 5, say: Callable[[str], None] | None = print, minimise_for: float = 30, without: frozenset[str] = frozenset(),
     part: tuple[int, int] = (0, 1),
 ) -> Tally:  # fmt: skip
     """Draws programs from ``seed`` on: ``part`` says which of how many processes this is."""
-    tally = Tally()
+    tally = Tally("statements")
     begin = time.monotonic()
     for number in range(part[0], programs, part[1]):
         if minutes is not None and time.monotonic() - begin > 60 * minutes:
@@ -407,7 +373,7 @@ def run(
         tally.seconds["generate"] += time.perf_counter() - clock
         tally.programs += 1
         tally.constructs.update(case.counts)
-        tally.statements += case.statements
+        tally.size += case.statements
         clock = time.perf_counter()
         try:
             want = expected(case)
@@ -468,7 +434,7 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
     """`run` by several processes."""
     if processes == 1:
         return run(*given, **named)
-    whole = Tally()
+    whole = Tally("statements")
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for tally in pool.imap_unordered(_part, [(given, named, (k, processes)) for k in range(processes)]):
             whole.add(tally)

@@ -14,11 +14,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tally import Tally
 
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
@@ -127,38 +127,6 @@ def by_jax(case: Case, variants: int) -> list[str]:
     return found[0] if all(found) else []
 
 
-class Tally:
-    """What was drawn, and what came of it."""
-
-    def __init__(self) -> None:
-        self.constructs: Counter = Counter()
-        self.refusals: Counter = Counter()
-        self.reasons: Counter = Counter()
-        self.seconds: Counter = Counter()
-        self.programs = self.ops = self.agreed = 0
-        self.broken: list[tuple[int, str]] = []
-        self.failures: list[tuple[int, str]] = []
-
-    def add(self, other: Tally) -> None:
-        for name in ("constructs", "refusals", "reasons", "seconds"):
-            getattr(self, name).update(getattr(other, name))
-        for name in ("broken", "failures"):
-            getattr(self, name).extend(getattr(other, name))
-        self.programs += other.programs
-        self.ops += other.ops
-        self.agreed += other.agreed
-
-    def report(self) -> str:
-        lines = [f"{self.programs} programs, {self.ops} ops, {self.agreed} agree, {len(self.failures)} differ"]
-        lines.append("refused: " + (", ".join(f"{c} {n}" for c, n in self.refusals.most_common()) or "none"))
-        lines += [f"  {n} times {reason}" for reason, n in self.reasons.most_common(5)]
-        if self.broken:
-            lines.append(f"not legal: {len(self.broken)}, such as {self.broken[0]}")
-        lines.append("constructs: " + ", ".join(f"{n} {c}" for n, c in self.constructs.most_common()))
-        lines.append("seconds: " + ", ".join(f"{n} {s:.1f}" for n, s in self.seconds.most_common()))
-        return "\n".join(lines)
-
-
 def go(
     seed: int, programs: int, modes: list[tuple[str, str]], minutes: float | None = None, stop_at: int = 5,
     say: Callable[[str], None] | None = print, shrink_for: float = 30, without: frozenset[str] = frozenset(), variants: int = 2,
@@ -166,7 +134,7 @@ def go(
 ) -> Tally:  # fmt: skip
     """Draws programs from ``seed`` on; ``modes`` are backends and profiles, one after another, or ``every`` one for each program;
     ``part`` says which of how many processes this is, and those before ``skip`` were drawn by another."""
-    tally, failed = Tally(), 0
+    tally, failed = Tally("ops"), 0
     begin = time.monotonic()
     for number in range(part[0], programs, part[1]):
         if number < skip:
@@ -177,7 +145,7 @@ def go(
             # Report first what would be lost if this process died.
             tell(tally)
             tell(number)
-            tally = Tally()
+            tally = Tally("ops")
         this = seed * 1_000_003 + number
         clock = time.perf_counter()
         case = generate(this, without)
@@ -186,7 +154,7 @@ def go(
             continue
         tally.programs += 1
         tally.constructs.update(case.counts)
-        tally.ops += case.ops
+        tally.size += case.ops
         clock = time.perf_counter()
         try:
             want = run.oracle(case, variants)
@@ -267,7 +235,7 @@ def _part(pipe: Any, given: tuple, named: dict, part: tuple[int, int], skip: int
 def spread(processes: int, *given: Any, **named: Any) -> Tally:
     """`go` by several processes. One that dies or hangs is a failure of the program it was at; another one goes on behind it."""
     context = multiprocessing.get_context("spawn")
-    whole, begin = Tally(), time.monotonic()
+    whole, begin = Tally("ops"), time.monotonic()
     seed, minutes = given[0], given[3]
     stop_at = given[4] if len(given) > 4 else 5
 
