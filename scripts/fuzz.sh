@@ -28,7 +28,7 @@ share 23 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_orac
 # Random kernels before and after the passes, on the CPU and as PTX; damaged Python; damaged IR.
 share 15 "kernels through the passes" rust tessera-filetest --test suite fuzz_kernels::
 share 5 "damaged IR" rust tessera-filetest --test suite fuzz::damaged
-share 8 "lanes on the CPU" rust tessera-cpu --test lane random_kernels
+share 8 "lanes on the CPU" rust tessera-cpu --test suite random_kernels
 share 8 "lanes as PTX" rust tessera-ptx --test suite lane::random::random_kernels
 # Functions on arrays with control flow, planned and lowered, against the interpreter of Graph IR: `python/tests/plans`.
 share 22 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs

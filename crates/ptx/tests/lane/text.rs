@@ -1,10 +1,11 @@
 //! What NVIDIA's assembler makes of a few kernels. `TESSERA_BLESS=1` rewrites the counts.
 
-use super::groups::{HISTOGRAM, TREE, together};
-use super::harness::*;
-use super::memory::{SAXPY, STENCIL, matrix};
+use super::Variant;
 use std::env;
 use std::path::{Path, PathBuf};
+use tessera_conformance::harness::*;
+use tessera_conformance::lane::groups::{HISTOGRAM, TREE, together};
+use tessera_conformance::lane::memory::{SAXPY, STENCIL, matrix};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::count::{count, ratchet};
 use tessera_ptx::tools::Tools;
@@ -58,11 +59,8 @@ fn the_assembler_takes_the_code_and_spills_nothing() {
     let Some(tools) = tools() else { return };
     let mut rows = Vec::new();
     for (name, text, args) in kernels() {
-        let kernel = Kernel::new(&text, 256);
-        // After the passes, which most kernels go through.
-        let last = |profile| kernel.ways.iter().rfind(|w| w.profile == profile).unwrap();
         for (profile, short) in [(Profile::Default, ""), (Profile::Strict, "_strict")] {
-            let mut code = kernel.code(last(profile), &args, 1000);
+            let mut code = Variant::newest(&text, 256, profile).code(&args, 1000);
             code.module.kernels[0].name = format!("{name}{short}");
             for one in count(&tools, &code.module).unwrap_or_else(|e| panic!("{name}: {e}")) {
                 assert_eq!([one.stack, one.spill_stores, one.spill_loads], [0; 3], "{one}");
@@ -78,8 +76,7 @@ fn the_assembler_takes_the_code_and_spills_nothing() {
 #[test]
 fn saxpy_moves_16_bytes_at_a_time_and_does_little_else() {
     let (_, text, args) = kernels().swap_remove(0);
-    let kernel = Kernel::new(&text, 256);
-    let text = kernel.text(kernel.ways.last().unwrap(), &args, 1000);
+    let text = Variant::newest(&text, 256, Profile::Default).code(&args, 1000).module.text();
     let (fast, _) = text.split_once("    ret;").unwrap();
     let body = fast.split_once('{').unwrap().1;
     let is_code = |l: &&str| !l.trim_start().starts_with('.') && l.ends_with(';');

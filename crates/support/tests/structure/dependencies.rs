@@ -6,14 +6,15 @@ use crate::repository::root;
 
 /// All crates, lowest first.
 const ORDER: &str = "support diag trust numerics layout ir graph schedule tile staged target interp \
-    autodiff partition cost lower cpu ptx cudatile amdgpu spirv runtime comm tune frontend driver \
+    autodiff partition cost lower conformance cpu ptx cudatile amdgpu spirv runtime comm tune frontend driver \
     entry python cli filetest";
 
 /// Crates that run or compile Tile or Staged IR; the rest of the compiler does not know them.
 const BACKENDS: &str = "interp cpu ptx cudatile amdgpu spirv";
 
-/// The crates that may name a backend. Tests of any crate may: they compare with the interpreter.
-const MAY_NAME_BACKENDS: &str = "driver python cli filetest";
+/// The crates that may name a backend. Tests of any crate may: they compare with the interpreter,
+/// as does `conformance`, which only tests use.
+const MAY_NAME_BACKENDS: &str = "conformance driver python cli filetest";
 
 #[derive(Debug, PartialEq)]
 struct Dependency {

@@ -1,35 +1,11 @@
 //! Every cast, decoding of every short code, encoding of edges, ties and random values.
 
-use super::values::{Random, edges, random, ties};
 use super::{Case, Lanes, Lies, check};
+use tessera_conformance::values::{edges, from_carriers, pairs, sources};
 use tessera_numerics::{DType, Rounding, Scalar, cast_with, decode, encode};
 
-/// Values of `from`, as bits of its carrier, that matter on the way to `to`.
-fn sources(from: DType, to: DType) -> Vec<u64> {
-    let mut r = Random::new(from as u64 * 32 + to as u64 + 1);
-    let carrier = from.carrier();
-    let mut bits = edges(carrier);
-    bits.extend((0..200).map(|_| random(carrier, &mut r)));
-    let narrow = to.is_float() && !matches!(to, DType::F32 | DType::F64 | DType::Tf32);
-    if narrow && carrier == DType::F64 {
-        bits.extend(ties(to, &mut r).iter().map(|x| x.to_bits()));
-    } else if narrow && carrier == DType::F32 {
-        bits.extend(ties(to, &mut r).iter().map(|&x| u64::from((x as f32).to_bits())));
-    } else if narrow && carrier != DType::Bool {
-        bits.extend(
-            ties(to, &mut r).iter().map(|&x| encode(carrier, x.into(), Rounding::Rne, true)),
-        );
-    }
-    // Through the code, so that every value is one that `from` has.
-    let own = |b: u64| {
-        let code = encode(from, decode(carrier, b), Rounding::Rne, from.saturates_by_default());
-        decode(from, code).bits()
-    };
-    bits.into_iter().map(own).collect()
-}
-
 fn cast_case(from: DType, to: DType, round: Rounding, saturate: bool) -> Case {
-    let inputs = sources(from, to);
+    let inputs = sources(from, to, 200);
     let carrier = from.carrier();
     let one = |&b: &u64| cast_with(decode(carrier, b), from, to, round, saturate).bits();
     let wanted = inputs.iter().map(one).collect();
@@ -43,15 +19,6 @@ fn cast_case(from: DType, to: DType, round: Rounding, saturate: bool) -> Case {
         // A cast that changes nothing is none.
         any_nan: from == to,
     }
-}
-
-fn pairs() -> impl Iterator<Item = (DType, DType)> {
-    DType::ALL.iter().flat_map(|&from| DType::ALL.iter().map(move |&to| (from, to)))
-}
-
-/// Those from a carrier: the code for other types is that for theirs, but for what is known to fit.
-fn from_carriers() -> impl Iterator<Item = (DType, DType)> {
-    pairs().filter(|(from, _)| *from == from.carrier())
 }
 
 #[test]
@@ -106,7 +73,7 @@ fn codes_decode_to_their_values() {
 fn values_encode_to_their_codes() {
     let one = |dtype: DType, round: Rounding, saturate: bool| {
         let carrier = dtype.carrier();
-        let inputs = sources(carrier, dtype);
+        let inputs = sources(carrier, dtype, 200);
         let code = |&b: &u64| encode(dtype, decode(carrier, b), round, saturate);
         let wanted = inputs.iter().map(code).collect();
         Case {
@@ -132,7 +99,7 @@ fn values_encode_to_their_codes() {
 fn bitcasts_agree_with_their_meaning() {
     let same_width = pairs().filter(|(from, to)| from.bits() == to.bits());
     let one = |(from, to): (DType, DType)| {
-        let inputs = sources(from, from);
+        let inputs = sources(from, from, 200);
         let value = |&b: &u64| -> u64 {
             let x: Scalar = decode(from.carrier(), b);
             let code = encode(from, x, Rounding::Rne, from.saturates_by_default());

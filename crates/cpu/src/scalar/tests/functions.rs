@@ -1,7 +1,7 @@
 //! Every function on every type it takes, the random words, and identities.
 
-use super::values::{Random, operands};
 use super::{Case, Lanes, Lies, check};
+use tessera_conformance::values::{Random, operands};
 use tessera_numerics::{DType, Scalar, ScalarFn, cast, decode, eval, philox4};
 
 const CARRIERS: [DType; 7] =
@@ -12,7 +12,7 @@ fn cases(dtypes: &[DType]) -> Vec<Case> {
     let accepted = pairs.filter(|(f, d)| f.accepts(*d));
     accepted
         .map(|(f, d)| {
-            let inputs = operands(d, f.arity(), f as u64 + 1);
+            let inputs = operands(d, f.arity(), f as u64 + 1, 600);
             let one = |i: usize| {
                 let args: Vec<Scalar> = inputs.iter().map(|x| decode(d, x[i])).collect();
                 eval(f, &args).unwrap().bits()
@@ -59,7 +59,7 @@ fn functions_of_a_constant_agree_with_their_meaning() {
     let pairs = pairs.map(|(d, c)| (d, cast(c.into(), DType::F64, d)));
     let all = pairs.flat_map(|(d, c)| fs.map(|f| (f, d, c))).filter(|(f, d, _)| f.accepts(*d));
     let one = |(f, d, c): (ScalarFn, DType, Scalar)| {
-        let inputs = operands(d, 1, 7);
+        let inputs = operands(d, 1, 7, 600);
         let value = |&x: &u64| eval(f, &[decode(d, x), c]).unwrap().bits();
         let wanted = inputs[0].iter().map(value).collect();
         Case {

@@ -4,7 +4,6 @@
 mod conversions;
 mod functions;
 mod shortened;
-mod values;
 
 use super::{Scalars, symbols};
 use crate::isa::Isa;

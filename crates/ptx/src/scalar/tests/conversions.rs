@@ -1,34 +1,11 @@
 //! Every cast, decoding of every short code, encoding of edges, ties and random values.
 
-use super::values::{Random, edges, random, ties};
 use super::{Case, Lies, check, newest, targets};
+use tessera_conformance::values::{edges, from_carriers, pairs, sources, to_encode};
 use tessera_numerics::{DType, Profile, Rounding, Scalar, cast_with, decode, encode};
 
-/// Values of `from`, as bits of its carrier, that matter for `to`.
-fn sources(from: DType, to: DType) -> Vec<u64> {
-    let mut r = Random::new(from as u64 * 32 + to as u64 + 1);
-    let carrier = from.carrier();
-    let mut bits = edges(carrier);
-    bits.extend((0..2000).map(|_| random(carrier, &mut r)));
-    let narrow = to.is_float() && !matches!(to, DType::F32 | DType::F64 | DType::Tf32);
-    if narrow && carrier == DType::F64 {
-        bits.extend(ties(to, &mut r).iter().map(|x| x.to_bits()));
-    } else if narrow && carrier == DType::F32 {
-        bits.extend(ties(to, &mut r).iter().map(|&x| u64::from((x as f32).to_bits())));
-    } else if narrow && carrier != DType::Bool {
-        let near = ties(to, &mut r);
-        bits.extend(near.iter().map(|&x| encode(carrier, x.into(), Rounding::Rne, true)));
-    }
-    // Through the code, so that every value is one that `from` has.
-    let own = |b: u64| {
-        let code = encode(from, decode(carrier, b), Rounding::Rne, from.saturates_by_default());
-        decode(from, code).bits()
-    };
-    bits.into_iter().map(own).collect()
-}
-
 fn cast_case(from: DType, to: DType, round: Rounding, saturate: bool) -> Case {
-    let inputs = sources(from, to);
+    let inputs = sources(from, to, 2000);
     let value = |&b: &u64| cast_with(decode(from.carrier(), b), from, to, round, saturate).bits();
     Case {
         label: format!("cast {from} to {to} {round} {saturate}"),
@@ -40,15 +17,6 @@ fn cast_case(from: DType, to: DType, round: Rounding, saturate: bool) -> Case {
         // It is settled where the value leaves the carrier.
         any_nan: true,
     }
-}
-
-fn pairs() -> impl Iterator<Item = (DType, DType)> {
-    DType::ALL.iter().flat_map(|&from| DType::ALL.iter().map(move |&to| (from, to)))
-}
-
-/// From carriers only: other types use the code of their carrier, but for what is known to fit.
-fn from_carriers() -> impl Iterator<Item = (DType, DType)> {
-    pairs().filter(|(from, _)| *from == from.carrier())
 }
 
 #[test]
@@ -105,22 +73,11 @@ fn codes_decode_to_their_values() {
     check(&DType::ALL.iter().map(one).collect::<Vec<_>>(), &targets(), Profile::Default);
 }
 
-/// Values to encode: edges, random ones, and of short types every value and every middle of two.
-pub fn to_encode(dtype: DType) -> Vec<u64> {
-    let mut bits = sources(dtype.carrier(), dtype);
-    if matches!(dtype, DType::F16 | DType::BF16) {
-        let value = |code: u64| decode(dtype, code).as_f64();
-        let middles = (0..65536).flat_map(|c| [value(c), (value(c) + value(c + 1)) / 2.0]);
-        bits.extend(middles.map(|x| u64::from((x as f32).to_bits())));
-    }
-    bits
-}
-
 #[test]
 fn values_encode_to_their_codes() {
     let one = |dtype: DType, round: Rounding, saturate: bool, all: bool| {
         let carrier = dtype.carrier();
-        let inputs = if all { to_encode(dtype) } else { sources(carrier, dtype) };
+        let inputs = if all { to_encode(dtype) } else { sources(carrier, dtype, 2000) };
         let code = |&b: &u64| encode(dtype, decode(carrier, b), round, saturate);
         let wanted = inputs.iter().map(code).collect();
         Case {
@@ -148,7 +105,7 @@ fn values_encode_to_their_codes() {
 fn bitcasts_agree_with_their_meaning() {
     let same_width = pairs().filter(|(from, to)| from.bits() == to.bits());
     let one = |(from, to): (DType, DType)| {
-        let inputs = sources(from, from);
+        let inputs = sources(from, from, 2000);
         let value = |&b: &u64| -> u64 {
             let x: Scalar = decode(from.carrier(), b);
             let code = encode(from, x, Rounding::Rne, from.saturates_by_default());

@@ -7,7 +7,6 @@ mod functions;
 mod packed;
 mod quick;
 mod sizes;
-mod values;
 
 use super::{Scalars, Unsupported, carrier, stored};
 use crate::asm::Asm;
@@ -16,6 +15,7 @@ use crate::inst::{Addr, Cache, Class, Opnd, Reg, Space, Special, Ty};
 use crate::interp::{Grid, Memory, Options, run};
 use crate::module::{Kernel, Module, Param, Version};
 use crate::verify::verify;
+use tessera_conformance::values;
 use tessera_numerics::{DType, Profile};
 
 /// The storage of an operand or a result.

@@ -1,8 +1,7 @@
 //! Words of several elements.
 
-use super::conversions::to_encode;
-use super::values::Random;
 use super::{Case, Lies, check, targets};
+use tessera_conformance::values::{Random, to_encode};
 use tessera_numerics::{DType, Profile, Rounding, decode, encode};
 
 /// Those of which a word holds several.

@@ -1,12 +1,11 @@
 //! Loops and branches that lanes take together and apart.
 
-use super::harness::*;
+use crate::Case;
+use crate::harness::*;
 use tessera_numerics::DType;
 
-#[test]
-fn lanes_leave_a_while_loop_one_by_one() {
-    let kernel = Kernel::new(
-        "func @mandelbrot(%re: view<[w], f64, read>, %im: view<[h], f64, read>, %limit: i64, %count: view<[h, w], i64, write>) {kind = lane} {
+pub fn lanes_leave_a_while_loop_one_by_one(case: &Case) {
+    let kernel = case.kernel("func @mandelbrot(%re: view<[w], f64, read>, %im: view<[h], f64, read>, %limit: i64, %count: view<[h, w], i64, write>) {kind = lane} {
            %i = tile.linear_id : i64
            %H = tile.dim {name = h} : i64
            %W = tile.dim {name = w} : i64
@@ -47,9 +46,7 @@ fn lanes_leave_a_while_loop_one_by_one() {
              tile.yield
            }
            tile.return
-         }",
-        64,
-    );
+         }");
     for (w, h) in [(1, 1), (31, 9), (64, 5), (0, 4), (7, 3)] {
         let small = |arg: Arg| {
             let Arg::Array(mut a) = arg else { unreachable!() };
@@ -62,14 +59,12 @@ fn lanes_leave_a_while_loop_one_by_one() {
         let re = small(array(&[w], DType::F64, Layout::Rows, 1));
         let im = small(array(&[h], DType::F64, Layout::Rows, 2));
         let count = array(&[h, w], DType::I64, Layout::Rows, 3);
-        kernel.check(&[re, im, scalar(40i64), count], w * h + 3);
+        kernel.check(&[re, im, scalar(40i64), count], w * h + 3, 64);
     }
 }
 
-#[test]
-fn rows_of_different_length_are_summed() {
-    let kernel = Kernel::new(
-        "func @spmv(%starts: view<[p], i32, read>, %columns: view<[z], i32, read>, %values: view<[z], f32, read>, %x: view<[n], f32, read>, %y: view<[m], f32, write>) {kind = lane} {
+pub fn rows_of_different_length_are_summed(case: &Case) {
+    let kernel = case.kernel("func @spmv(%starts: view<[p], i32, read>, %columns: view<[z], i32, read>, %values: view<[z], f32, read>, %x: view<[n], f32, read>, %y: view<[m], f32, write>) {kind = lane} {
            %i = tile.linear_id : i64
            %M = tile.dim {name = m} : i64
            %0 = tile.ge %i, %M : bool
@@ -96,9 +91,7 @@ fn rows_of_different_length_are_summed() {
              tile.yield
            }
            tile.return
-         }",
-        32,
-    );
+         }");
     for m in [1, 16, 17, 160] {
         let starts: Vec<i32> = (0..=m).map(|i| (i * i * 5 % 9 + 4 * i) as i32).collect();
         let z = *starts.iter().max().unwrap() as i64;
@@ -106,12 +99,12 @@ fn rows_of_different_length_are_summed() {
         let values = array(&[z], DType::F32, Layout::Rows, 1);
         let x = array(&[35], DType::F32, Layout::Rows, 2);
         let y = array(&[m], DType::F32, Layout::Rows, 3);
-        kernel.check(&[ints(&starts), ints(&columns), values, x, y], m);
+        kernel.check(&[ints(&starts), ints(&columns), values, x, y], m, 32);
     }
 }
 
 /// Branches in branches in loops, with values that only some lanes change.
-const TANGLE: &str = "
+pub const TANGLE: &str = "
 func @tangle(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %z: view<[n], i64, write>, %k: i64) {kind = lane} {
   %i = tile.linear_id : i64
   %v = tile.load %x at(%i) {extent = [0]} : f32
@@ -154,36 +147,30 @@ func @tangle(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %z: view<[n], 
   tile.return
 }";
 
-const INNER: &str = "%p = tile.for %0, %m, %1 init(%h) : f32 do (%q: i64, %r: f32) {
+pub const INNER: &str = "%p = tile.for %0, %m, %1 init(%h) : f32 do (%q: i64, %r: f32) {
           %w = tile.cast %q : f32
           %u = tile.add %r, %w : f32
           tile.yield %u
         }";
 
-#[test]
-fn nested_branches_and_loops_merge_as_the_interpreter_merges() {
-    // With a loop of varying trip count a thread has one lane; without it has several.
-    for (inner, wide) in [(INNER, 1), ("%p = tile.neg %h : f32", 2)] {
-        let kernel = Kernel::new(&TANGLE.replace("LOOP", inner), 64);
+pub fn nested_branches_and_loops_merge_as_the_interpreter_merges(case: &Case) {
+    // Without the loop of varying trip count a GPU thread may have several lanes.
+    for inner in [INNER, "%p = tile.neg %h : f32"] {
+        let kernel = case.kernel(&TANGLE.replace("LOOP", inner));
         for n in SIZES {
             for k in [0, 1, 4] {
                 let x = array(&[n], DType::F32, Layout::Rows, n as u64);
                 let y = array(&[n], DType::F32, Layout::Rows, 2);
                 let z = array(&[n], DType::I64, Layout::Rows, 3);
                 let args = [x, y, z, scalar(k)];
-                kernel.check(&args, n);
-                if n == 256 {
-                    assert_eq!(kernel.per_thread(&args, n), wide);
-                }
+                kernel.check(&args, n, 64);
             }
         }
     }
 }
 
-#[test]
-fn values_that_a_loop_swaps_are_all_read_before_any_is_written() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %k: i64) {kind = lane} {
+pub fn values_that_a_loop_swaps_are_all_read_before_any_is_written(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %k: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %0 = tile.const {value = 0} : i64
            %1 = tile.const {value = 1} : i64
@@ -206,19 +193,15 @@ fn values_that_a_loop_swaps_are_all_read_before_any_is_written() {
            %s2 = tile.sub %s1, %c : f32
            tile.store %y, %s2 at(%i) {extent = [0]}
            tile.return
-         }",
-        64,
-    );
+         }");
     for k in 0..5 {
         let [x, y] = [1, 2].map(|seed| array(&[300], DType::F32, Layout::Rows, seed));
-        kernel.check(&[x, y, scalar(k as i64)], 300);
+        kernel.check(&[x, y, scalar(k as i64)], 300, 64);
     }
 }
 
-#[test]
-fn conditions_that_hold_for_some_lanes_of_a_thread() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[n], f32, read>, %w: view<[m], f32, read>, %y: view<[n], f32, read_write>, %a: i64, %b: i64) {kind = lane} {
+pub fn conditions_that_hold_for_some_lanes_of_a_thread(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[n], f32, read>, %w: view<[m], f32, read>, %y: view<[n], f32, read_write>, %a: i64, %b: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %zero = tile.const {value = 0.0} : f32
            %v = tile.load %x at(%i) {extent = [0]} : f32
@@ -272,24 +255,20 @@ fn conditions_that_hold_for_some_lanes_of_a_thread() {
              tile.yield
            }
            tile.return
-         }",
-        64,
-    );
+         }");
     for (n, m) in [(300, 300), (600, 500), (9, 9), (0, 0)] {
         for (a, b) in [(0, 0), (100, 13), (1, 255), (i64::MAX, i64::MIN), (-1, 600)] {
             let x = array(&[n], DType::F32, Layout::Rows, 1);
             let w = array(&[m], DType::F32, Layout::Rows, 2);
             let y = array(&[n], DType::F32, Layout::Rows, 3);
             let args = [x, w, y, scalar(a), scalar(b)];
-            kernel.check(&args, n);
+            kernel.check(&args, n, 64);
         }
     }
 }
 
-#[test]
-fn loops_end_at_the_ends_of_the_number_range() {
-    let kernel = Kernel::new(
-        "func @f(%lo: view<[n], i64, read>, %hi: view<[n], i64, read>, %step: view<[n], i64, read>, %y: view<[n], i64, write>, %top: i64, %by: i64) {kind = lane} {
+pub fn loops_end_at_the_ends_of_the_number_range(case: &Case) {
+    let kernel = case.kernel("func @f(%lo: view<[n], i64, read>, %hi: view<[n], i64, read>, %step: view<[n], i64, read>, %y: view<[n], i64, write>, %top: i64, %by: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %0 = tile.const {value = 0} : i64
            %1 = tile.const {value = 1} : i64
@@ -310,9 +289,7 @@ fn loops_end_at_the_ends_of_the_number_range() {
            }
            tile.store %y, %q at(%i) {extent = [0]}
            tile.return
-         }",
-        16,
-    );
+         }");
     const FAR: i64 = i64::MAX - 10;
     let column = |f: &dyn Fn(i64) -> i64| longs(&(0..20).map(f).collect::<Vec<_>>());
     let y = array(&[20], DType::I64, Layout::Rows, 4);
@@ -325,14 +302,15 @@ fn loops_end_at_the_ends_of_the_number_range() {
     for (lo, hi, step) in cases {
         let args =
             [column(lo), column(hi), column(step), y.clone(), scalar(30i64), scalar(i64::MAX / 3)];
-        kernel.check(&args, 20);
+        kernel.check(&args, 20, 16);
     }
+    let steps = [column(&|_| 0), column(&|_| 5), column(&|i| 7 - i)];
+    let [lo, hi, step] = steps;
+    kernel.check(&[lo, hi, step, y, scalar(30i64), scalar(1i64)], 7, 16);
 }
 
-#[test]
-fn positions_that_loops_move_stay_inside() {
-    let kernel = Kernel::new(
-        "func @conv(%x: view<[n], f32, read>, %w: view<[k], f32, read>, %m: view<[k, n], f32, read>, %y: view<[n], f32, write>, %o: i64) {kind = lane} {
+pub fn positions_that_loops_move_stay_inside(case: &Case) {
+    let text = "func @conv(%x: view<[n], f32, read>, %w: view<[k], f32, read>, %m: view<[k, n], f32, read>, %y: view<[n], f32, write>, %o: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %0 = tile.const {value = 0} : i64
            %1 = tile.const {value = 1} : i64
@@ -350,30 +328,36 @@ fn positions_that_loops_move_stay_inside() {
              %e = tile.add %a, %d : f32
              %g = tile.add %e, %f : f32
              %h = tile.add %g, %f2 : f32
+             MORE
              tile.yield %h
            }
            tile.store %y, %s at(%i) {extent = [0]}
            tile.return
-         }",
-        64,
-    );
-    for n in [1, 16, 300] {
-        for k in [0, 1, 5] {
-            for o in [0, 2, -60, 1 << 50, i64::MIN] {
-                let x = array(&[n], DType::F32, Layout::Rows, 1);
-                let w = array(&[k], DType::F32, Layout::Rows, 2);
-                let m = array(&[k, n], DType::F32, Layout::Rows, 3);
-                let y = array(&[n], DType::F32, Layout::Rows, 4);
-                kernel.check(&[x, w, m, y, scalar(o)], n);
+         }";
+    // Positions that go backwards take a path of their own.
+    let backwards = "%j2 = tile.add %j, %j : i64
+             %r = tile.sub %i, %j2 : i64
+             %u = tile.load %x at(%r) {extent = [0]} : f32
+             %h2 = tile.add %h, %u : f32
+             tile.yield %h2";
+    let kernels =
+        [text.replace("MORE", ""), text.replace("MORE\n             tile.yield %h", backwards)];
+    for kernel in kernels.iter().map(|text| case.kernel(text)) {
+        for n in [1, 16, 300] {
+            for k in [0, 1, 5, 40] {
+                for o in [0, 2, -60, 1 << 50, i64::MIN] {
+                    let [x, y] = arrays(&[n], DType::F32, Layout::Rows);
+                    let w = array(&[k], DType::F32, Layout::Rows, 3);
+                    let m = array(&[k, n], DType::F32, Layout::Rows, 4);
+                    kernel.check(&[x, w, m, y, scalar(o)], n, 64);
+                }
             }
         }
     }
 }
 
-#[test]
-fn functions_and_random_words_of_each_lane() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %r: view<[n], u32, write>, %seed: i64) {kind = lane} {
+pub fn functions_and_random_words_of_each_lane(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %r: view<[n], u32, write>, %seed: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %v = tile.load %x at(%i) {extent = [0]} : f32
            %a = tile.exp %v : f32
@@ -387,54 +371,42 @@ fn functions_and_random_words_of_each_lane() {
            %e = tile.xor %w, %bits : u32
            tile.store %r, %e at(%i) {extent = [0]}
            tile.return
-         }",
-        64,
-    );
+         }");
     let x = array(&[500], DType::F32, Layout::Rows, 1);
     let y = array(&[500], DType::F32, Layout::Rows, 2);
     let r = array(&[500], DType::U32, Layout::Rows, 3);
-    kernel.check_strict(&[x, y, r, scalar(77i64)], 500);
+    kernel.check_strict(&[x, y, r, scalar(77i64)], 500, 64);
 }
 
-#[test]
-fn an_assertion_that_fails_stops_the_launch() {
-    for meeting in ["", "tile.barrier"] {
-        let kernel = Kernel::new(
-            &format!(
+pub fn an_assertion_that_fails_stops_the_launch(case: &Case) {
+    for barrier in ["", "tile.barrier"] {
+        let kernel = case.kernel(&format!(
                 "func @check(%x: view<[n], f32, read>, %y: view<[n], f32, write>, %low: f32) {{kind = lane}} {{
                    %i = tile.linear_id : i64
                    %v = tile.load %x at(%i) {{extent = [0]}} : f32
                    %c = tile.ge %v, %low : bool
                    tile.assert %c {{text = \"too low\"}}
-                   {meeting}
+                   {barrier}
                    tile.store %y, %v at(%i) {{extent = [0]}}
                    tile.return
                  }}"
-            ),
-            24,
-        );
-        let values: Vec<f32> = (0..100).map(|i| 100.0 - i as f32).collect();
-        let x = filled(DType::F32, &values, |v| v.to_le_bytes().to_vec());
+            ));
+        let x = floats(&(0..100).map(|i| 100.0 - i as f32).collect::<Vec<_>>());
         let y = array(&[100], DType::F32, Layout::Rows, 2);
         for low in [-3.0f32, 1.5, 30.0, 99.5] {
             let args = [x.clone(), y.clone(), scalar(low)];
-            match low < 1.0 {
-                true => kernel.check(&args, 100),
-                false => {
-                    for way in &kernel.ways {
-                        let stopped = kernel.got(way, &args, 100).unwrap_err();
-                        assert_eq!(stopped, "stopped: too low");
-                    }
-                }
+            let outcome = kernel.compare(&args, 100, 24, |_| true);
+            assert_eq!(outcome.is_ok(), low < 1.0);
+            if low > 1.0 {
+                kernel.stops(&args, 100, 24, "too low");
             }
         }
     }
 }
 
 /// Lanes that wait in a loop for a stopped lane end too.
-#[test]
-fn nobody_waits_for_a_lane_that_an_assertion_stopped() {
-    let kernel = Kernel::new(
+pub fn nobody_waits_for_a_lane_that_an_assertion_stopped(case: &Case) {
+    let kernel = case.kernel(
         "func @f(%x: view<[n], f32, read>, %low: f32) {kind = lane} {
            %i = tile.linear_id : i64
            %0 = tile.const {value = 0} : i64
@@ -469,19 +441,13 @@ fn nobody_waits_for_a_lane_that_an_assertion_stopped() {
            }
            tile.return
          }",
-        40,
     );
-    let values: Vec<f32> = (0..80).map(|i| i as f32).collect();
-    let x = filled(DType::F32, &values, |v| v.to_le_bytes().to_vec());
-    kernel.check(&[x.clone(), scalar(0.0f32)], 80);
-    for way in &kernel.ways {
-        let stopped = kernel.got(way, &[x.clone(), scalar(3.0f32)], 80).unwrap_err();
-        assert!(stopped.starts_with("stopped: expected the assertion to hold"), "{stopped}");
-    }
+    let x = floats(&(0..80).map(|i| i as f32).collect::<Vec<_>>());
+    kernel.check(&[x.clone(), scalar(0.0f32)], 80, 40);
+    kernel.stops(&[x, scalar(3.0f32)], 80, 40, "expected the assertion to hold");
 }
 
-#[test]
-fn a_loop_that_does_not_step_forwards_is_an_error() {
+pub fn a_loop_that_does_not_step_forwards_is_an_error(case: &Case) {
     let text = |step: &str| {
         format!(
             "func @f(%y: view<[n], i64, write>, %k: i64) {{kind = lane}} {{
@@ -498,16 +464,11 @@ fn a_loop_that_does_not_step_forwards_is_an_error() {
     };
     let y = array(&[4], DType::I64, Layout::Rows, 1);
     for (step, k, good) in [("%k", 1, true), ("%k", 0, false), ("%i", 1, false)] {
-        let kernel = Kernel::new(&text(step), 4);
+        let kernel = case.kernel(&text(step));
         let args = [y.clone(), scalar(k as i64)];
-        assert_eq!(kernel.wanted(&args, 4).is_ok(), good);
-        for way in &kernel.ways {
-            match kernel.got(way, &args, 4) {
-                Ok(_) => assert!(good),
-                Err(why) => {
-                    assert!(!good && why == "stopped: expected a loop step above 0", "{why}")
-                }
-            }
+        match good {
+            true => drop(kernel.check(&args, 4, 4)),
+            false => kernel.stops(&args, 4, 4, "expected a loop step above 0"),
         }
     }
 }

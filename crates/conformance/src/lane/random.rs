@@ -7,10 +7,11 @@
 #[path = "../../../filetest/tests/budget/mod.rs"]
 mod budget;
 
-use super::harness::{Kernel, Layout, Rng, array, scalar};
+use crate::harness::{Arg, LAYOUTS, Layout, Rng, array, scalar};
+use crate::{Case, Target};
 use budget::Budget;
 use std::fmt::Write;
-use tessera_numerics::DType;
+use tessera_numerics::{DType, Profile};
 
 struct Generator {
     rng: Rng,
@@ -27,6 +28,8 @@ struct Generator {
     wide: bool,
     /// Control flow may diverge here.
     apart: bool,
+    /// What depends on the order of lanes, and barriers that some lanes do not reach.
+    ordered: bool,
     budget: usize,
 }
 
@@ -166,7 +169,7 @@ impl Generator {
                 self.def("i64", &format!("load %xl at({at}) other({other}) {{extent = [0]}}"));
             }
             3 => {
-                let p = self.value("i64");
+                let p = if self.wide { self.value("i64") } else { self.index() };
                 let q = self.index();
                 self.def("i32", &format!("load %xm at({p}, {q}) {{extent = [0, 0]}}"));
             }
@@ -189,6 +192,7 @@ impl Generator {
                 let x = self.value("f32");
                 self.line(&format!("tile.accumulate %of, {x} at(%i) {{op = sum, extent = [0]}}"));
             }
+            _ if self.ordered && self.chance(2) => self.shared_element(),
             _ if self.chance(2) => self.own_element(),
             _ => {
                 let (x, at) = (self.value("i32"), self.index());
@@ -221,10 +225,35 @@ impl Generator {
         }
     }
 
+    /// Changes of elements that several lanes come to, one after another.
+    fn shared_element(&mut self) {
+        let at = self.index();
+        match self.below(4) {
+            0 => {
+                let x = self.value("f32");
+                self.line(&format!("tile.accumulate %hf, {x} at({at}) {{op = sum, extent = [0]}}"));
+            }
+            1 => {
+                let f = self.pick(&["add", "max", "exchange"]);
+                let x = self.value("i32");
+                self.def("i32", &format!("atomic %hs, {x} at({at}) {{op = {f}}}"));
+            }
+            2 => {
+                let (x, e) = (self.value("i32"), self.value("i32"));
+                self.def("i32", &format!("atomic %hs, {x} at({at}) expected({e}) {{op = cas}}"));
+            }
+            _ if self.shared.is_some() => {
+                let x = self.value("f32");
+                self.def("f32", &format!("atomic %buf2, {x} at({at}) {{op = add}}"));
+            }
+            _ => self.compute(),
+        }
+    }
+
     /// A group operation, in uniform control flow.
     fn group_operation(&mut self) {
         let Some(lanes) = self.shared else { return self.compute() };
-        if !self.together {
+        if !(self.together || self.ordered && self.chance(6)) {
             return self.access();
         }
         let ty = TYPES[self.below(4)];
@@ -434,7 +463,8 @@ impl Generator {
     }
 }
 
-fn kernel(seed: u64, wide: bool) -> (String, Option<i64>) {
+/// A kernel, and how many lanes its groups must have. `wide`: a GPU thread can take several lanes.
+pub fn draw(seed: u64, wide: bool, ordered: bool) -> (String, Option<i64>) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
     rng.next();
     let shared =
@@ -450,6 +480,7 @@ fn kernel(seed: u64, wide: bool) -> (String, Option<i64>) {
         shared,
         wide,
         apart: false,
+        ordered: ordered && !wide,
         budget: 40,
     };
     g.line("%i = tile.linear_id : i64");
@@ -477,65 +508,78 @@ fn kernel(seed: u64, wide: bool) -> (String, Option<i64>) {
     let text = format!(
         "func @random(%xf: view<[n], f32, read>, %xl: view<[m], i64, read>, %xm: view<[a, b], i32, read>, \
          %of: view<[n], f32, read_write>, %ol: view<[n], i64, read_write>, %h: view<[c], i32, reduce_sum>, \
-         %ha: view<[n], i64, read_write>, %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
+         %ha: view<[n], i64, read_write>, %hf: view<[c], f32, reduce_sum>, %hs: view<[c], i32, read_write>, %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
         g.text
     );
     (text, shared)
 }
 
-/// The most lanes that a thread took.
-fn try_seed(seed: u64) -> u32 {
-    let mut rng = Rng(seed + 77);
+/// The arguments of a launch of a drawn kernel, and its lanes: of the domain, and of a group.
+pub fn launch(
+    seed: u64,
+    iteration: usize,
+    wide: bool,
+    shared: Option<i64>,
+) -> (Vec<Arg>, i64, i64) {
+    let mut rng = Rng(seed + 77 + iteration as u64);
     rng.next();
-    let wide = seed.is_multiple_of(2);
-    let (text, shared) = kernel(seed, wide);
-    let mut most = 1;
-    for round in 0..4 {
-        let lanes = shared.unwrap_or([7, 32, 256, 128][round]);
-        let groups = if wide { [30, 12, 2, 5] } else { [1, 3, 2, 5] }[round];
-        let domain = lanes * groups - if shared.is_some() { 0 } else { (rng.next() % 7) as i64 };
-        let n = (domain + [0, 3, -4, 0][round]).max(0);
-        let layout = match wide {
-            true => [Layout::Rows; 4],
-            false => [Layout::Rows, Layout::Skewed, Layout::Gaps, Layout::Back],
-        }[round];
-        let args = [
-            array(&[n], DType::F32, layout, seed),
-            array(&[n / 2 + 1], DType::I64, layout, seed + 1),
-            array(&[3, n / 3 + 1], DType::I32, layout, seed + 2),
-            array(&[n], DType::F32, layout, seed + 3),
-            array(&[n], DType::I64, layout, seed + 4),
-            array(&[9], DType::I32, Layout::Rows, seed + 5),
-            array(&[n], DType::I64, Layout::Rows, seed + 7),
-            scalar((rng.next() % 20) as i64 - 3),
-            scalar(1.25f32),
-        ];
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let kernel = Kernel::new(&text, lanes);
-            match wide {
-                true => kernel.check(&args, domain),
-                // Group sums may be in another order in the default profile.
-                false => kernel.check_strict(&args, domain),
-            }
-            kernel.per_thread(&args, domain)
-        }));
-        match outcome {
-            Ok(per_thread) => most = most.max(per_thread),
-            Err(_) => panic!("seed {seed}, round {round}\n{text}"),
-        }
-    }
-    most
+    let lanes = shared.unwrap_or([7, 32, 256, if wide { 128 } else { 1 }][iteration]);
+    let groups = if wide { [30, 12, 2, 5] } else { [1, 3, 2, 5] }[iteration];
+    let domain = lanes * groups - if shared.is_some() { 0 } else { (rng.next() % 7) as i64 };
+    let n = (domain + [0, 3, -4, 0][iteration]).max(0);
+    let layout = if wide { Layout::Rows } else { LAYOUTS[iteration] };
+    let args = vec![
+        array(&[n], DType::F32, layout, seed),
+        array(&[n / 2 + 1], DType::I64, layout, seed + 1),
+        array(&[3, n / 3 + 1], DType::I32, layout, seed + 2),
+        array(&[n], DType::F32, layout, seed + 3),
+        array(&[n], DType::I64, layout, seed + 4),
+        array(&[9], DType::I32, Layout::Rows, seed + 5),
+        array(&[n], DType::I64, Layout::Rows, seed + 7),
+        array(&[9], DType::F32, Layout::Rows, seed + 6),
+        array(&[9], DType::I32, Layout::Rows, seed + 8),
+        scalar((rng.next() % 20) as i64 - 3),
+        scalar(1.25f32),
+    ];
+    (args, domain.max(0), lanes)
 }
 
-#[test]
-fn random_kernels_give_what_the_interpreter_gives() {
-    let budget = Budget::new(10);
-    let (mut seed, mut wide) = (budget.seed, 0);
-    // Every other kernel can run with several lanes per thread: a few must.
-    while budget.left() || seed < budget.seed + 4 {
-        wide += u32::from(try_seed(seed) > 1);
+/// How many of four launches came to their end.
+fn try_seed(case: &Case, seed: u64) -> usize {
+    // One variant of each kernel where compiling takes long: by a hash, so that all are tried.
+    let number = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+    let wide = seed.is_multiple_of(2);
+    let targets = case.subject.targets();
+    let slow = case.subject.compiles_slowly();
+    // The order of several ops on one element is promised by strict alone.
+    let is_ordered =
+        |t: &Target| t.profile == Profile::Strict && case.subject.promises(t.profile).lane_order;
+    let ordered = match slow {
+        true => is_ordered(&targets[number % (2 * targets.len()) / 2]),
+        false => targets.iter().all(is_ordered),
+    };
+    let (text, shared) = draw(seed, wide, ordered);
+    let kernel = case.kernel(&text).rotate(number);
+    let mut good = 0;
+    for iteration in 0..4 {
+        let (args, domain, lanes) = launch(seed, iteration, wide, shared);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            kernel.compare(&args, domain, lanes, |v| wide || v.promises.sum_order)
+        }));
+        match outcome {
+            Ok(result) => good += usize::from(result.is_ok()),
+            Err(_) => panic!("seed {seed}, launch {iteration}\n{text}"),
+        }
+    }
+    good
+}
+
+pub fn random_kernels_give_what_the_interpreter_gives(case: &Case) {
+    let budget = Budget::new(case.subject.random_seconds());
+    let (mut seed, mut good) = (budget.seed, 0);
+    while budget.left() {
+        good += try_seed(case, seed);
         seed += 1;
     }
-    println!("seeds {} to {}, {wide} of them by several lanes", budget.seed, seed - 1);
-    assert!(wide > 0);
+    println!("seeds {} to {}: {good} launches to the end", budget.seed, seed - 1);
 }

@@ -1,6 +1,6 @@
 //! Numbers to try: edges of every format, ties between neighbours, and random ones.
 
-use tessera_numerics::{DType, decode};
+use tessera_numerics::{DType, Rounding, decode, encode};
 
 /// A small generator (xorshift64*), the same numbers in every run.
 pub struct Random(u64);
@@ -10,6 +10,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -18,7 +19,7 @@ impl Random {
     }
 }
 
-/// Magnitudes at which something changes, beside the powers of two.
+/// Magnitudes that are edge cases, beside the powers of two.
 const MAGNITUDES: &[&str] = &[
     "0 1e-45 1e-40 1.1754944e-38 6.1e-5 0.1 0.6 0.7853982 0.99999994 1.5 2.5 3 3.1415927 6 7.5 10",
     "88.7 89 104 127.5 255.5 448 464 32767.5 57344 65504 65520 8388607.5 2147483520 2147483647",
@@ -27,10 +28,10 @@ const MAGNITUDES: &[&str] = &[
     "3.4028235677973366e38 1e300 1.7976931348623157e308 5e-324 2.3e-308 inf nan",
 ];
 
-/// Powers of two at which something changes.
+/// Powers of two that are edge cases.
 const POWERS: &[i32] = &[-24, -6, -2, -1, 0, 1, 7, 23, 24, 31, 32, 63, 64];
 
-/// Integers at which something changes, beside the neighbours of powers of two.
+/// Integers that are edge cases, beside the neighbours of powers of two.
 const INTEGERS: &[i64] = &[
     5,
     100,
@@ -99,8 +100,8 @@ pub fn random(carrier: DType, r: &mut Random) -> u64 {
     }
 }
 
-/// Values around the places where rounding to a narrow float format changes its mind: every value
-/// of it, every middle of two, and their neighbours.
+/// Values around rounding boundaries of a narrow float format: every value of it, every midpoint,
+/// and their neighbours.
 pub fn ties(dtype: DType, r: &mut Random) -> Vec<f64> {
     let codes: Vec<u64> = match dtype.bits() {
         0..=8 => (0..1 << dtype.bits()).collect(),
@@ -118,8 +119,8 @@ pub fn ties(dtype: DType, r: &mut Random) -> Vec<f64> {
     out
 }
 
-/// Operands for a function of `arity` values: edges crossed with edges, then random ones.
-pub fn operands(carrier: DType, arity: usize, seed: u64) -> Vec<Vec<u64>> {
+/// Operands for a function of `arity` values: edges crossed with edges, then `count` random ones.
+pub fn operands(carrier: DType, arity: usize, seed: u64, count: usize) -> Vec<Vec<u64>> {
     let mut r = Random::new(seed);
     let all = edges(carrier);
     let mut rows: Vec<Vec<u64>> = match arity {
@@ -132,6 +133,52 @@ pub fn operands(carrier: DType, arity: usize, seed: u64) -> Vec<Vec<u64>> {
             (0..800).map(|_| (0..3).map(|_| all[r.next() as usize % all.len()]).collect()).collect()
         }
     };
-    rows.extend((0..600).map(|_| (0..arity).map(|_| random(carrier, &mut r)).collect::<Vec<_>>()));
+    rows.extend(
+        (0..count).map(|_| (0..arity).map(|_| random(carrier, &mut r)).collect::<Vec<_>>()),
+    );
     (0..arity).map(|i| rows.iter().map(|row| row[i]).collect()).collect()
+}
+
+/// Values of `from`, as bits of its carrier, that matter for `to`: edges, ties, and `count`
+/// random ones.
+pub fn sources(from: DType, to: DType, count: usize) -> Vec<u64> {
+    let mut r = Random::new(from as u64 * 32 + to as u64 + 1);
+    let carrier = from.carrier();
+    let mut bits = edges(carrier);
+    bits.extend((0..count).map(|_| random(carrier, &mut r)));
+    let narrow = to.is_float() && !matches!(to, DType::F32 | DType::F64 | DType::Tf32);
+    if narrow && carrier == DType::F64 {
+        bits.extend(ties(to, &mut r).iter().map(|x| x.to_bits()));
+    } else if narrow && carrier == DType::F32 {
+        bits.extend(ties(to, &mut r).iter().map(|&x| u64::from((x as f32).to_bits())));
+    } else if narrow && carrier != DType::Bool {
+        let near = ties(to, &mut r);
+        bits.extend(near.iter().map(|&x| encode(carrier, x.into(), Rounding::Rne, true)));
+    }
+    // Through the code, so that every value is one that `from` has.
+    let own = |b: u64| {
+        let code = encode(from, decode(carrier, b), Rounding::Rne, from.saturates_by_default());
+        decode(from, code).bits()
+    };
+    bits.into_iter().map(own).collect()
+}
+
+/// Values to encode: edges, random ones, and of short types every value and every middle of two.
+pub fn to_encode(dtype: DType) -> Vec<u64> {
+    let mut bits = sources(dtype.carrier(), dtype, 2000);
+    if matches!(dtype, DType::F16 | DType::BF16) {
+        let value = |code: u64| decode(dtype, code).as_f64();
+        let middles = (0..65536).flat_map(|c| [value(c), (value(c) + value(c + 1)) / 2.0]);
+        bits.extend(middles.map(|x| u64::from((x as f32).to_bits())));
+    }
+    bits
+}
+
+pub fn pairs() -> impl Iterator<Item = (DType, DType)> {
+    DType::ALL.iter().flat_map(|&from| DType::ALL.iter().map(move |&to| (from, to)))
+}
+
+/// From carriers only: other types use the code of their carrier, but for what is known to fit.
+pub fn from_carriers() -> impl Iterator<Item = (DType, DType)> {
+    pairs().filter(|(from, _)| *from == from.carrier())
 }

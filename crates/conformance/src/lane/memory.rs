@@ -1,6 +1,7 @@
 //! Access to arrays of every dtype and layout.
 
-use super::harness::*;
+use crate::Case;
+use crate::harness::*;
 use tessera_numerics::DType;
 
 pub const SAXPY: &str = "
@@ -21,35 +22,31 @@ func @saxpy(%x: view<[n], f32, read>, %y: view<[n], f32, read_write>, %alpha: f3
   tile.return
 }";
 
-#[test]
-fn saxpy_of_any_size_and_layout() {
-    let kernel = Kernel::new(SAXPY, 256);
+pub fn saxpy_of_any_size_and_layout(case: &Case) {
+    let kernel = case.kernel(SAXPY);
     for n in SIZES {
         for layout in LAYOUTS {
             let x = array(&[n], DType::F32, layout, 1);
             let y = array(&[n], DType::F32, layout, 2);
-            kernel.check(&[x, y, scalar(1.7f32)], n);
+            let args = [x, y, scalar(1.7f32)];
+            let got = kernel.check(&args, n, 256);
+            let real = |code: &u64| f32::from_bits(*code as u32);
+            let [x, y] = [0, 1].map(|i| args[i].array().unwrap());
+            let rows = x.codes(&x.bytes).into_iter().zip(y.codes(&y.bytes)).zip(y.codes(&got[1]));
+            for ((x, y), z) in rows {
+                let (wanted, got) = (1.7 * real(&x) + real(&y), real(&z));
+                assert!(wanted == got || wanted.is_nan() && got.is_nan(), "{wanted} {got}");
+            }
         }
         // More lanes than elements, and fewer.
         let x = array(&[n], DType::F32, Layout::Rows, 1);
         let y = array(&[n], DType::F32, Layout::Back, 2);
-        kernel.check(&[x.clone(), y.clone(), scalar(1.7f32)], n + 21);
-        kernel.check(&[x, y, scalar(1.7f32)], n / 2);
+        kernel.check(&[x.clone(), y.clone(), scalar(1.7f32)], n + 21, 32);
+        kernel.check(&[x, y, scalar(1.7f32)], n / 2, 7);
     }
 }
 
-#[test]
-fn contiguous_arrays_are_accessed_16_bytes_at_a_time() {
-    let kernel = Kernel::new(SAXPY, 256);
-    for (layout, wide) in LAYOUTS.into_iter().zip([3, 0, 0, 0]) {
-        let [x, y] = [1, 2].map(|seed| array(&[1000], DType::F32, layout, seed));
-        let text = kernel.text(&kernel.ways[0], &[x, y, scalar(2.0f32)], 1000);
-        assert_eq!(text.matches(".v4.b32").count(), wide, "{layout:?}\n{text}");
-    }
-}
-
-#[test]
-fn every_dtype_is_copied_and_compared() {
+pub fn every_dtype_is_copied_and_compared(case: &Case) {
     for &dtype in DType::ALL {
         let c = dtype.compute();
         let cast = |from: &str, to: &str, ty: DType| match dtype == c {
@@ -77,12 +74,12 @@ fn every_dtype_is_copied_and_compared() {
         if !tessera_numerics::ScalarFn::Maximum.accepts(c) {
             continue;
         }
-        let kernel = Kernel::new(&text, 64);
+        let kernel = case.kernel(&text);
         for (n, layout) in
             [(600, Layout::Rows), (37, Layout::Skewed), (19, Layout::Gaps), (300, Layout::Back)]
         {
             let all = [1, 2, 3].map(|seed| array(&[n], dtype, layout, seed));
-            kernel.check(&all, n);
+            kernel.check(&all, n, 64);
         }
     }
 }
@@ -104,14 +101,15 @@ func @stencil(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %edge: f32) {
   tile.return
 }";
 
-#[test]
-fn positions_outside_read_zero_or_other_and_are_not_written() {
-    let kernel = Kernel::new(STENCIL, 48);
-    for n in SIZES {
+pub fn positions_outside_read_zero_or_other_and_are_not_written(case: &Case) {
+    let shifted = [STENCIL.into(), STENCIL.replace("value = 8", "value = 1")];
+    let kernels = shifted.map(|text: String| case.kernel(&text));
+    for (n, text) in SIZES.into_iter().flat_map(|n| [0, 1].map(|k| (n, k))) {
+        let kernel = &kernels[text];
         for (size, domain) in [(n, n), (n, n + 40), (n + 3, n)] {
             let x = array(&[size], DType::F32, Layout::Rows, 1);
             let y = array(&[n], DType::F32, Layout::Rows, 2);
-            kernel.check(&[x, y, scalar(9.5f32)], domain);
+            kernel.check(&[x, y, scalar(9.5f32)], domain, 48);
         }
     }
 }
@@ -122,6 +120,7 @@ func @steps(%x: view<[m], i32, read>, %y: view<[n], i32, write>, %k: i64) {kind 
   %i = tile.linear_id : i64
   %3 = tile.const {value = 3} : i64
   %i3 = tile.mul %i, %3 : i64
+  %r = tile.neg %i3 : i64
   %p = tile.add %i, %k : i64
   %q = tile.sub %k, %i : i64
   %a = tile.load %x at(%p) {extent = [0]} : i32
@@ -133,14 +132,16 @@ func @steps(%x: view<[m], i32, read>, %y: view<[n], i32, write>, %k: i64) {kind 
   tile.return
 }";
 
-#[test]
-fn positions_in_steps_are_held_against_the_extents_wherever_they_begin() {
-    let kernel = Kernel::new(STEPS, 64);
-    for n in [1, 16, 300] {
-        for k in [0, -1, 5, 8, 40, -50, 1 << 40, i64::MAX, i64::MAX - 20, i64::MIN, i64::MIN + 9] {
-            let x = array(&[n + 7], DType::I32, Layout::Rows, 1);
-            let y = array(&[n], DType::I32, Layout::Rows, 2);
-            kernel.check(&[x, y, scalar(k)], n);
+pub fn positions_in_steps_are_held_against_the_extents_wherever_they_begin(case: &Case) {
+    let apart = STEPS.replace("add %i, %k", "add %i3, %k").replace("%x at(%i)", "%x at(%r)");
+    for kernel in [STEPS, &apart].map(|text| case.kernel(text)) {
+        for n in [1, 16, 100, 300] {
+            let ends = [i64::MAX, i64::MAX - 20, i64::MIN, i64::MIN + 9];
+            for k in [0, -1, 5, 8, 40, -50, 1 << 40].into_iter().chain(ends) {
+                let x = array(&[n + 7], DType::I32, Layout::Rows, 1);
+                let y = array(&[n], DType::I32, Layout::Rows, 2);
+                kernel.check(&[x, y, scalar(k)], n, 64);
+            }
         }
     }
 }
@@ -169,12 +170,19 @@ pub fn matrix(transposed: bool) -> String {
     )
 }
 
-#[test]
-fn rows_and_columns_by_division() {
+pub fn rows_and_columns_by_division(case: &Case) {
     for transposed in [false, true] {
-        let kernel = Kernel::new(&matrix(transposed), 32);
-        let shapes =
-            [[1, 1, 1], [2, 3, 5], [3, 2, 16], [2, 2, 36], [1, 4, 100], [5, 7, 0], [2, 1, 64]];
+        let kernel = case.kernel(&matrix(transposed));
+        let shapes = [
+            [1, 1, 1],
+            [2, 3, 5],
+            [3, 2, 16],
+            [2, 2, 33],
+            [2, 2, 36],
+            [1, 4, 100],
+            [5, 7, 0],
+            [2, 1, 64],
+        ];
         for [a, b, c] in shapes {
             for layout in LAYOUTS {
                 let x = array(&[a, b, c], DType::F32, layout, 1);
@@ -182,18 +190,14 @@ fn rows_and_columns_by_division() {
                 let y = array(&y, DType::F32, Layout::Rows, 2);
                 let z = array(&[a, b, c], DType::F32, layout, 3);
                 // Some lanes more than elements: their rows are outside.
-                kernel.check(&[x, y, z], a * b * c + 5);
+                kernel.check(&[x, y, z], a * b * c + 5, 32);
             }
         }
     }
-    let rows = [[3, 2, 64], [3, 2, 64], [3, 2, 64]].map(|d| array(&d, DType::F32, Layout::Rows, 1));
-    assert_eq!(Kernel::new(&matrix(false), 32).per_thread(&rows, 384), 4);
 }
 
-#[test]
-fn divisors_of_any_sign_divide_as_the_interpreter_does() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[m], i32, read>, %y: view<[n], i64, write>, %z: view<[n], i32, write>, %k: i64, %o: i64) {kind = lane} {
+pub fn divisors_of_any_sign_divide_as_the_interpreter_does(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[m], i32, read>, %y: view<[n], i64, write>, %z: view<[n], i32, write>, %k: i64, %o: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %p = tile.add %i, %o : i64
            %q = tile.floordiv %p, %k : i64
@@ -218,23 +222,19 @@ fn divisors_of_any_sign_divide_as_the_interpreter_does() {
            %v = tile.load %x at(%m) {extent = [0]} : i32
            tile.store %z, %v at(%i) {extent = [0]}
            tile.return
-         }",
-        64,
-    );
+         }");
     for k in [1, 2, 16, 17, 100, 0, -1, -5, -100, 1 << 33, i64::MIN, i64::MAX] {
         for o in [0, -50, 3, 1 << 40, i64::MAX, i64::MIN] {
             let x = array(&[60], DType::I32, Layout::Rows, 1);
             let y = array(&[199], DType::I64, Layout::Rows, 2);
             let z = array(&[199], DType::I32, Layout::Rows, 2);
-            kernel.check(&[x, y, z, scalar(k), scalar(o)], 199);
+            kernel.check(&[x, y, z, scalar(k), scalar(o)], 199, 64);
         }
     }
 }
 
-#[test]
-fn gathers_and_scatters_take_each_lane_where_it_points() {
-    let kernel = Kernel::new(
-        "func @f(%ix: view<[n], i32, read>, %x: view<[m], f64, read>, %y: view<[m], f64, write>, %z: view<[n], f64, write>) {kind = lane} {
+pub fn gathers_and_scatters_take_each_lane_where_it_points(case: &Case) {
+    let kernel = case.kernel("func @f(%ix: view<[n], i32, read>, %x: view<[m], f64, read>, %y: view<[m], f64, write>, %z: view<[n], f64, write>) {kind = lane} {
            %i = tile.linear_id : i64
            %j = tile.load %ix at(%i) {extent = [0]} : i32
            %k = tile.cast %j : i64
@@ -242,22 +242,18 @@ fn gathers_and_scatters_take_each_lane_where_it_points() {
            tile.store %z, %v at(%i) {extent = [0]}
            tile.store %y, %v at(%k) {extent = [0]}
            tile.return
-         }",
-        32,
-    );
+         }");
     let order: Vec<i32> = (0..177).map(|i| (i * 31) % 183 - 3).collect();
     for layout in LAYOUTS {
         let x = array(&[170], DType::F64, layout, 1);
         let y = array(&[170], DType::F64, layout, 2);
         let z = array(&[177], DType::F64, layout, 3);
-        kernel.check(&[ints(&order), x, y, z], 177);
+        kernel.check(&[ints(&order), x, y, z], 177, 32);
     }
 }
 
-#[test]
-fn masks_and_others_of_each_lane() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[n], f32, read>, %b: view<[m], bool, read>, %y: view<[m], f32, write>, %z: view<[m], f32, read_write>, %k: i64) {kind = lane} {
+pub fn masks_and_others_of_each_lane(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[n], f32, read>, %b: view<[m], bool, read>, %y: view<[m], f32, write>, %z: view<[m], f32, read_write>, %k: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %c = tile.load %b at(%i) {extent = [0]} : bool
            %o = tile.cast %i : f32
@@ -269,22 +265,18 @@ fn masks_and_others_of_each_lane() {
            tile.store %y, %u at(%i) mask(%d) {extent = [0]}
            tile.accumulate %z, %u at(%i) mask(%c) {op = max, extent = [0]}
            tile.return
-         }",
-        32,
-    );
+         }");
     for k in [0, 5, 33, -3, 99] {
         let x = array(&[540], DType::F32, Layout::Rows, 1);
         let b = array(&[550], DType::Bool, Layout::Rows, 2);
         let y = array(&[550], DType::F32, Layout::Rows, 3);
         let z = array(&[550], DType::F32, Layout::Rows, 4);
-        kernel.check(&[x, b, y, z, scalar(k)], 550);
+        kernel.check(&[x, b, y, z, scalar(k)], 550, 32);
     }
 }
 
-#[test]
-fn one_value_for_all_lanes_is_read_and_written_once() {
-    let kernel = Kernel::new(
-        "func @f(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %one: view<[], f32, read_write>, %z: view<[n], f32, write>, %k: i64) {kind = lane} {
+pub fn one_value_for_all_lanes_is_read_and_written_once(case: &Case) {
+    let kernel = case.kernel("func @f(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %one: view<[], f32, read_write>, %z: view<[n], f32, write>, %k: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %v = tile.load %x at(%i) {extent = [0]} : f32
            %w = tile.load %x at(%k) {extent = [0]} : f32
@@ -299,19 +291,17 @@ fn one_value_for_all_lanes_is_read_and_written_once() {
            %s = tile.add %v, %w : f32
            tile.store %z, %s at(%i) {extent = [0]}
            tile.return
-         }",
-        16,
-    );
+         }");
     for (n, k) in [(1, 0), (40, 3), (640, 7), (33, 9), (33, -1), (33, 8)] {
         let x = array(&[n], DType::F32, Layout::Rows, 1);
         let y = array(&[9], DType::F32, Layout::Rows, 2);
         let one = array(&[], DType::F32, Layout::Rows, 3);
         let z = array(&[n], DType::F32, Layout::Rows, 4);
-        kernel.check(&[x, y, one, z, scalar(k)], n);
+        kernel.check(&[x, y, one, z, scalar(k)], n, 16);
     }
 }
 
-const IDS: &str = "
+pub const IDS: &str = "
 func @f(%y: view<[n], i64, write>) {kind = lane} {
   %i = tile.linear_id : i64
   %l = tile.local_id : i64
@@ -319,6 +309,7 @@ func @f(%y: view<[n], i64, write>) {kind = lane} {
   %p1 = tile.program_id {axis = 1} : i64
   %g = tile.num_programs {axis = 0} : i64
   %s = tile.group_size : i64
+  %w = tile.warp_size : i64
   %h = tile.const {value = 100} : i64
   %a = tile.mul %p, %h : i64
   %b = tile.add %a, %l : i64
@@ -326,38 +317,25 @@ func @f(%y: view<[n], i64, write>) {kind = lane} {
   %d = tile.add %c, %g : i64
   %e = tile.mul %d, %h : i64
   %f = tile.add %e, %s : i64
-  %r = tile.add %f, %p1 : i64
+  %k = tile.mul %f, %h : i64
+  %q = tile.add %k, %w : i64
+  %r = tile.add %q, %p1 : i64
   tile.store %y, %r at(%i) {extent = [0]}
   tile.return
 }";
 
-#[test]
-fn ids_know_groups_of_any_size() {
-    for lanes in [1, 3, 31, 64, 100, 256, 300, 1024, 2500, 9000] {
-        let kernel = Kernel::new(IDS, lanes);
-        for n in [0, 1, 67, 3 * lanes - 1] {
-            kernel.check(&[array(&[n], DType::I64, Layout::Rows, 1)], n);
-        }
-    }
-    let long = array(&[2560], DType::I64, Layout::Rows, 1);
-    assert_eq!(Kernel::new(IDS, 256).per_thread(&[long], 2560), 2);
-}
-
-#[test]
-fn groups_may_be_smaller_than_the_kernel_was_compiled_for() {
-    // Without the attribute 256 lanes are assumed, and the launch says how many there are.
-    let text = IDS.replace("func @f", "func @g");
-    for compiled in [256, 64] {
-        let kernel = Kernel::new(&text, compiled);
-        for lanes in [1, 2, 5, 60, 64] {
-            let y = array(&[150], DType::I64, Layout::Rows, 1);
-            let wanted = kernel.wanted_by(std::slice::from_ref(&y), 147, lanes).unwrap();
-            for way in &kernel.ways {
-                assert_eq!(
-                    kernel.got_by(way, std::slice::from_ref(&y), 147, lanes).unwrap(),
-                    wanted
-                );
-            }
+pub fn ids_know_groups_of_any_size(case: &Case) {
+    let kernel = case.kernel(IDS);
+    for lanes in [1, 3, 16, 31, 64, 100, 256, 300, 1024, 2500, 9000] {
+        for (n, domain) in [0, 1, 67, 3 * lanes - 1].map(|n| (n, n)).into_iter().chain([(70, 67)]) {
+            let y = array(&[n], DType::I64, Layout::Rows, 1);
+            let got = kernel.check(std::slice::from_ref(&y), domain, lanes);
+            let id = |i: i64| {
+                let groups = (domain + lanes - 1) / lanes;
+                [i % lanes, groups, lanes, 32].iter().fold(i / lanes, |a, b| 100 * a + b) as u64
+            };
+            let ids = y.array().unwrap().codes(&got[0]);
+            assert!((0..domain).zip(ids).all(|(i, got)| got == id(i)), "{domain} by {lanes}");
         }
     }
 }
@@ -393,27 +371,25 @@ fn atomic(dtype: DType, op: &str) -> String {
     )
 }
 
-#[test]
-fn atomics_of_every_kind_change_elements_and_give_what_was_there() {
-    for &dtype in DType::ALL {
-        for op in tessera_tile::ops::atomic::OPS {
+pub fn atomics_of_every_kind_change_elements_and_give_what_was_there(case: &Case) {
+    for (d, &dtype) in DType::ALL.iter().enumerate() {
+        for (o, op) in tessera_tile::ops::atomic::OPS.into_iter().enumerate() {
             let combine = tessera_tile::ops::atomic::combine(op);
             if combine.is_some_and(|f| !f.accepts(dtype.compute())) {
                 continue;
             }
-            let kernel = Kernel::new(&atomic(dtype, op), 32);
+            let kernel = case.kernel(&atomic(dtype, op)).rotate(5 * d + o);
             for layout in [Layout::Rows, Layout::Gaps, Layout::Back] {
                 let x = array(&[70], dtype, Layout::Rows, 1);
                 let h = array(&[70], dtype, layout, 2);
                 let o = array(&[70], dtype, Layout::Rows, 3);
-                kernel.check(&[x, h.clone(), o, h, scalar(3i64)], 70);
+                kernel.check(&[x, h.clone(), o, h, scalar(3i64)], 70, 32);
             }
         }
     }
 }
 
-#[test]
-fn lanes_that_share_elements_all_count() {
+pub fn lanes_that_share_elements_all_count(case: &Case) {
     for (dtype, op) in [
         (DType::I32, "add"),
         (DType::I32, "max"),
@@ -424,8 +400,7 @@ fn lanes_that_share_elements_all_count() {
         (DType::F64, "min"),
     ] {
         let c = dtype.compute();
-        let kernel = Kernel::new(
-            &format!(
+        let kernel = case.kernel(&format!(
                 "func @f(%ix: view<[n], i32, read>, %h: view<[m], {dtype}, read_write>) {{kind = lane}} {{
                    %i = tile.linear_id : i64
                    %at32 = tile.load %ix at(%i) {{extent = [0]}} : i32
@@ -435,17 +410,14 @@ fn lanes_that_share_elements_all_count() {
                    tile.return
                  }}"
             )
-            .replace("%v = tile.cast %i : i64", "%v = tile.add %i, %i : i64"),
-            64,
-        );
+            .replace("%v = tile.cast %i : i64", "%v = tile.add %i, %i : i64"));
         let order: Vec<i32> = (0..450).map(|i| (i * 7) % 13 - 2).collect();
         let h = array(&[9], dtype, Layout::Rows, 2);
-        kernel.check(&[ints(&order), h], 450);
+        kernel.check(&[ints(&order), h], 450, 64);
     }
 }
 
-#[test]
-fn folds_into_shared_elements_all_count() {
+pub fn folds_into_shared_elements_all_count(case: &Case) {
     for (dtype, op, at) in [
         (DType::I32, "sum", "%at"),
         (DType::I64, "max", "%at"),
@@ -454,8 +426,7 @@ fn folds_into_shared_elements_all_count() {
         (DType::F32, "min", "%k"),
         (DType::I32, "prod", "%k"),
     ] {
-        let kernel = Kernel::new(
-            &format!(
+        let kernel = case.kernel(&format!(
                 "func @f(%ix: view<[n], i32, read>, %x: view<[n], {dtype}, read>, %h: view<[m], {dtype}, reduce_{op}>, %k: i64) {{kind = lane}} {{
                    %i = tile.linear_id : i64
                    %at32 = tile.load %ix at(%i) {{extent = [0]}} : i32
@@ -466,35 +437,109 @@ fn folds_into_shared_elements_all_count() {
                    tile.accumulate %h, %v at({at}) mask(%c) {{op = {op}, extent = [0]}}
                    tile.return
                  }}"
-            ),
-            64,
-        );
+            ));
         let order: Vec<i32> = (0..450).map(|i| (i * 7) % 13 - 2).collect();
         let x = array(&[450], dtype, Layout::Rows, 1);
         let h = array(&[9], dtype, Layout::Rows, 2);
-        kernel.check(&[ints(&order), x, h, scalar(3i64)], 450);
+        kernel.check(&[ints(&order), x, h, scalar(3i64)], 450, 64);
     }
 }
 
-#[test]
-fn sums_of_floats_from_many_lanes_are_refused_where_their_order_shows() {
-    let kernel = Kernel::new(
+pub fn sums_of_floats_from_many_lanes(case: &Case) {
+    let kernel = case.kernel(
         "func @f(%x: view<[n], f32, read>, %h: view<[m], f32, reduce_sum>, %k: i64) {kind = lane} {
            %i = tile.linear_id : i64
            %v = tile.load %x at(%i) {extent = [0]} : f32
            tile.accumulate %h, %v at(%k) {op = sum, extent = [0]}
            tile.return
          }",
-        64,
     );
-    let ones = filled(DType::F32, &[1.0f32; 300], |v| v.to_le_bytes().to_vec());
-    let h = filled(DType::F32, &[0.5f32; 4], |v| v.to_le_bytes().to_vec());
-    let args = [ones, h, scalar(2i64)];
-    let wanted = kernel.wanted(&args, 300).unwrap();
-    for way in &kernel.ways {
-        match (way.profile, kernel.got(way, &args, 300)) {
-            (tessera_numerics::Profile::Default, got) => assert_eq!(got.unwrap(), wanted),
-            (_, got) => assert!(got.unwrap_err().starts_with("E_UNSUPPORTED folding")),
+    // Whole numbers do not round, so that any order gives the same.
+    let args = [floats(&[1.0; 300]), floats(&[0.5; 4]), scalar(2i64)];
+    kernel.check(&args, 300, 64);
+}
+
+pub fn all_lanes_at_one_place_leave_the_last_value(case: &Case) {
+    let kernel = case.kernel(
+        "func @f(%x: view<[n], f32, read>, %y: view<[m], f32, write>, %one: view<[], f32, read_write>, %k: i64) {kind = lane} {
+           %i = tile.linear_id : i64
+           %v = tile.load %x at(%i) {extent = [0]} : f32
+           tile.store %y, %v at(%k) {extent = [0]}
+           %w = tile.load %x at(%k) {extent = [0]} : f32
+           %1 = tile.const {value = 1} : i64
+           %k1 = tile.add %k, %1 : i64
+           tile.store %y, %w at(%k1) {extent = [0]}
+           %c = tile.gt %v, %w : bool
+           tile.if %c do {
+             tile.store %one, %w {extent = []}
+             tile.yield
+           } do {
+             tile.yield
+           }
+           tile.return
+         }",
+    );
+    for (n, k) in [(1, 0), (40, 3), (64, 7), (33, 9), (33, -1), (33, 8)] {
+        let x = array(&[n], DType::F32, Layout::Rows, 1);
+        let y = array(&[9], DType::F32, Layout::Rows, 2);
+        let one = array(&[], DType::F32, Layout::Rows, 3);
+        kernel.check_where(&[x, y, one, scalar(k)], n, 16, |v| v.promises.lane_order);
+    }
+}
+
+pub fn atomics_and_folds_of_every_kind(case: &Case) {
+    for dtype in [DType::I32, DType::F32, DType::BF16, DType::U8, DType::I64, DType::F64] {
+        let c = dtype.compute();
+        for op in ["add", "max", "exchange", "cas"] {
+            let (given, expected) = match op {
+                "exchange" => (dtype, ""),
+                "cas" => (dtype, " expected(%e)"),
+                _ => (c, ""),
+            };
+            let cast = |from: &str, to: &str, ty: DType| match dtype == ty {
+                true => format!("%{to} = tile.select %yes, %{from}, %{from} : {ty}"),
+                false => format!("%{to} = tile.cast %{from} : {ty}"),
+            };
+            let kernel = case.kernel(&format!(
+                "func @f(%ix: view<[n], i32, read>, %x: view<[n], {dtype}, read>, %h: view<[m], {dtype}, read_write>, %o: view<[n], {dtype}, write>, %was: view<[m], {dtype}, read>) {{kind = lane}} {{
+                   %i = tile.linear_id : i64
+                   %yes = tile.const {{value = true}} : bool
+                   %0 = tile.const {{value = 0}} : i64
+                   %at32 = tile.load %ix at(%i) {{extent = [0]}} : i32
+                   %at = tile.cast %at32 : i64
+                   %e = tile.load %was at(%0) {{extent = [0]}} : {dtype}
+                   %a = tile.load %x at(%i) {{extent = [0]}} : {dtype}
+                   {}
+                   %old = tile.atomic %h, %v at(%at){expected} {{op = {op}}} : {dtype}
+                   tile.store %o, %old at(%i) {{extent = [0]}}
+                   tile.return
+                 }}",
+                cast("a", "v", given)
+            ));
+            let order: Vec<i32> = (0..50).map(|i| (i * 7) % 11 - 2).collect();
+            let x = array(&[50], dtype, Layout::Rows, 1);
+            let h = array(&[7], dtype, Layout::Gaps, 2);
+            let o = array(&[50], dtype, Layout::Rows, 3);
+            kernel.check_where(&[ints(&order), x, h.clone(), o, h], 50, 32, |v| {
+                v.promises.lane_order
+            });
         }
     }
+}
+
+pub fn lanes_fold_into_elements_that_they_share_one_after_another(case: &Case) {
+    let kernel = case.kernel(
+        "func @f(%ix: view<[n], i32, read>, %x: view<[n], f32, read>, %h: view<[m], f32, reduce_sum>, %k: i64) {kind = lane} {
+           %i = tile.linear_id : i64
+           %at = tile.load %ix at(%i) {extent = [0]} : i32
+           %j = tile.cast %at : i64
+           %v = tile.load %x at(%i) {extent = [0]} : f32
+           tile.accumulate %h, %v at(%j) {op = sum, extent = [0]}
+           tile.return
+         }",
+    );
+    let order: Vec<i32> = (0..150).map(|i| (i * 7) % 13 - 2).collect();
+    let x = array(&[150], DType::F32, Layout::Rows, 1);
+    let h = array(&[9], DType::F32, Layout::Rows, 2);
+    kernel.check_where(&[ints(&order), x, h, scalar(3)], 150, 64, |v| v.promises.lane_order);
 }

@@ -1,0 +1,7 @@
+//! Lane kernels: control flow, memory, group operations, printing, and random kernels.
+
+pub mod control;
+pub mod groups;
+pub mod memory;
+pub mod print;
+pub mod random;

@@ -1,0 +1,3 @@
+//! Scalar functions against `tessera_numerics`.
+
+pub mod functions;
