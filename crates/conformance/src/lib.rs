@@ -98,7 +98,6 @@ macro_rules! suite {
                 fn $case() {
                     let case = $crate::Case::new(&$subject, stringify!($case));
                     $crate::$suite::$module::$case(&case);
-                    case.finish();
                 }
             )*
         }

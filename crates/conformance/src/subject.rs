@@ -1,7 +1,6 @@
 //! What a backend implements to be tested.
 
 use crate::harness::Kernel;
-use std::cell::Cell;
 use tessera_diag::Diagnostics;
 use tessera_numerics::Profile;
 use tessera_target::{Artifact, Backend, CompileOptions, LaunchArgs};
@@ -24,12 +23,6 @@ pub trait Subject {
     /// refused, and another must run.
     fn refusals(&self) -> Vec<Refusal> {
         Vec::new()
-    }
-
-    /// Faults that are known and not mended: the case, and what the fault says. A listed case must
-    /// have that fault.
-    fn known_faults(&self) -> &[(&'static str, &'static str)] {
-        &[]
     }
 
     fn promises(&self, profile: Profile) -> Promises {
@@ -147,12 +140,11 @@ pub fn compile_with(
 pub struct Case<'a> {
     pub subject: &'a dyn Subject,
     pub name: String,
-    has_fault: Cell<bool>,
 }
 
 impl<'a> Case<'a> {
     pub fn new(subject: &'a dyn Subject, name: &str) -> Self {
-        Self { subject, name: name.to_owned(), has_fault: Cell::new(false) }
+        Self { subject, name: name.to_owned() }
     }
 
     /// One of several kernels of the case, so that refusals can name it.
@@ -172,23 +164,5 @@ impl<'a> Case<'a> {
                 && only.is_none_or(|p| p == profile)
         };
         self.subject.refusals().into_iter().find(applies).map(|(.., code)| code)
-    }
-
-    fn known_fault(&self) -> Option<&'static str> {
-        let mut all = self.subject.known_faults().iter();
-        all.find(|(case, _)| self.name == *case).map(|(_, says)| *says)
-    }
-
-    /// Whether a fault is the known one of the case.
-    pub fn is_known(&self, fault: &str) -> bool {
-        let known = self.known_fault().is_some_and(|says| fault.contains(says));
-        self.has_fault.set(self.has_fault.get() || known);
-        known
-    }
-
-    /// After the last kernel: a fault that is gone must not be listed.
-    pub fn finish(&self) {
-        let mended = self.known_fault().is_some() && !self.has_fault.get();
-        assert!(!mended, "{} has no fault: take it off the list", self.name);
     }
 }

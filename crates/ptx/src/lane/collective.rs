@@ -76,7 +76,7 @@ impl Lanes<'_> {
     }
 
     /// The value of another lane of the warp.
-    fn shuffled(&mut self, kind: Shfl, dtype: DType, x: Reg, b: Opnd) -> Reg {
+    pub(super) fn shuffled(&mut self, kind: Shfl, dtype: DType, x: Reg, b: Opnd) -> Reg {
         let c = if kind == Shfl::Up { BEGIN } else { WHOLE };
         let word = self.word_of(dtype, x);
         let move_one = |me: &mut Self, a: Reg| {

@@ -69,6 +69,19 @@ impl Lanes<'_> {
         outer
     }
 
+    /// A value that decides which way control goes at an op, as all threads of the warp see it.
+    /// Where lanes synchronise inside, they agree on it, also where it varies in form; a thread
+    /// without a lane takes the value of the warp's first lane and goes the same way.
+    fn agreed(&mut self, id: OpId, v: Value, r: Reg) -> Reg {
+        if self.width > 1 || !self.uniform.synchronises(id) || !self.uniform.varies(v) {
+            return r;
+        }
+        let Some(guard) = self.guard.clone() else { return r };
+        let dtype = self.dtype(v);
+        let first = self.shuffled(Shfl::Idx, dtype, r, Opnd::Int(0));
+        self.scalars().select(dtype, guard[0], r, first)
+    }
+
     pub fn branch(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -83,6 +96,7 @@ impl Lanes<'_> {
             return Ok(());
         }
         let Repr::One(p) = *self.repr(cond) else { return self.both_paths(id) };
+        let p = self.agreed(id, cond, p);
         let results: Vec<Vec<Reg>> = op.results.iter().map(|&v| self.fresh(v)).collect();
         let [otherwise, done] = [self.asm.label(), self.asm.label()];
         if self.guard.is_some() && self.width == 1 {
@@ -153,7 +167,11 @@ impl Lanes<'_> {
     pub fn counted(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
-        let [lo, hi, step] = [0, 1, 2].map(|i| self.one(op.operands[i]));
+        let [lo, hi, step] = [0, 1, 2].map(|i| {
+            let v = op.operands[i];
+            let r = self.one(v);
+            self.agreed(id, v, r)
+        });
         let body = op.regions[0];
         let args = func.blocks[body].args.clone();
         let at = self.asm.mov(Ty::B64, lo);
@@ -244,7 +262,9 @@ impl Lanes<'_> {
         self.carry(&func.blocks[body].args, &carried);
         let before = self.shared.swap_dirty(true);
         self.block(cond)?;
-        let go_on = self.one(yields(func, cond)[0]);
+        let decides = yields(func, cond)[0];
+        let go_on = self.one(decides);
+        let go_on = self.agreed(id, decides, go_on);
         self.asm.bra_if(go_on, false, done);
         self.poll();
         let tested = self.shared.is_dirty();

@@ -61,10 +61,15 @@ impl Uniform {
         self.varying[v.index()]
     }
 
+    /// Whether lanes synchronise at an op, or in its regions.
+    pub fn synchronises(&self, id: OpId) -> bool {
+        self.synchronises[id.index()]
+    }
+
     /// Whether threads without a lane must also run an op with regions: to synchronise with the
     /// others there, or to know its uniform results.
     pub fn for_all(&self, func: &TileFunc, id: OpId) -> bool {
-        self.synchronises[id.index()] || func.ops[id].results.iter().any(|&v| !self.varies(v))
+        self.synchronises(id) || func.ops[id].results.iter().any(|&v| !self.varies(v))
     }
 }
 

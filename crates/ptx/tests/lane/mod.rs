@@ -61,16 +61,6 @@ impl Subject for Emulated {
         cases.into_iter().chain(functions).collect()
     }
 
-    fn known_faults(&self) -> &[(&'static str, &'static str)] {
-        // Threads of a warp without a lane do not follow a branch whose condition differs between
-        // lanes in form alone, so the group operation in it shuffles from threads that are absent.
-        const FAULT: &str = "which does not take part";
-        &[
-            ("lanes_that_do_not_all_come_to_a_barrier_are_an_error", FAULT),
-            ("loops_around_barriers_carry_values_of_each_lane", FAULT),
-        ]
-    }
-
     fn promises(&self, profile: Profile) -> Promises {
         let usual = Promises::usual(profile);
         Promises { lane_order: false, ulp: 4.0, absolute: 2f64.powi(-21), ..usual }
