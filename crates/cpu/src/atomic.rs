@@ -127,12 +127,16 @@ impl Change {
     }
 
     /// The instruction that does it, of integers that are computed as they are stored.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn instruction(&self, dtype: DType) -> Option<AtomicChange> {
         use AtomicChange::*;
+        use DType::*;
+        use ScalarFn::*;
         let signed = match dtype {
-            DType::I32 | DType::I64 => true,
-            DType::U32 | DType::U64 => false,
-            _ => return None,
+            I32 | I64 => true,
+            U32 | U64 => false,
+            Bool | I4 | I8 | I16 | U8 | U16 | F64 | F32 | Tf32 | F16 | BF16 | Fp8E4M3 | Fp8E5M2
+            | Fp6E3M2 | Fp6E2M3 | Fp4E2M1 | E8M0 => return None,
         };
         let f = match self.what {
             What::Fold(f) if self.fold.is_some_and(|fold| fold.is_plain()) => f,
@@ -140,16 +144,21 @@ impl Change {
             What::Fold(_) | What::CompareExchange => return None,
         };
         Some(match f {
-            ScalarFn::Add => LLVMAtomicRMWBinOpAdd,
-            ScalarFn::Sub => LLVMAtomicRMWBinOpSub,
-            ScalarFn::And => LLVMAtomicRMWBinOpAnd,
-            ScalarFn::Or => LLVMAtomicRMWBinOpOr,
-            ScalarFn::Xor => LLVMAtomicRMWBinOpXor,
-            ScalarFn::Maximum if signed => LLVMAtomicRMWBinOpMax,
-            ScalarFn::Maximum => LLVMAtomicRMWBinOpUMax,
-            ScalarFn::Minimum if signed => LLVMAtomicRMWBinOpMin,
-            ScalarFn::Minimum => LLVMAtomicRMWBinOpUMin,
-            _ => return None,
+            Add => LLVMAtomicRMWBinOpAdd,
+            Sub => LLVMAtomicRMWBinOpSub,
+            And => LLVMAtomicRMWBinOpAnd,
+            Or => LLVMAtomicRMWBinOpOr,
+            Xor => LLVMAtomicRMWBinOpXor,
+            Maximum if signed => LLVMAtomicRMWBinOpMax,
+            Maximum => LLVMAtomicRMWBinOpUMax,
+            Minimum if signed => LLVMAtomicRMWBinOpMin,
+            Minimum => LLVMAtomicRMWBinOpUMin,
+            Mul | Div | FloorDiv | Mod | Neg | Abs | Fma | Sqrt | Rsqrt | Recip | Exp | Exp2
+            | Log | Log2 | Log1p | Expm1 | Sin | Cos | Tan | Asin | Acos | Atan | Atan2 | Sinh
+            | Cosh | Tanh | Sigmoid | Erf | Pow | Floor | Ceil | Round | Trunc | Sign | Clamp
+            | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => {
+                return None;
+            }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Derivatives and batching, asked by applying them.
+//! Derivatives and batching: each is applied, and what comes of it is the answer.
 
 use super::answer::Answer;
 use tessera_autodiff::{KernelDef, KernelSet, is_float, jvp_with, vjp_with, vmap};
