@@ -92,10 +92,12 @@ impl Activity {
         values.iter().map(|&v| self.wanted[v]).collect()
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn forward(&mut self, module: &GraphModule, func: &GraphFunc, id: OpId) {
+        use GraphOp::*;
         let op = &func.ops[id];
         let results: Vec<bool> = match op.code {
-            GraphOp::Loop => {
+            Loop => {
                 let bodies = outline_all(func, id);
                 let (init, xs) = (self.of(op.group("init")), self.of(op.group("xs")));
                 let outside = self.of(&bodies[0].captures);
@@ -111,7 +113,7 @@ impl Activity {
                 };
                 [carried, stacked].concat()
             }
-            GraphOp::While => {
+            While => {
                 let bodies = outline_all(func, id);
                 let mut carried = self.of(op.group("init"));
                 let outside: Vec<_> = bodies.iter().map(|b| self.of(&b.captures)).collect();
@@ -127,7 +129,7 @@ impl Activity {
                 }
                 carried
             }
-            GraphOp::Cond => {
+            Cond => {
                 let bodies = outline_all(func, id);
                 let params: Vec<_> = bodies.iter().map(|b| self.of(&b.captures)).collect();
                 let mut out = vec![false; op.results.len()];
@@ -138,7 +140,7 @@ impl Activity {
                 self.plan(id, bodies, params);
                 out
             }
-            GraphOp::Call => {
+            Call => {
                 let args = self.of(&op.operands);
                 match self.way(func, op) {
                     "custom_vjp" | "custom_jvp" => {
@@ -153,7 +155,11 @@ impl Activity {
                     },
                 }
             }
-            code => {
+            code @ (KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
+            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+            | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
+            | WindowArgReduce | Philox | Ew(_)) => {
                 let any = differentiable(code) && self.of(&op.operands).contains(&true);
                 vec![any; op.results.len()]
             }
@@ -196,14 +202,16 @@ impl Activity {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn backward(&mut self, module: &GraphModule, func: &GraphFunc, id: OpId) {
+        use GraphOp::*;
         let op = &func.ops[id];
         let requested = self.requested(&op.results);
         if !requested.contains(&true) {
             return;
         }
         match op.code {
-            GraphOp::Loop => {
+            Loop => {
                 let Some(mut plan) = self.plans.remove(&id) else { return };
                 let (init, xs) = (op.group("init"), op.group("xs"));
                 let mut carried = requested[..init.len()].to_vec();
@@ -225,7 +233,7 @@ impl Activity {
                 self.ask_all(&plan.bodies[0].captures, &wanted[1 + init.len() + xs.len()..]);
                 self.plans.insert(id, plan);
             }
-            GraphOp::Cond => {
+            Cond => {
                 let Some(mut plan) = self.plans.remove(&id) else { return };
                 for place in 0..plan.bodies.len() {
                     let body = &plan.bodies[place].func;
@@ -237,15 +245,19 @@ impl Activity {
                 }
                 self.plans.insert(id, plan);
             }
-            GraphOp::Call if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
+            Call if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
                 let Some(callee) = module.func(meaning(op)) else { return };
                 let mut flow = Activity::active(module, callee, &self.of(&op.operands));
                 let wanted = flow.want(module, callee, &requested);
                 self.ask_all(&op.operands, &wanted);
             }
-            GraphOp::Call => self.ask_all(&op.operands, &own_rule_args(func, op)),
+            Call => self.ask_all(&op.operands, &own_rule_args(func, op)),
             // A while loop has no reverse mode; the caller reports it where a cotangent is needed.
-            _ => self.ask_all(&op.operands, &vec![true; op.operands.len()]),
+            KernelCall | Return | Yield | While | Const | Iota | Select | Cast | Bitcast | Dim
+            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Ew(_) => self.ask_all(&op.operands, &vec![true; op.operands.len()]),
         }
     }
 }

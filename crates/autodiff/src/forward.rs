@@ -95,7 +95,9 @@ impl Context<'_> {
         Ok(Forward { func: t.em.end(&out), tangents })
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn forward_op(&mut self, t: &mut Tangents<'_>, id: OpId) -> Result<(), Diagnostic> {
+        use GraphOp::*;
         let op = &t.source.ops[id];
         let moves = match t.flow.plans.get(&id) {
             Some(plan) => plan.active.iter().flatten().any(|&a| a),
@@ -106,12 +108,15 @@ impl Context<'_> {
             return Ok(());
         }
         match op.code {
-            GraphOp::Loop => self.loop_jvp(t, id),
-            GraphOp::While => self.while_jvp(t, id),
-            GraphOp::Cond => self.cond_jvp(t, id),
-            GraphOp::Call => self.call_jvp(t, id),
-            GraphOp::KernelCall => self.kernel_jvp(t, id),
-            _ => {
+            Loop => self.loop_jvp(t, id),
+            While => self.while_jvp(t, id),
+            Cond => self.cond_jvp(t, id),
+            Call => self.call_jvp(t, id),
+            KernelCall => self.kernel_jvp(t, id),
+            Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
+            | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
                 let along: Vec<_> = op.operands.iter().map(|&v| t.get(v)).collect();
                 let mut view = View {
                     op,

@@ -205,22 +205,28 @@ impl Context<'_> {
     }
 
     /// The forward pass of one op.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn keep(&mut self, a: &mut Adjoint<'_>, id: OpId) -> Result<(), Diagnostic> {
+        use GraphOp::*;
         let op = &a.source.ops[id];
         if !a.flow.requested(&op.results).contains(&true) {
             a.em.b.copy_op(&mut a.copier, id);
             return Ok(());
         }
         match op.code {
-            GraphOp::Loop => self.keep_loop(a, id),
-            GraphOp::Cond => self.keep_cond(a, id),
-            GraphOp::Call => self.keep_call(a, id),
-            GraphOp::While => a.em.refuse(
+            Loop => self.keep_loop(a, id),
+            Cond => self.keep_cond(a, id),
+            Call => self.keep_call(a, id),
+            While => a.em.refuse(
                 "while has no reverse mode: how often it runs is not known before it has run, nor \
                  how much it would have to keep",
                 "use a loop with a trip count (fori_loop, scan), forward mode (jvp), or custom_vjp",
             ),
-            _ => {
+            KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
+            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Ew(_) => {
                 let view = View {
                     op,
                     operands: a.new_values(&op.operands),

@@ -31,20 +31,20 @@ pub struct Halves {
 }
 
 /// Whether making a value again is cheaper than keeping it.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn cheap(func: &GraphFunc, id: OpId) -> bool {
+    use GraphOp::*;
     let op = &func.ops[id];
     match op.code {
-        GraphOp::Const
-        | GraphOp::Iota
-        | GraphOp::Dim
-        | GraphOp::Broadcast
-        | GraphOp::Reshape
-        | GraphOp::Transpose => true,
-        GraphOp::Cast => {
+        Const | Iota | Dim | Broadcast | Reshape | Transpose => true,
+        Cast => {
             let bits = |v: Value| func.ty(v).dtype().bits();
             bits(op.operands[0]) < bits(op.result())
         }
-        _ => false,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Select | Bitcast
+        | StopGradient | OptBarrier | Slice | Pad | Concat | Reverse | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+        | WindowReduce | WindowArgReduce | Philox | Ew(_) => false,
     }
 }
 

@@ -48,7 +48,9 @@ impl Known<'_> {
         self.value(value, lane)?.as_int().and_then(|v| i64::try_from(v).ok())
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn find(&self, value: Value, lane: i64, fuel: &mut usize) -> Option<Scalar> {
+        use TileOp::*;
         *fuel = fuel.checked_sub(1)?;
         if let Some(&v) = self.variables.get(&value) {
             return Some(Scalar::I64(v));
@@ -68,28 +70,31 @@ impl Known<'_> {
             op.operands.iter().map(|&v| self.find(v, lane, fuel)).collect()
         };
         match op.code {
-            TileOp::Const => match op.attr("value")? {
-                Attr::Bool(v) => Some(Scalar::Bool(*v)),
-                Attr::Int(v) => of_type(*v),
-                _ => None,
-            },
-            TileOp::Dim => of_type(self.sizes.eval(&op.attr("name")?.as_expr()?).ok()?),
-            TileOp::ProgramId => of_type(*self.programs.get(axis()?)?),
-            TileOp::NumPrograms => of_type(*self.grid.get(axis()?)?),
-            TileOp::LinearId => of_type(lane),
-            TileOp::LocalId => of_type(lane.checked_rem(self.lanes)?),
-            TileOp::GroupSize => of_type(self.lanes),
-            TileOp::Cast => {
+            Const => {
+                let value = op.attr("value")?;
+                value.as_bool().map(Scalar::Bool).or_else(|| of_type(value.as_int()?))
+            }
+            Dim => of_type(self.sizes.eval(&op.attr("name")?.as_expr()?).ok()?),
+            ProgramId => of_type(*self.programs.get(axis()?)?),
+            NumPrograms => of_type(*self.grid.get(axis()?)?),
+            LinearId => of_type(lane),
+            LocalId => of_type(lane.checked_rem(self.lanes)?),
+            GroupSize => of_type(self.lanes),
+            Cast => {
                 let from = self.func.ty(op.operands[0]).dtype();
                 Some(cast(args(fuel)?[0], from, dtype))
             }
-            TileOp::Select => match args(fuel)?[..] {
+            Select => match args(fuel)?[..] {
                 [Scalar::Bool(true), a, _] => Some(a),
                 [Scalar::Bool(false), _, b] => Some(b),
                 _ => None,
             },
-            TileOp::Ew(f) => eval(f, &args(fuel)?),
-            _ => None,
+            Ew(f) => eval(f, &args(fuel)?),
+            For | If | While | Yield | Return | SlowPath | WarpSize | Origin | Iota | Bitcast
+            | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
+            | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
+            | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
+            | Assert | Reduce | Scan | ArgReduce => None,
         }
     }
 

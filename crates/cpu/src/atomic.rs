@@ -7,7 +7,7 @@ use crate::llvm::{AtomicChange, IntCmp, Ir, Val};
 use crate::memory::Mem;
 use crate::scalar::Scalars;
 use tessera_ir::{Attr, Op, OpId};
-use tessera_numerics::{DType, ScalarFn};
+use tessera_numerics::{Basic, DType, ScalarFn};
 use tessera_tile::ops::atomic::{combine, is_used};
 use tessera_tile::{Tile, TileFunc};
 
@@ -127,29 +127,37 @@ impl Change {
     }
 
     /// The instruction that does it, of integers that are computed as they are stored.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn instruction(&self, dtype: DType) -> Option<AtomicChange> {
         use AtomicChange::*;
+        use Basic::*;
+        use DType::*;
         let signed = match dtype {
-            DType::I32 | DType::I64 => true,
-            DType::U32 | DType::U64 => false,
-            _ => return None,
+            I32 | I64 => true,
+            U32 | U64 => false,
+            Bool | I4 | I8 | I16 | U8 | U16 | F64 | F32 | Tf32 | F16 | BF16 | Fp8E4M3 | Fp8E5M2
+            | Fp6E3M2 | Fp6E2M3 | Fp4E2M1 | E8M0 => return None,
         };
         let f = match self.what {
             What::Fold(f) if self.fold.is_some_and(|fold| fold.is_plain()) => f,
             What::Exchange => return Some(LLVMAtomicRMWBinOpXchg),
             What::Fold(_) | What::CompareExchange => return None,
         };
-        Some(match f {
-            ScalarFn::Add => LLVMAtomicRMWBinOpAdd,
-            ScalarFn::Sub => LLVMAtomicRMWBinOpSub,
-            ScalarFn::And => LLVMAtomicRMWBinOpAnd,
-            ScalarFn::Or => LLVMAtomicRMWBinOpOr,
-            ScalarFn::Xor => LLVMAtomicRMWBinOpXor,
-            ScalarFn::Maximum if signed => LLVMAtomicRMWBinOpMax,
-            ScalarFn::Maximum => LLVMAtomicRMWBinOpUMax,
-            ScalarFn::Minimum if signed => LLVMAtomicRMWBinOpMin,
-            ScalarFn::Minimum => LLVMAtomicRMWBinOpUMin,
-            _ => return None,
+        Some(match f.basic()? {
+            Add => LLVMAtomicRMWBinOpAdd,
+            Sub => LLVMAtomicRMWBinOpSub,
+            And => LLVMAtomicRMWBinOpAnd,
+            Or => LLVMAtomicRMWBinOpOr,
+            Xor => LLVMAtomicRMWBinOpXor,
+            Maximum if signed => LLVMAtomicRMWBinOpMax,
+            Maximum => LLVMAtomicRMWBinOpUMax,
+            Minimum if signed => LLVMAtomicRMWBinOpMin,
+            Minimum => LLVMAtomicRMWBinOpUMin,
+            Mul | Div | FloorDiv | Mod | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round
+            | Trunc | Sign | Clamp | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan
+            | IsInf | IsFinite => {
+                return None;
+            }
         })
     }
 }

@@ -50,7 +50,9 @@ pub fn is_pointwise(func: &TileFunc, read: usize, written: usize) -> bool {
 
 /// Whether a write finds the elements of a tile only at their own positions, and nothing is computed from them after
 /// it. Compiled code reads a tile where it is used.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
+    use TileOp::*;
     if func.ty(func.ops[load].result()).rank() == 0 {
         return true;
     }
@@ -69,10 +71,10 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
     // Of one shape, and nothing but expressions between the two: these are written together.
     let together = |id: OpId| {
         let quiet = |o: &OpId| {
-            func.ops[*o].code == TileOp::Store && shape(*o) == shape(write)
+            func.ops[*o].code == Store && shape(*o) == shape(write)
                 || func.ops[*o].code.info().effects == Effects::Pure
         };
-        func.ops[id].code == TileOp::Store
+        func.ops[id].code == Store
             && shape(id) == shape(write)
             && place(id).is_some_and(|at| at > last && ops[last + 1..at].iter().all(quiet))
     };
@@ -84,21 +86,22 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
         for id in func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&v)) {
             let op = &func.ops[id];
             match op.code {
-                TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast => {
+                Ew(_) | Select | Cast | Bitcast => {
                     list.extend(op.results.iter().map(|&r| (r, straight)));
                 }
-                TileOp::Transpose
-                | TileOp::Broadcast
-                | TileOp::Expand
-                | TileOp::Reshape
-                | TileOp::Gather
-                | TileOp::Philox => list.extend(op.results.iter().map(|&r| (r, false))),
+                Transpose | Broadcast | Expand | Reshape | Gather | Philox => {
+                    list.extend(op.results.iter().map(|&r| (r, false)))
+                }
                 _ if id == write => {
                     if !straight {
                         return false;
                     }
                 }
-                _ => {
+                For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms
+                | LinearId | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota
+                | Load | Store | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+                | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
+                | GroupShuffle | Print | Assert | Reduce | Scan | ArgReduce => {
                     let before = place(id).is_some_and(|at| at < last);
                     if !(before || straight && together(id)) {
                         return false;

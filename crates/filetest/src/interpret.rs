@@ -39,17 +39,80 @@ pub fn run(name: &str, text: &str, tools: &Tools) -> Result<String, String> {
     Ok(out)
 }
 
-fn execute(module: &TileModule, call: &str, tools: &Tools) -> Result<String, String> {
-    let (name, args) = split_call(call)?;
-    let source = module
-        .func(name)
-        .ok_or_else(|| format!("expected a function of the file, got `{name}`"))?;
-    let mut lowered = source.clone();
-    if let Err(errors) = (tools.pipeline)(&mut lowered, &mut PassContext::default()) {
-        return Ok(first_error(&errors));
+/// A call of a `; run:` line: the function it names as it stands in the file, and after the pipeline.
+pub struct Run {
+    pub source: TileFunc,
+    /// The errors of the pipeline, where it refuses the function.
+    pub lowered: Result<TileFunc, Diagnostics>,
+    call: String,
+}
+
+impl Run {
+    fn new(module: &TileModule, call: &str, tools: &Tools) -> Result<Self, String> {
+        let (name, _) = split_call(call)?;
+        let source = module
+            .func(name)
+            .ok_or_else(|| format!("expected a function of the file, got `{name}`"))?;
+        let mut lowered = source.clone();
+        let done = (tools.pipeline)(&mut lowered, &mut PassContext::default());
+        let lowered = done.map(|()| lowered);
+        Ok(Self { source: source.clone(), lowered, call: call.to_string() })
     }
-    let mut results =
-        tools.backends.iter().map(|b| (b.name(), on_backend(source, &lowered, &args, b.as_ref())));
+
+    /// What the call gives on a backend: `{x = […], …}` with every array that may be written.
+    pub fn on(
+        &self,
+        backend: &dyn Backend,
+        profile: Profile,
+    ) -> Result<Result<String, Diagnostics>, String> {
+        let lowered = match &self.lowered {
+            Ok(lowered) => lowered,
+            Err(errors) => return Ok(Err(errors.clone())),
+        };
+        let (_, args) = split_call(&self.call)?;
+        let call = bind(&self.source, lowered, &args)?;
+        let options = CompileOptions::new(profile);
+        let done =
+            backend.compile(lowered, &options).and_then(|artifact| artifact.launch(&call.launch));
+        if let Err(errors) = done {
+            return Ok(Err(errors));
+        }
+        let mut shown = Vec::new();
+        for (index, array) in &call.arrays {
+            let param = self.source.params()[*index];
+            if let tessera_ir::Type::View { privilege, .. } = self.source.ty(param)
+                && privilege.writes()
+            {
+                let name = self.source.name_of(param).unwrap_or_default();
+                shown.push(format!("{name} = {}", array.show()));
+            }
+        }
+        Ok(Ok(format!("{{{}}}", shown.join(", "))))
+    }
+}
+
+/// The calls of the `; run:` lines of a text.
+pub fn runs(name: &str, text: &str, tools: &Tools) -> Result<Vec<Run>, String> {
+    let module = parse_module::<Tile>(text, name).map_err(|e| e.render())?;
+    let calls = text.lines().filter_map(|line| line.strip_prefix(MARK));
+    calls
+        .map(|rest| rest.split_once(EQUALS).map_or(rest, |(call, _)| call))
+        .map(|call| Run::new(&module, call, tools))
+        .collect()
+}
+
+fn execute(module: &TileModule, call: &str, tools: &Tools) -> Result<String, String> {
+    let run = Run::new(module, call, tools)?;
+    if let Err(errors) = &run.lowered {
+        return Ok(first_error(errors));
+    }
+    let shown = |b: &dyn Backend| {
+        Ok::<_, String>(match run.on(b, Profile::Strict)? {
+            Ok(values) => values,
+            Err(errors) => first_error(&errors),
+        })
+    };
+    let mut results = tools.backends.iter().map(|b| (b.name(), shown(b.as_ref())));
     let (first_name, first) = results.next().ok_or("expected a backend to run on")?;
     let first = first?;
     // What only the interpreter looks for, compiled code does not find.
@@ -77,30 +140,4 @@ fn execute(module: &TileModule, call: &str, tools: &Tools) -> Result<String, Str
 fn first_error(errors: &Diagnostics) -> String {
     let first = errors.iter().next().map(|d| format!("{} {}", d.code, d.message));
     format!("error {}", first.unwrap_or_default())
-}
-
-/// `{x = […], …}` with every array that may be written, or `error CODE message`.
-fn on_backend(
-    source: &TileFunc,
-    lowered: &TileFunc,
-    args: &[(&str, &str)],
-    backend: &dyn Backend,
-) -> Result<String, String> {
-    let call = bind(source, lowered, args)?;
-    let options = CompileOptions::new(Profile::Strict);
-    let done =
-        backend.compile(lowered, &options).and_then(|artifact| artifact.launch(&call.launch));
-    if let Err(errors) = done {
-        return Ok(first_error(&errors));
-    }
-    let mut shown = Vec::new();
-    for (index, array) in &call.arrays {
-        let param = source.params()[*index];
-        if let tessera_ir::Type::View { privilege, .. } = source.ty(param)
-            && privilege.writes()
-        {
-            shown.push(format!("{} = {}", source.name_of(param).unwrap_or_default(), array.show()));
-        }
-    }
-    Ok(format!("{{{}}}", shown.join(", ")))
 }

@@ -29,6 +29,7 @@ mod verify;
 
 pub use diff::diff;
 pub use header::{Header, Kind};
+pub use interpret::{Run, runs};
 pub use tools::Tools;
 
 use std::path::{Path, PathBuf};

@@ -10,6 +10,9 @@ mod filetests;
 mod fuzz;
 mod fuzz_kernels;
 mod generator;
+#[allow(dead_code, reason = "the tests of the driver use all of it")]
+#[path = "../../driver/tests/graph/check.rs"]
+mod graph_check;
 mod ptx_kernels;
 mod ptx_rows;
 mod random;

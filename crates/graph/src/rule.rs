@@ -234,6 +234,7 @@ pub fn infer<R: Rule>(c: &InferContext<'_>) -> Result<Vec<Type>, String> {
 
 /// The result types of any op by its rule. Ops whose results come out of regions, or of another
 /// function, give back what is written.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn types_of(code: GraphOp, s: &Site<'_>) -> Ruled {
     match code {
         GraphOp::KernelCall => kernel::Call::types(s),

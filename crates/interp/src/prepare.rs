@@ -141,6 +141,7 @@ impl Preparer<'_> {
     }
 
     /// The action of an op; `None` for terminators.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn action(&mut self, id: OpId, errors: &mut Diagnostics) -> Outcome<Option<Action>> {
         let func = self.func;
         let op = &func.ops[id];

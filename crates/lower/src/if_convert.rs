@@ -47,25 +47,27 @@ fn only_computes(func: &TileFunc, region: BlockId) -> bool {
 }
 
 /// Whether an op may run where the program does not reach it.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn may_run(func: &TileFunc, id: OpId) -> bool {
+    use TileOp::*;
     let op = &func.ops[id];
     match op.code {
-        TileOp::Yield => true,
-        TileOp::Load => {
+        Yield => true,
+        Load => {
             func.ty(op.result()).rank() == 0
                 && op.attr("inbounds").is_none()
                 && matches!(func.ty(op.operands[0]), Type::View { .. })
         }
         // Lanes do these together; the others are slow.
-        TileOp::GroupReduce
-        | TileOp::GroupScan
-        | TileOp::GroupBroadcast
-        | TileOp::GroupShuffle
-        | TileOp::Mma
-        | TileOp::Reduce
-        | TileOp::Scan
-        | TileOp::ArgReduce => false,
-        code => code.info().effects == Effects::Pure && op.regions.is_empty(),
+        GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Mma | Reduce | Scan
+        | ArgReduce => false,
+        code @ (For | If | While | Return | SlowPath | ProgramId | NumPrograms | LinearId
+        | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
+        | Bitcast | Reshape | Transpose | Broadcast | Expand | Store | Gather | Scatter
+        | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
+        | Philox | Print | Assert | Ew(_)) => {
+            code.info().effects == Effects::Pure && op.regions.is_empty()
+        }
     }
 }
 

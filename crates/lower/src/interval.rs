@@ -3,7 +3,7 @@
 use crate::facts::{int_const, yielded};
 use std::cell::Cell;
 use tessera_ir::{Attr, BlockId, DimExpr, Value, ValueDef};
-use tessera_numerics::{DType, ScalarFn};
+use tessera_numerics::{Basic, DType};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Both ends included; `None` is open.
@@ -112,7 +112,10 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
     if fits { found } else { held }
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
+    use Basic::*;
+    use TileOp::*;
     let of = |v: Value| interval(func, v, fuel);
     let id = match func.values[value].def {
         ValueDef::Arg(block, index) => return argument(func, block, index, fuel),
@@ -120,33 +123,33 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
     };
     let op = &func.ops[id];
     match op.code {
-        TileOp::Const => int_const(func, value).map_or(UNKNOWN, Interval::point),
-        TileOp::ProgramId => {
+        Const => int_const(func, value).map_or(UNKNOWN, Interval::point),
+        ProgramId => {
             below(op.attr("axis").and_then(Attr::as_int).and_then(|a| grid_extent(func, a)))
         }
-        TileOp::LinearId => below(static_attr(func.attrs.get("domain"))),
-        TileOp::LocalId => below(func.attrs.get("lanes").and_then(Attr::as_int)),
-        TileOp::NumPrograms | TileOp::GroupSize | TileOp::WarpSize | TileOp::Dim => {
-            Interval::bounded(Some(0), None)
-        }
-        TileOp::Cast => of(op.operands[0]),
-        TileOp::Select => of(op.operands[1]).union(of(op.operands[2])),
-        TileOp::If => {
+        LinearId => below(static_attr(func.attrs.get("domain"))),
+        LocalId => below(func.attrs.get("lanes").and_then(Attr::as_int)),
+        NumPrograms | GroupSize | WarpSize | Dim => Interval::bounded(Some(0), None),
+        Cast => of(op.operands[0]),
+        Select => of(op.operands[1]).union(of(op.operands[2])),
+        If => {
             let place = op.results.iter().position(|&r| r == value).unwrap_or(0);
             let ends =
                 op.regions.iter().filter_map(|&r| yielded(func, r).get(place).map(|&v| of(v)));
             ends.reduce(Interval::union).unwrap_or(UNKNOWN)
         }
-        TileOp::Ew(f) => {
+        Ew(f) => {
             let x = |i: usize| of(op.operands[i]);
+            // Real functions are of floats.
+            let Some(f) = f.basic() else { return UNKNOWN };
             match f {
-                ScalarFn::Add => x(0).add(x(1)),
-                ScalarFn::Sub => x(0).add(x(1).neg()),
-                ScalarFn::Neg => x(0).neg(),
-                ScalarFn::Mul => x(0).mul(x(1)),
-                ScalarFn::Minimum => x(0).minimum(x(1)),
-                ScalarFn::Maximum => x(0).maximum(x(1)),
-                ScalarFn::FloorDiv => match int_const(func, op.operands[1]) {
+                Add => x(0).add(x(1)),
+                Sub => x(0).add(x(1).neg()),
+                Neg => x(0).neg(),
+                Mul => x(0).mul(x(1)),
+                Minimum => x(0).minimum(x(1)),
+                Maximum => x(0).maximum(x(1)),
+                FloorDiv => match int_const(func, op.operands[1]) {
                     Some(by) if by > 0 => {
                         let down = |v: Option<i64>| v.map(|v| v.div_euclid(by));
                         Interval::bounded(down(x(0).lo), down(x(0).hi))
@@ -154,18 +157,18 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
                     _ => UNKNOWN,
                 },
                 // Modulo zero is zero.
-                ScalarFn::Mod => match x(1) {
+                Mod => match x(1) {
                     Interval { lo: Some(lo), hi } if lo >= 0 => {
                         Interval::bounded(Some(0), hi.map(|by| (by - 1).max(0)))
                     }
                     _ => UNKNOWN,
                 },
                 // The result has only bits of the operand that is not negative.
-                ScalarFn::And => match [x(0), x(1)].map(|x| x.hi.filter(|_| x.lo >= Some(0))) {
+                And => match [x(0), x(1)].map(|x| x.hi.filter(|_| x.lo >= Some(0))) {
                     [None, None] => UNKNOWN,
                     [a, b] => Interval::bounded(Some(0), a.into_iter().chain(b).min()),
                 },
-                ScalarFn::Shr => match (x(0), int_const(func, op.operands[1])) {
+                Shr => match (x(0), int_const(func, op.operands[1])) {
                     (x, Some(by)) if (0..63).contains(&by) => {
                         Interval::bounded(x.lo.map(|v| v >> by), x.hi.map(|v| v >> by))
                     }
@@ -173,18 +176,24 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
                     _ => UNKNOWN,
                 },
                 // The least integer is its own magnitude.
-                ScalarFn::Abs => match x(0).ends() {
+                Abs => match x(0).ends() {
                     Some((lo, hi)) if lo > i64::MIN => {
                         let least = if lo > 0 { lo } else { (-hi).max(0) };
                         Interval::bounded(Some(least), Some(hi.max(-lo)))
                     }
                     _ => UNKNOWN,
                 },
-                ScalarFn::Clamp => x(0).maximum(x(1)).minimum(x(2)),
-                _ => UNKNOWN,
+                Clamp => x(0).maximum(x(1)).minimum(x(2)),
+                Div | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Or | Xor | Not
+                | Shl | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => UNKNOWN,
             }
         }
-        _ => UNKNOWN,
+        For | While | Yield | Return | SlowPath | Origin | Iota | Bitcast | Reshape | Transpose
+        | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
+        | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
+        | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => {
+            UNKNOWN
+        }
     }
 }
 

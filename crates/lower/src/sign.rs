@@ -8,7 +8,7 @@ use crate::facts::{int_const, yielded};
 use crate::order::{Order, implied, order_at, sides};
 use std::collections::BTreeSet;
 use tessera_ir::{Attr, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Basic, ScalarFn};
 use tessera_tile::{Atom, Linear, TileFunc, TileOp};
 
 /// The most steps of one query, and the depth of replacements.
@@ -160,7 +160,10 @@ impl Proof<'_> {
     }
 
     /// Whether what is no sum is at least 0.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn counts(&mut self, atom: &Atom) -> bool {
+        use Basic::*;
+        use TileOp::*;
         let Atom::Value(value) = *atom else { return true };
         if !self.burn() {
             return false;
@@ -175,51 +178,62 @@ impl Proof<'_> {
         };
         let is_float = ty.is_float();
         match op.code {
-            TileOp::Cast => self.counts(&Atom::Value(op.operands[0])),
-            TileOp::For | TileOp::While => self.carried_counts(value),
-            TileOp::If | TileOp::Select => {
+            Cast => self.counts(&Atom::Value(op.operands[0])),
+            For | While => self.carried_counts(value),
+            If | Select => {
                 let condition = op.operands[0];
                 sides(self.func, value).is_none_or(|[a, b]| {
                     self.under(condition, true, |s| s.at_least_zero(a))
                         && self.under(condition, false, |s| s.at_least_zero(b))
                 })
             }
-            TileOp::Ew(f) => {
+            Ew(f) => {
                 let [a, b] =
                     [op.operands[0], op.operands.get(1).copied().unwrap_or(op.operands[0])];
+                // Real functions are of floats.
+                let Some(f) = f.basic() else { return true };
                 match f {
-                    ScalarFn::Neg if is_float => false,
+                    Neg if is_float => false,
                     _ if is_float => true,
-                    ScalarFn::Mul => {
+                    Mul => {
                         self.form(a) == self.form(b)
                             || (self.at_least_zero(a) && self.at_least_zero(b))
                             || (self.at_most_zero(a) && self.at_most_zero(b))
                     }
-                    ScalarFn::FloorDiv => {
+                    FloorDiv => {
                         (self.at_least_zero(a) && self.at_least_zero(b))
                             || (self.at_most_zero(a) && self.at_most_zero(b))
                     }
                     // The remainder has the sign of the divisor.
-                    ScalarFn::Mod => self.at_least_zero(b),
-                    ScalarFn::Maximum => self.at_least_zero(a) || self.at_least_zero(b),
-                    ScalarFn::Minimum | ScalarFn::Or | ScalarFn::Xor => {
-                        self.at_least_zero(a) && self.at_least_zero(b)
-                    }
-                    ScalarFn::And => self.at_least_zero(a) || self.at_least_zero(b),
-                    ScalarFn::Clamp => {
+                    Mod => self.at_least_zero(b),
+                    Maximum => self.at_least_zero(a) || self.at_least_zero(b),
+                    Minimum | Or | Xor => self.at_least_zero(a) && self.at_least_zero(b),
+                    And => self.at_least_zero(a) || self.at_least_zero(b),
+                    Clamp => {
                         self.at_least_zero(op.operands[2])
                             && (self.at_least_zero(a) || self.at_least_zero(b))
                     }
-                    ScalarFn::Shl | ScalarFn::Shr | ScalarFn::Sign => self.at_least_zero(a),
-                    ScalarFn::Not => false,
+                    Shl | Shr | Sign => self.at_least_zero(a),
+                    Not => false,
                     // Sums that were too large to follow.
-                    ScalarFn::Add => self.at_least_zero(a) && self.at_least_zero(b),
-                    ScalarFn::Sub | ScalarFn::Neg => false,
-                    _ => true,
+                    Add => self.at_least_zero(a) && self.at_least_zero(b),
+                    Fma => {
+                        let both = |s: &mut Self| s.at_least_zero(a) && s.at_least_zero(b);
+                        self.at_least_zero(op.operands[2])
+                            && (both(self) || (self.at_most_zero(a) && self.at_most_zero(b)))
+                    }
+                    Sub | Neg => false,
+                    Div | Abs | Sqrt | Recip | Floor | Ceil | Round | Trunc | Eq | Ne | Lt | Le
+                    | Gt | Ge | IsNan | IsInf | IsFinite => true,
                 }
             }
             // From memory, an atomic, a reduction: a number from outside.
-            _ => true,
+            Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+            | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Reshape
+            | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
+            | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
+            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
+            | Reduce | Scan | ArgReduce => true,
         }
     }
 

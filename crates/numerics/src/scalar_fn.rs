@@ -328,6 +328,14 @@ impl ScalarFn {
         }
     }
 
+    /// The function as a basic one, if it is exact or correctly rounded.
+    pub const fn basic(self) -> Option<Basic> {
+        match self.kind() {
+            FnKind::Basic(f) => Some(f),
+            FnKind::Real(_) => None,
+        }
+    }
+
     /// The bound the default profile promises, as the op reference prints it, and how strict gets
     /// its value: by a published expansion, or by `libm` where there is none yet and in f64.
     pub const fn bound(self) -> &'static str {

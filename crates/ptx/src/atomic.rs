@@ -4,7 +4,7 @@
 use crate::inst::*;
 use crate::scalar::{Scalars, Unsupported};
 use tessera_ir::Type;
-use tessera_numerics::{DType, Profile, ReduceOp, Rounding, ScalarFn};
+use tessera_numerics::{Basic, DType, Profile, ReduceOp, Rounding, ScalarFn};
 
 /// The operation on an element.
 #[derive(Copy, Clone, Debug)]
@@ -52,31 +52,39 @@ impl Fold {
 
     /// The native instruction, if there is one. Under `strict` none is used for float sums: they
     /// give a NaN of their own, and in global memory f32 sums flush subnormal numbers.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn native(&self, profile: Profile) -> Option<(AtomOp, Ty)> {
+        use Basic::*;
+        use DType::*;
         let exact = profile == Profile::Strict && self.stored.is_float();
         if self.compute != self.stored || exact {
             return None;
         }
         let bits = match self.stored {
-            DType::I32 => Ty::S32,
-            DType::U32 => Ty::U32,
-            DType::I64 => Ty::S64,
-            DType::U64 => Ty::U64,
-            DType::F32 => return (self.f == ScalarFn::Add).then_some((AtomOp::Add, Ty::F32)),
-            DType::F64 => return (self.f == ScalarFn::Add).then_some((AtomOp::Add, Ty::F64)),
-            _ => return None,
+            I32 => Ty::S32,
+            U32 => Ty::U32,
+            I64 => Ty::S64,
+            U64 => Ty::U64,
+            F32 => return (self.f == ScalarFn::Add).then_some((AtomOp::Add, Ty::F32)),
+            F64 => return (self.f == ScalarFn::Add).then_some((AtomOp::Add, Ty::F64)),
+            Bool | I4 | I8 | I16 | U8 | U16 | Tf32 | F16 | BF16 | Fp8E4M3 | Fp8E5M2 | Fp6E3M2
+            | Fp6E2M3 | Fp4E2M1 | E8M0 => return None,
         };
         let plain = if bits.bits() == 64 { Ty::B64 } else { Ty::B32 };
-        Some(match self.f {
+        Some(match self.f.basic()? {
             // Signed and unsigned sums wrap alike.
-            ScalarFn::Add if bits == Ty::S64 => (AtomOp::Add, Ty::U64),
-            ScalarFn::Add => (AtomOp::Add, bits),
-            ScalarFn::Maximum => (AtomOp::Max, bits),
-            ScalarFn::Minimum => (AtomOp::Min, bits),
-            ScalarFn::And => (AtomOp::And, plain),
-            ScalarFn::Or => (AtomOp::Or, plain),
-            ScalarFn::Xor => (AtomOp::Xor, plain),
-            _ => return None,
+            Add if bits == Ty::S64 => (AtomOp::Add, Ty::U64),
+            Add => (AtomOp::Add, bits),
+            Maximum => (AtomOp::Max, bits),
+            Minimum => (AtomOp::Min, bits),
+            And => (AtomOp::And, plain),
+            Or => (AtomOp::Or, plain),
+            Xor => (AtomOp::Xor, plain),
+            Sub | Mul | Div | FloorDiv | Mod | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil
+            | Round | Trunc | Sign | Clamp | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge
+            | IsNan | IsInf | IsFinite => {
+                return None;
+            }
         })
     }
 }

@@ -80,6 +80,7 @@ fn row(op: TileOp) -> OpInfo<Staged> {
 }
 
 /// How result types follow from the operands'; `None` where the layout may be any.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn infer(op: TileOp) -> Option<InferFn> {
     match op {
         // These give an operand's type, with another dtype or not: its layout stays.
@@ -101,10 +102,8 @@ fn infer(op: TileOp) -> Option<InferFn> {
         | TileOp::GroupShuffle => op.info().infer,
         TileOp::Transpose => Some(infer_transpose),
         TileOp::Expand => Some(infer_expand),
-        TileOp::Reduce | TileOp::ArgReduce => Some(match op {
-            TileOp::ArgReduce => crate::ops::family::infer_argreduce,
-            _ => infer_reduce,
-        }),
+        TileOp::Reduce => Some(infer_reduce),
+        TileOp::ArgReduce => Some(crate::ops::family::infer_argreduce),
         // The layout of what comes from memory or from nothing is chosen.
         TileOp::Load | TileOp::Gather | TileOp::Atomic | TileOp::Const | TileOp::Iota => None,
         TileOp::Cast | TileOp::Bitcast | TileOp::Reshape | TileOp::Broadcast => None,

@@ -20,19 +20,28 @@ pub(crate) fn is_of_its_shape(ty: &Type) -> bool {
 
 /// The layout that an op which only rearranges, or reduces, gives its result. The op's own rules
 /// on its axes hold.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub(crate) fn follow(code: TileOp, layout: &Layout, attrs: &Attrs) -> Result<Arc<Layout>, String> {
+    use TileOp::*;
     let axis = || attrs.get("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
     Ok(Arc::new(match code {
-        TileOp::Transpose => {
+        Transpose => {
             let perm = attrs.get("perm").and_then(Attr::as_ints).unwrap_or_default();
             layout.transpose(&perm.iter().map(|&p| p as usize).collect::<Vec<_>>())
         }
-        TileOp::Expand => layout.expand(axis()),
-        TileOp::Reduce | TileOp::ArgReduce => layout.reduce(axis()),
-        _ => return Err("expected an op whose result's layout follows from its operand's".into()),
+        Expand => layout.expand(axis()),
+        Reduce | ArgReduce => layout.reduce(axis()),
+        For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+        | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
+        | Bitcast | Reshape | Broadcast | Load | Store | Gather | Scatter | Accumulate
+        | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+        | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_) => {
+            return Err("expected an op whose result's layout follows from its operand's".into());
+        }
     }))
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut OpErrors) {
     let op = &func.ops[id];
     // Another rule says so.

@@ -4,7 +4,7 @@
 use crate::{Tile, TileOp};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Type, Value};
-use tessera_numerics::{DType, ScalarFn};
+use tessera_numerics::{Basic, DType, ScalarFn};
 
 /// How many ops one query may visit. An op that uses a value twice makes the way through it
 /// twice as long, so that a short chain of them would otherwise take forever.
@@ -27,32 +27,37 @@ pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
     dim_expr(func, value, &mut { FUEL })
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr> {
+    use Basic::*;
+    use TileOp::*;
     *fuel = fuel.checked_sub(1)?;
     let Some(op) = func.def(value) else {
         let is_param = func.params().contains(&value) && func.ty(value).dtype().is_int();
         return func.name_of(value).filter(|_| is_param).map(DimExpr::sym);
     };
     match op.code {
-        TileOp::Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
-        TileOp::Dim => op.attr("name").and_then(Attr::as_expr),
-        TileOp::Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
+        Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
+        Dim => op.attr("name").and_then(Attr::as_expr),
+        Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
             dim_expr(func, op.operands[0], fuel)
         }
-        TileOp::Ew(f) => {
-            let dim_op = match f {
-                ScalarFn::Add => DimOp::Add,
-                ScalarFn::Sub => DimOp::Sub,
-                ScalarFn::Mul => DimOp::Mul,
-                ScalarFn::FloorDiv => DimOp::FloorDiv,
-                ScalarFn::Mod => DimOp::Mod,
-                ScalarFn::Minimum => DimOp::Min,
-                ScalarFn::Maximum => DimOp::Max,
-                ScalarFn::Neg => {
+        Ew(f) => {
+            let dim_op = match f.basic()? {
+                Add => DimOp::Add,
+                Sub => DimOp::Sub,
+                Mul => DimOp::Mul,
+                FloorDiv => DimOp::FloorDiv,
+                Mod => DimOp::Mod,
+                Minimum => DimOp::Min,
+                Maximum => DimOp::Max,
+                Neg => {
                     let x = dim_expr(func, op.operands[0], fuel)?;
                     return Some(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x));
                 }
-                _ => return None,
+                Div | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
+                | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan
+                | IsInf | IsFinite => return None,
             };
             if !func.ty(value).dtype().is_int() {
                 return None;
@@ -61,7 +66,12 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
             let b = dim_expr(func, op.operands[1], fuel)?;
             Some(DimExpr::bin(dim_op, a, b))
         }
-        _ => None,
+        For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+        | LocalId | GroupSize | WarpSize | Origin | Iota | Select | Cast | Bitcast | Reshape
+        | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
+        | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+        | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan
+        | ArgReduce => None,
     }
 }
 

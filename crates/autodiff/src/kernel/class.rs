@@ -42,6 +42,7 @@ pub fn judge(study: &Study<'_>, how: Direction) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
     let op = &study.func.ops[id];
     let mnemonic = || format!("`tile.{}`", Opcode::<Tile>::mnemonic(op.code));

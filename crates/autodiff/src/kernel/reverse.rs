@@ -110,7 +110,9 @@ impl<'a, 's> Reverse<'a, 's> {
 
     /// Applies the reverse rules of a block, whose ops have been copied, from the last to the
     /// first.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn answer(&mut self, block: BlockId) -> Result<(), Diagnostic> {
+        use TileOp::*;
         for &id in self.study.func.blocks[block].ops.iter().rev() {
             let op = &self.study.func.ops[id];
             if op.is_terminator() {
@@ -118,18 +120,24 @@ impl<'a, 's> Reverse<'a, 's> {
             }
             self.w.loc = op.loc.clone();
             match op.code {
-                TileOp::Store | TileOp::Accumulate => self.stored(id)?,
-                TileOp::If => self.branch(id)?,
-                TileOp::For => self.repeat(id)?,
+                Store | Accumulate => self.stored(id)?,
+                If => self.branch(id)?,
+                For => self.repeat(id)?,
                 _ if op.results.len() == 1 => {
                     if let Some(ct) = self.take(op.result())? {
-                        match op.code {
-                            TileOp::Load => self.loaded(id, ct)?,
-                            _ => self.rule(id, ct)?,
+                        if op.code == Load {
+                            self.loaded(id, ct)?;
+                        } else {
+                            self.rule(id, ct)?;
                         }
                     }
                 }
-                _ => {}
+                While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+                | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
+                | Bitcast | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter
+                | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
+                | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
+                | Assert | Reduce | Scan | ArgReduce | Ew(_) => {}
             }
         }
         Ok(())

@@ -19,13 +19,15 @@ fn factor_dtype(operand: DType) -> DType {
 
 impl Reverse<'_, '_> {
     /// Hands the cotangent of a result on to the operands.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn rule(&mut self, id: OpId, ct: Value) -> Result<(), Diagnostic> {
+        use TileOp::*;
         let op = &self.study.func.ops[id];
         let ty = |v: Value| self.study.func.ty(v).clone();
         let operand = |i: usize| op.operands[i];
         match op.code {
-            TileOp::Ew(f) => self.elementwise(id, f, ct)?,
-            TileOp::Select => {
+            Ew(f) => self.elementwise(id, f, ct)?,
+            Select => {
                 let zero = self.w.like(0.0, ct)?;
                 let c = self.w.get(operand(0));
                 if self.study.active[operand(1)] {
@@ -37,15 +39,15 @@ impl Reverse<'_, '_> {
                     self.give(operand(2), part);
                 }
             }
-            TileOp::Cast => {
+            Cast => {
                 let part = self.w.cast(ct, ty(operand(0)).dtype().carrier());
                 self.give(operand(0), part);
             }
-            TileOp::Reshape | TileOp::Expand => {
+            Reshape | Expand => {
                 let part = self.w.reshape(ct, &ty(operand(0)))?;
                 self.give(operand(0), part);
             }
-            TileOp::Transpose => {
+            Transpose => {
                 let perm = op.attr("perm").and_then(Attr::as_ints).unwrap_or_default();
                 let mut back = vec![0; perm.len()];
                 for (i, &p) in perm.iter().enumerate() {
@@ -54,18 +56,18 @@ impl Reverse<'_, '_> {
                 let part = self.w.transpose(ct, &back)?;
                 self.give(operand(0), part);
             }
-            TileOp::Broadcast => {
+            Broadcast => {
                 let part = self.w.gather_up(ct, &ty(operand(0)))?;
                 self.give(operand(0), part);
             }
-            TileOp::Reduce => self.reduced(id, ct)?,
-            TileOp::Scan => {
+            Reduce => self.reduced(id, ct)?,
+            Scan => {
                 // The sum of what comes after, as the whole less what came before.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0);
                 let exclusive = op.attr("exclusive").and_then(Attr::as_bool).unwrap_or(false);
                 let whole = self.w.sum(ct, axis as usize);
                 let whole = self.w.spread(whole, axis as usize, &wide(&ty(operand(0))));
-                let spec = OpSpec::new(TileOp::Scan, &[ct])
+                let spec = OpSpec::new(Scan, &[ct])
                     .attr("op", Attr::word("sum"))
                     .attr("axis", Attr::Int(axis))
                     .attr("exclusive", Attr::Bool(!exclusive));
@@ -73,9 +75,13 @@ impl Reverse<'_, '_> {
                 let part = self.w.sub(whole, before)?;
                 self.give(operand(0), part);
             }
-            TileOp::Mma => self.product(id, ct)?,
+            Mma => self.product(id, ct)?,
             // The others have no derivative by nature, or were refused.
-            _ => {}
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
+            | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+            | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
+            | Philox | Print | Assert | ArgReduce => {}
         }
         Ok(())
     }

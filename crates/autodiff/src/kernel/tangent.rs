@@ -32,7 +32,9 @@ impl Tangents<'_, '_> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn block(&mut self, block: BlockId) -> Result<(), Diagnostic> {
+        use TileOp::*;
         for &id in &self.study.func.blocks[block].ops {
             let op = &self.study.func.ops[id];
             if op.is_terminator() {
@@ -40,9 +42,14 @@ impl Tangents<'_, '_> {
             }
             self.w.loc = op.loc.clone();
             match op.code {
-                TileOp::Store | TileOp::Accumulate => self.stored(id)?,
-                TileOp::If | TileOp::For | TileOp::While => self.control(id)?,
-                _ => {
+                Store | Accumulate => self.stored(id)?,
+                If | For | While => self.control(id)?,
+                Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+                | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
+                | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
+                | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+                | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
+                | Scan | ArgReduce | Ew(_) => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if op.results.len() == 1 && self.study.active[op.result()] {
@@ -146,15 +153,17 @@ impl Tangents<'_, '_> {
         Ok(())
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn rule(&mut self, id: OpId) -> Result<Option<Value>, Diagnostic> {
+        use TileOp::*;
         let op = &self.study.func.ops[id];
         let t = |i: usize| self.of[op.operands[i]];
         let result = wide(self.study.func.ty(op.result()));
         Ok(match op.code {
-            TileOp::Load => {
+            Load => {
                 let Some(&mem) = self.reads.get(&op.operands[0]) else { return Ok(None) };
                 let mut spec =
-                    OpSpec::new(TileOp::Load, &[mem]).group("at", &self.w.get_all(op.group("at")));
+                    OpSpec::new(Load, &[mem]).group("at", &self.w.get_all(op.group("at")));
                 for name in ["extent", "step", "bounds", "inbounds"] {
                     if let Some(attr) = op.attr(name) {
                         spec = spec.attr(name, attr.clone());
@@ -163,23 +172,19 @@ impl Tangents<'_, '_> {
                 let t = self.w.value(spec)?;
                 Some(self.w.widen(t))
             }
-            TileOp::Ew(f) => {
+            Ew(f) => {
                 let x = self.w.get_all(&op.operands);
                 let r = self.w.get(op.result());
                 let tangents: Vec<_> = op.operands.iter().map(|&v| self.of[v]).collect();
                 self.w.moved(f, &x, r, &tangents)?
             }
-            TileOp::Select => {
+            Select => {
                 let c = self.w.get(op.operands[0]);
                 let (a, b) = (self.made(op.operands[1]), self.made(op.operands[2]));
                 Some(self.w.pick(c, a, b))
             }
-            TileOp::Cast => t(0).map(|t| self.w.cast(t, result.dtype())),
-            TileOp::Reshape
-            | TileOp::Transpose
-            | TileOp::Expand
-            | TileOp::Broadcast
-            | TileOp::Scan => match t(0) {
+            Cast => t(0).map(|t| self.w.cast(t, result.dtype())),
+            Reshape | Transpose | Expand | Broadcast | Scan => match t(0) {
                 Some(t) => {
                     let mut spec = OpSpec::new(op.code, &[t]).result(result);
                     spec.attrs = op.attrs.clone();
@@ -187,7 +192,7 @@ impl Tangents<'_, '_> {
                 }
                 None => None,
             },
-            TileOp::Reduce => {
+            Reduce => {
                 let Some(mut t) = t(0) else { return Ok(None) };
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let sum = op.attr("op").and_then(Attr::as_word).and_then(ReduceOp::from_name);
@@ -198,7 +203,7 @@ impl Tangents<'_, '_> {
                 }
                 Some(self.w.sum(t, axis))
             }
-            TileOp::Mma => {
+            Mma => {
                 let mut acc = self.made(op.operands[2]);
                 for place in [0, 1] {
                     let Some(t) = self.of[op.operands[place]] else { continue };
@@ -212,7 +217,11 @@ impl Tangents<'_, '_> {
                 Some(acc)
             }
             // The others have no derivative by nature, or were refused.
-            _ => None,
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Store
+            | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+            | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
+            | Philox | Print | Assert | ArgReduce => None,
         })
     }
 }

@@ -77,6 +77,7 @@ impl Behind<'_> {
     }
 
     /// What an op of a value that moves does with other elements than one, in words.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn objection(&self, id: OpId) -> Option<String> {
         if !self.touched(id) {
             return None;
@@ -130,7 +131,9 @@ impl Behind<'_> {
     }
 
     /// The derivative of what an op gives, where it is not zero.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn rule(&mut self, id: OpId) -> Outs1 {
+        use TileOp::*;
         let op = self.func.ops[id].clone();
         let t = |i: usize| self.of.get(&op.operands[i]).copied();
         let [result] = op.results[..] else { return Ok(None) };
@@ -139,12 +142,12 @@ impl Behind<'_> {
             return Ok(None);
         }
         match op.code {
-            TileOp::Ew(f) if !crate::scalar::moves(f) => Ok(None),
-            TileOp::Ew(f) => {
+            Ew(f) if !crate::scalar::moves(f) => Ok(None),
+            Ew(f) => {
                 let tangents: Vec<_> = (0..op.operands.len()).map(t).collect();
                 self.moved(f, &op.operands, result, &tangents)
             }
-            TileOp::Select => {
+            Select => {
                 let (a, b) = (t(1), t(2));
                 if a.is_none() && b.is_none() {
                     return Ok(None);
@@ -153,9 +156,14 @@ impl Behind<'_> {
                 let b = b.unwrap_or_else(|| self.constant(result, 0.0));
                 Ok(Some(self.b().select(op.operands[0], a, b)))
             }
-            TileOp::Cast => Ok(t(0).map(|t| self.b().cast(t, ty.dtype()))),
-            TileOp::Broadcast => Ok(t(0)),
-            _ => Ok(None),
+            Cast => Ok(t(0).map(|t| self.b().cast(t, ty.dtype()))),
+            Broadcast => Ok(t(0)),
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Reshape
+            | Transpose | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
+            | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+            | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
+            | Scan | ArgReduce => Ok(None),
         }
     }
 }

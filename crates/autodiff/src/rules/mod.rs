@@ -18,6 +18,7 @@ use tessera_ir::Value;
 
 /// Whether the results of an op are active where its operands are, if both are floats. Ops that run
 /// regions, functions or kernels are handled elsewhere.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn differentiable(code: GraphOp) -> bool {
     match code {
         GraphOp::Ew(f) => moves(f),
@@ -61,11 +62,18 @@ pub fn differentiable(code: GraphOp) -> bool {
 
 /// Emits an op of the source on its new operands in a form that keeps what its rules need; `None`
 /// where a copy will do.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
+    use GraphOp::*;
     match v.op.code {
-        GraphOp::Sort => reduce::sort_primal(em, v).map(Some),
-        GraphOp::KernelCall => crate::kernel::primal_call(em, v).map(Some),
-        _ => Ok(None),
+        Sort => reduce::sort_primal(em, v).map(Some),
+        KernelCall => crate::kernel::primal_call(em, v).map(Some),
+        Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast | Bitcast
+        | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+        | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+        | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            Ok(None)
+        }
     }
 }
 
@@ -76,6 +84,7 @@ pub struct Kept {
 }
 
 /// Tangents of the results from tangents of the operands; `None` is zero.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
     match v.op.code {
         GraphOp::Ew(f) => value::ew_jvp(em, v, f, t),
@@ -117,6 +126,7 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
 
 /// Cotangents of the operands from cotangents of the results; `None` is zero. `wanted` says which
 /// operands need one.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -> Outs {
     match v.op.code {
         GraphOp::Ew(f) => value::ew_vjp(em, v, f, ct, wanted),

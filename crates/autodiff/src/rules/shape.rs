@@ -28,12 +28,14 @@ fn minus(d: &Dim) -> Dim {
     compute(DimOp::Sub, &Dim::Static(0), d)
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -> Outs {
+    use GraphOp::*;
     let Some(ct) = ct[0] else { return Ok(vec![None; v.operands.len()]) };
     let x = v.operands[0];
     let dims = em.shape(x);
     Ok(match v.op.code {
-        GraphOp::Broadcast => {
+        Broadcast => {
             let to = em.shape(ct);
             let at = v.ints("dims");
             let stretched = |axis: i64| match at.iter().position(|&d| d == axis) {
@@ -44,8 +46,8 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             let sum = em.sum(ct, &axes)?;
             one(em.reshape(sum, &dims)?)
         }
-        GraphOp::Reshape => one(em.reshape(ct, &dims)?),
-        GraphOp::Transpose => {
+        Reshape => one(em.reshape(ct, &dims)?),
+        Transpose => {
             let perm = v.ints("perm");
             let mut back = vec![0; perm.len()];
             for (i, &p) in perm.iter().enumerate() {
@@ -53,7 +55,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             }
             one(em.transpose(ct, &back)?)
         }
-        GraphOp::Slice => {
+        Slice => {
             let n = dims.len();
             let (start, stride) = (v.exprs("start", n), v.ints_or("stride", n, 1));
             let have = em.shape(ct);
@@ -66,7 +68,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             let between: Vec<_> = stride.iter().map(|s| s - 1).collect();
             one(em.pad_zeros(ct, &start, &hi, &between)?)
         }
-        GraphOp::Pad => {
+        Pad => {
             let n = dims.len();
             let (lo, hi) = (v.exprs("lo", n), v.exprs("hi", n));
             let interior = v.ints_or("interior", n, 0);
@@ -80,7 +82,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
                 } else {
                     let limit = em.shape(inner);
                     let stride: Vec<_> = interior.iter().map(|i| i + 1).collect();
-                    em.slice(inner, &vec![Dim::Static(0); n], &limit, &stride)?
+                    em.slice(inner, &vec![tessera_ir::Dim::Static(0); n], &limit, &stride)?
                 });
             }
             if wanted[1] {
@@ -92,10 +94,10 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             }
             out
         }
-        GraphOp::Concat => {
+        Concat => {
             let axis = v.int("axis", 0) as usize;
             let n = dims.len();
-            let mut start = vec![Dim::Static(0); n];
+            let mut start = vec![tessera_ir::Dim::Static(0); n];
             let mut limit = em.shape(ct);
             let mut out = Vec::new();
             for (&x, &wanted) in v.operands.iter().zip(wanted) {
@@ -108,7 +110,12 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             }
             out
         }
-        GraphOp::Reverse => one(em.reverse(ct, &v.ints("axes"))?),
-        other => unreachable!("`{other:?}` moves no elements"),
+        Reverse => one(em.reverse(ct, &v.ints("axes"))?),
+        other @ (KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota
+        | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort
+        | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_)) => {
+            unreachable!("`{other:?}` moves no elements")
+        }
     })
 }

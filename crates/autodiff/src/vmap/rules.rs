@@ -25,7 +25,9 @@ fn led_exprs(first: DimExpr, rest: &[Dim], em: &Emit) -> Result<Attr, Diagnostic
 }
 
 impl Context<'_> {
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn batch_op(&mut self, b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
+        use GraphOp::*;
         let op = &b.source.ops[id];
         let region = op
             .regions
@@ -36,15 +38,20 @@ impl Context<'_> {
             return Ok(());
         }
         match op.code {
-            GraphOp::Cond => self.cond_vmap(b, id),
-            GraphOp::While => self.while_vmap(b, id),
-            GraphOp::Loop => self.loop_vmap(b, id),
-            GraphOp::Call => self.call_vmap(b, id),
-            _ => rule(b, id),
+            Cond => self.cond_vmap(b, id),
+            While => self.while_vmap(b, id),
+            Loop => self.loop_vmap(b, id),
+            Call => self.call_vmap(b, id),
+            KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
+            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Ew(_) => rule(b, id),
         }
     }
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
     let op = &b.source.ops[id];
     let view = View { op, operands: Vec::new(), results: Vec::new(), extra: Vec::new() };

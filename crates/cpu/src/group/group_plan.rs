@@ -236,6 +236,7 @@ pub fn is_pointwise(code: TileOp) -> bool {
 }
 
 /// Ops whose tile result can be computed one element at a time, wherever it is used.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     match op.code {

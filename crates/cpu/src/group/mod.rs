@@ -209,7 +209,9 @@ impl<'a> Group<'a> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId) {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let ir = self.ir;
@@ -225,77 +227,76 @@ impl<'a> Group<'a> {
                     }
                 }
             }
-            TileOp::For => self.counted(id),
-            TileOp::If => self.branch(id),
-            TileOp::While => self.conditional(id),
-            TileOp::ProgramId => self.give(id, self.ids[grid_axis(op)]),
-            TileOp::NumPrograms => {
+            For => self.counted(id),
+            If => self.branch(id),
+            While => self.conditional(id),
+            ProgramId => self.give(id, self.ids[grid_axis(op)]),
+            NumPrograms => {
                 let v = self.grid(grid_axis(op));
                 self.give(id, v);
             }
-            TileOp::LinearId | TileOp::LocalId => self.give(id, ir.c64(0)),
-            TileOp::GroupSize => {
+            LinearId | LocalId => self.give(id, ir.c64(0)),
+            GroupSize => {
                 let lanes = self.word(crate::frame::LANES);
                 self.give(id, ir.smax(lanes, ir.c64(1)));
             }
-            TileOp::WarpSize => self.give(id, ir.c64(crate::WARP.into())),
-            TileOp::Dim => {
+            WarpSize => self.give(id, ir.c64(crate::WARP.into())),
+            Dim => {
                 let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
                 let v = self.word(self.frame.symbol(&name));
                 self.give(id, v);
             }
-            TileOp::Store if self.scan_into(id) => {}
-            TileOp::Store => {
+            Store if self.scan_into(id) => {}
+            Store => {
                 let run = self.plan.run(id);
                 if run.last() == Some(&id) {
                     let dims = shape_of(func.ty(op.operands[1]));
                     self.write(&dims, run.into_iter().map(Sink::Store).collect());
                 }
             }
-            TileOp::Accumulate => {
+            Accumulate => {
                 let dims = shape_of(func.ty(op.operands[1]));
                 self.write(&dims, vec![Sink::Fold(id)]);
             }
-            TileOp::Scatter => {
+            Scatter => {
                 let dims = shape_of(func.ty(op.operands[1]));
                 self.write(&dims, vec![Sink::Scatter(id)]);
             }
-            TileOp::BufAlloc => self.allocate(id),
-            TileOp::CopyAsync => {
+            BufAlloc => self.allocate(id),
+            CopyAsync => {
                 self.flush();
                 self.copy(id);
             }
             // A copy is synchronous, and the ops of a group run one after another.
-            TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {}
-            TileOp::Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
+            Barrier | CopyCommit | CopyWait => {}
+            Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
                 let dims = shape_of(func.ty(op.result()));
                 self.write(&dims, vec![Sink::Change(id)]);
             }
-            TileOp::Atomic => {
+            Atomic => {
                 self.flush();
                 self.atomic(id);
             }
-            TileOp::Mma => self.product(id),
-            TileOp::Reduce => self.reduce(id),
-            TileOp::Scan => self.scan(id),
-            TileOp::ArgReduce => self.arg_reduce(id),
-            TileOp::Print => {
+            Mma => self.product(id),
+            Reduce => self.reduce(id),
+            Scan => self.scan(id),
+            ArgReduce => self.arg_reduce(id),
+            Print => {
                 self.flush();
                 self.print(id);
             }
-            TileOp::Assert => {
+            Assert => {
                 let failed = ir.not(self.scalar(op.operands[0]));
                 let site = self.code.site(Site::assertion(func, id));
                 self.fail(failed, site);
             }
-            TileOp::Origin
-            | TileOp::GroupReduce
-            | TileOp::GroupScan
-            | TileOp::GroupBroadcast
-            | TileOp::GroupShuffle => {
+            Origin | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle => {
                 unreachable!("`code::supported` refuses these in group kernels")
             }
-            _ => unreachable!("terminators are left out, the others are expressions"),
+            Yield | Return | SlowPath | Const | Iota | Select | Cast | Bitcast | Reshape
+            | Transpose | Broadcast | Expand | Load | Gather | Philox | Ew(_) => {
+                unreachable!("terminators are left out, the others are expressions")
+            }
         }
     }
 

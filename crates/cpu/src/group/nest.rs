@@ -129,7 +129,9 @@ impl<'a> Group<'a> {
     }
 
     /// The nodes that an element of an expression is computed from.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn inputs(&self, id: OpId, map: &Map) -> Vec<Node> {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let same = |v: &Value| {
@@ -137,34 +139,32 @@ impl<'a> Group<'a> {
             (*v, map)
         };
         match op.code {
-            TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox => {
-                op.operands.iter().map(same).collect()
-            }
-            TileOp::Gather => op.operands[1..].iter().map(same).collect(),
-            TileOp::Load => op.operands[1..].iter().map(|&v| (v, Map::new())).collect(),
-            TileOp::Broadcast => {
+            Ew(_) | Select | Cast | Bitcast | Philox => op.operands.iter().map(same).collect(),
+            Gather => op.operands[1..].iter().map(same).collect(),
+            Load => op.operands[1..].iter().map(|&v| (v, Map::new())).collect(),
+            Broadcast => {
                 let x = op.operands[0];
                 let stretched = func.ty(x).shape().iter().zip(map);
                 vec![(x, stretched.map(|(d, &m)| if d.is_one() { None } else { m }).collect())]
             }
-            TileOp::Expand => {
+            Expand => {
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let mut map = map.clone();
                 map.remove(axis);
                 vec![(op.operands[0], map)]
             }
-            TileOp::Transpose => {
+            Transpose => {
                 let perm = op.attr("perm").and_then(Attr::as_ints).unwrap_or_default();
                 let mut inner = vec![None; map.len()];
                 perm.iter().zip(map).for_each(|(&p, &m)| inner[p as usize] = m);
                 vec![(op.operands[0], inner)]
             }
             // Its elements have other positions: the operand is in memory, outside the nest.
-            TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())) => {
+            Reshape if !same_but_ones(func.ty(op.operands[0]), func.ty(op.result())) => {
                 let x = op.operands[0];
                 vec![(x, vec![None; func.ty(x).rank()])]
             }
-            TileOp::Reshape => {
+            Reshape => {
                 // The long axes are the same ones, in order.
                 let x = op.operands[0];
                 let to = func.ty(op.result()).shape();
@@ -173,18 +173,24 @@ impl<'a> Group<'a> {
                     |d: &tessera_ir::Dim| if d.is_one() { None } else { long.next().flatten() };
                 vec![(x, func.ty(x).shape().iter().map(one).collect())]
             }
-            _ => Vec::new(),
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Store | Scatter
+            | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
+            | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert
+            | Reduce | Scan | ArgReduce => Vec::new(),
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn compute(&mut self, n: &mut Nest, id: OpId, map: &Map) -> Val {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let ty = func.ty(op.result());
         let dtype = |i: usize| func.ty(op.operands[i]).dtype();
         match op.code {
-            TileOp::Const => self.constant(op),
-            TileOp::Iota => {
+            Const => self.constant(op),
+            Iota => {
                 let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
                 let ir = self.ir;
                 match n.pos(self, map[0], 1) {
@@ -196,55 +202,59 @@ impl<'a> Group<'a> {
                     Pos::Each(p) => p,
                 }
             }
-            TileOp::Reshape if !same_but_ones(func.ty(op.operands[0]), ty) => {
+            Reshape if !same_but_ones(func.ty(op.operands[0]), ty) => {
                 let Repr::Buffer(b) = self.repr(op.operands[0]) else {
                     unreachable!("the plan keeps what is given another shape")
                 };
                 let b = Buffer { shape: ty.static_shape().unwrap_or_default(), ..b };
                 self.read_buffer(n, &b, map)
             }
-            TileOp::Broadcast | TileOp::Expand | TileOp::Transpose | TileOp::Reshape => {
+            Broadcast | Expand | Transpose | Reshape => {
                 let from = self.inputs(id, map).swap_remove(0);
                 self.eval(n, &from)
             }
-            TileOp::Load => self.load(n, id, map),
-            TileOp::Gather => self.gather(n, id, map),
-            TileOp::Ew(ScalarFn::Div) if dtype(0) == DType::F32 => {
+            Load => self.load(n, id, map),
+            Gather => self.gather(n, id, map),
+            Ew(ScalarFn::Div) if dtype(0) == DType::F32 => {
                 let inputs = self.inputs(id, map);
                 let (x, by) = (self.eval(n, &inputs[0]), self.eval(n, &inputs[1]));
                 self.divide(x, by)
             }
-            TileOp::Ew(ScalarFn::Neg) if let Some(product) = self.only_product(op.operands[0]) => {
+            Ew(ScalarFn::Neg) if let Some(product) = self.only_product(op.operands[0]) => {
                 let args = self.level_inputs(n, product, map);
                 // One instruction: adding -0 changes no bit of what the negated product would be.
                 let nothing = self.ir.const_float(self.ir.ty(args[0]), -0.0);
                 self.ir.fma(self.ir.fneg(args[0]), args[1], nothing)
             }
-            TileOp::Ew(f) => {
+            Ew(f) => {
                 let args = self.level_inputs(n, id, map);
                 self.s.apply(f, dtype(0), &args)
             }
-            TileOp::Select => {
+            Select => {
                 let args = self.level_inputs(n, id, map);
                 self.ir.select(args[0], args[1], args[2])
             }
-            TileOp::Cast => {
+            Cast => {
                 let (round, saturate) = cast_mode(op, ty.dtype());
                 let x = self.level_inputs(n, id, map)[0];
                 self.s.cast(x, dtype(0), ty.dtype(), round, saturate)
             }
-            TileOp::Bitcast => {
+            Bitcast => {
                 let x = self.level_inputs(n, id, map)[0];
                 self.s.bitcast(x, dtype(0), ty.dtype())
             }
-            TileOp::Philox => {
+            Philox => {
                 let seed = self.eval(n, &(op.operands[0], Map::new()));
                 let counter = self.inputs(id, map).swap_remove(1);
                 let counter = self.eval(n, &counter);
                 let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize;
                 self.s.philox(seed, counter, word)
             }
-            _ => unreachable!("`is_expression` lists these ops"),
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Store | Scatter | Accumulate
+            | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
+            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce
+            | Scan | ArgReduce => unreachable!("`is_expression` lists these ops"),
         }
     }
 

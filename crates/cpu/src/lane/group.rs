@@ -50,23 +50,36 @@ impl<'a> Lanes<'a> {
         self.vectors(&items, wants, finish);
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn cut(&mut self, id: OpId) {
+        use TileOp::*;
         let op = &self.func.ops[id];
         match op.code {
-            TileOp::If => self.group_branch(id),
-            TileOp::For => self.group_counted(id),
-            TileOp::While => self.group_conditional(id),
-            TileOp::Barrier => self.synchronise(id, "a barrier"),
-            TileOp::BufAlloc => self.allocate(id),
-            TileOp::Print => self.print(id),
-            TileOp::Atomic | TileOp::Accumulate => self.vectors(&[id], &[], None),
-            _ => {
+            If => self.group_branch(id),
+            For => self.group_counted(id),
+            While => self.group_conditional(id),
+            Barrier => self.synchronise(id, "a barrier"),
+            BufAlloc => self.allocate(id),
+            Print => self.print(id),
+            Atomic | Accumulate => self.vectors(&[id], &[], None),
+            GroupReduce => {
                 self.synchronise(id, "a group operation");
-                match op.code {
-                    TileOp::GroupReduce => self.group_reduce(id),
-                    TileOp::GroupScan => self.group_scan(id),
-                    _ if self.plan.is_group(id) => self.take_one(id),
-                    _ => self.vectors(&[id], &[], None),
+                self.group_reduce(id);
+            }
+            GroupScan => {
+                self.synchronise(id, "a group operation");
+                self.group_scan(id);
+            }
+            Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+            | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
+            | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
+            | CopyAsync | CopyCommit | CopyWait | Mma | GroupBroadcast | GroupShuffle | Philox
+            | Assert | Reduce | Scan | ArgReduce | Ew(_) => {
+                self.synchronise(id, "a group operation");
+                if self.plan.is_group(id) {
+                    self.take_one(id);
+                } else {
+                    self.vectors(&[id], &[], None);
                 }
             }
         }

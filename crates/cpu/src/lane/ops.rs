@@ -21,20 +21,26 @@ impl<'a> Lanes<'a> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn op(&mut self, id: OpId) {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         match op.code {
-            TileOp::For => self.counted(id),
-            TileOp::If => self.branch(id),
-            TileOp::While => self.conditional(id),
-            TileOp::Load => self.load(id),
-            TileOp::Store => self.store(id),
-            TileOp::Accumulate => self.accumulate(id),
-            TileOp::Atomic => self.atomic(id),
-            TileOp::Assert => self.assert(id),
-            TileOp::GroupBroadcast | TileOp::GroupShuffle => self.shuffle(id),
-            _ => {
+            For => self.counted(id),
+            If => self.branch(id),
+            While => self.conditional(id),
+            Load => self.load(id),
+            Store => self.store(id),
+            Accumulate => self.accumulate(id),
+            Atomic => self.atomic(id),
+            Assert => self.assert(id),
+            GroupBroadcast | GroupShuffle => self.shuffle(id),
+            Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+            | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
+            | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
+            | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
+            | Philox | Print | Reduce | Scan | ArgReduce | Ew(_) => {
                 let result = op.result();
                 if self.plan.is_folded(result) {
                     return;
@@ -49,43 +55,49 @@ impl<'a> Lanes<'a> {
     }
 
     /// An op that only computes.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn compute(&self, op: &Op<Tile>) -> Repr {
+        use TileOp::*;
         let ir = self.ir;
         let dtype = |i: usize| self.dtype(op.operands[i]);
         match op.code {
-            TileOp::Const => {
+            Const => {
                 let dtype = self.dtype(op.result());
                 Repr::Uniform(self.s.constant(constant_of(op, dtype), 1))
             }
-            TileOp::LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
-            TileOp::LocalId => Repr::Steps { first: self.at, step: 1 },
-            TileOp::ProgramId => Repr::Uniform(self.coordinates(self.number)[grid_axis(op)]),
-            TileOp::NumPrograms => Repr::Uniform(self.word(frame::GRID + grid_axis(op))),
-            TileOp::GroupSize => Repr::Uniform(self.size),
-            TileOp::WarpSize => Repr::Uniform(ir.c64(crate::WARP.into())),
-            TileOp::Dim => {
+            LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
+            LocalId => Repr::Steps { first: self.at, step: 1 },
+            ProgramId => Repr::Uniform(self.coordinates(self.number)[grid_axis(op)]),
+            NumPrograms => Repr::Uniform(self.word(frame::GRID + grid_axis(op))),
+            GroupSize => Repr::Uniform(self.size),
+            WarpSize => Repr::Uniform(ir.c64(crate::WARP.into())),
+            Dim => {
                 let name = op.attr("name").map(Attr::to_string).unwrap_or_default();
                 Repr::Uniform(self.word(self.frame.symbol(&name)))
             }
-            TileOp::Ew(f) => match self.in_steps(op, f).or_else(|| self.divided(op, f)) {
+            Ew(f) => match self.in_steps(op, f).or_else(|| self.divided(op, f)) {
                 Some(repr) => repr,
                 None => self.level(op, |args| self.s.apply(f, dtype(0), args)),
             },
-            TileOp::Select => self.level(op, |args| ir.select(args[0], args[1], args[2])),
-            TileOp::Cast => {
+            Select => self.level(op, |args| ir.select(args[0], args[1], args[2])),
+            Cast => {
                 let to = self.dtype(op.result());
                 let (round, saturate) = cast_mode(op, to);
                 self.level(op, |args| self.s.cast(args[0], dtype(0), to, round, saturate))
             }
-            TileOp::Bitcast => {
+            Bitcast => {
                 let to = self.dtype(op.result());
                 self.level(op, |args| self.s.bitcast(args[0], dtype(0), to))
             }
-            TileOp::Philox => {
+            Philox => {
                 let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize;
                 self.level(op, |args| self.s.philox(args[0], args[1], word))
             }
-            _ => unreachable!("`is_pure` lists the ops that only compute"),
+            For | If | While | Yield | Return | SlowPath | Origin | Iota | Reshape | Transpose
+            | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
+            | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+            | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | Scan
+            | ArgReduce => unreachable!("`is_pure` lists the ops that only compute"),
         }
     }
 

@@ -45,20 +45,26 @@ impl Marks<'_> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, op: &Op<Tile>) {
+        use TileOp::*;
         match op.code {
-            TileOp::If => self.branch(op),
-            TileOp::For => self.counted(op),
-            TileOp::While => self.conditional(op),
-            TileOp::LinearId | TileOp::LocalId | TileOp::Atomic | TileOp::GroupScan => {
+            If => self.branch(op),
+            For => self.counted(op),
+            While => self.conditional(op),
+            LinearId | LocalId | Atomic | GroupScan => {
                 self.mark(op.result(), true);
             }
-            TileOp::GroupReduce => {}
-            TileOp::GroupBroadcast | TileOp::GroupShuffle => {
+            GroupReduce => {}
+            GroupBroadcast | GroupShuffle => {
                 let from = self.is(op.operands[1]);
                 self.mark(op.result(), from);
             }
-            _ => {
+            Yield | Return | SlowPath | ProgramId | NumPrograms | GroupSize | WarpSize | Dim
+            | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
+            | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync
+            | Barrier | CopyCommit | CopyWait | Mma | Philox | Print | Assert | Reduce | Scan
+            | ArgReduce | Ew(_) => {
                 if let Some(&result) = op.results.first() {
                     let varies = self.any(&op.operands);
                     self.mark(result, varies);

@@ -1,82 +1,8 @@
-//! Every op of Graph IR on a GPU in software, against its definition. The table beside says how many
-//! launches each is; none is left to the host. `TESSERA_BLESS=1` writes it anew.
+//! Functions on a GPU in software, against their definition. `crates/filetest/tests/coverage/graph.rs`
+//! runs every op of Graph IR there.
 
-use super::check::{agree, arguments, check_emulated, emulated, module, noise};
-use std::fmt::Write;
-use tessera_driver::graph::PlanOptions;
-use tessera_graph::GraphOp;
-use tessera_interp::{HostArray, NoKernels, run_graph};
-use tessera_ir::Opcode;
-use tessera_numerics::{DType, ScalarFn};
-
-const PARAMS: &str = "%x: tensor<[4, 8], f32>, %y: tensor<[4, 8], f32>, %z: tensor<[6], f32>, \
-    %r8: tensor<[8], f32>, %p: tensor<[], bool>, %i: tensor<[], i64>, %j: tensor<[], i64>, \
-    %f: tensor<[], f32>, %ix: tensor<[3, 1], i32>";
-
-/// An elementwise function on a dtype that it takes.
-fn elementwise(f: ScalarFn) -> String {
-    let dtype = [DType::F32, DType::I32, DType::Bool].into_iter().find(|&d| f.accepts(d));
-    let t = format!("tensor<[4, 8], {}>", dtype.unwrap_or(DType::F32));
-    let names = ["%a", "%b", "%c"];
-    let params: Vec<String> = names[..f.arity()].iter().map(|n| format!("{n}: {t}")).collect();
-    let args = names[..f.arity()].join(", ");
-    let name = f.name();
-    format!("func @f({}) {{\n%r = graph.{name} {args}\ngraph.return %r\n}}", params.join(", "))
-}
-
-fn text(op: GraphOp) -> String {
-    let example = op.info().example;
-    let named = format!("= graph.{}", op.mnemonic());
-    let line = example.lines().find(|l| l.contains(&named)).unwrap_or_default();
-    let results = line.split(" =").next().unwrap_or_default();
-    let body = match op {
-        GraphOp::Ew(f) => return elementwise(f),
-        GraphOp::Return => example.to_string(),
-        GraphOp::Yield => format!(
-            "%r = graph.cond %p : tensor<[4, 8], f32> do {{\n{example}\n}} do {{\n{example}\n}}\ngraph.return %r"
-        ),
-        GraphOp::Dim => "%r = graph.reduce %x {op = max, axes = [0]}\ngraph.return %r".into(),
-        _ => format!("{example}\ngraph.return {results}"),
-    };
-    let callee = "\n\nfunc @f(%a: tensor<[4, 8], f32>, %b: tensor<[4, 8], f32>) {\n%c = graph.add %a, %b\ngraph.return %c\n}";
-    let more = if op == GraphOp::Call { callee } else { "" };
-    let example = body.replace("tensor<[n], f32>", "tensor<[6], f32>");
-    format!("func @example({PARAMS}) {{\n{example}\n}}{more}")
-}
-
-#[test]
-fn every_op_has_kernels() {
-    let mut table = String::new();
-    for op in GraphOp::all() {
-        let module = module(&text(op));
-        let name = module.funcs[0].name.clone();
-        let mut args = arguments(&module, &name);
-        if let [_, _, _, _, _, i, j, ..] = &mut args[..] {
-            // Positions and counts: a loop from one to the other ends.
-            *i = HostArray::new(&[], DType::I64, &[1.0]);
-            *j = HostArray::new(&[], DType::I64, &[3.0]);
-        }
-        let program = emulated(&module, &args, PlanOptions::default());
-        assert!(program.host_ops().is_empty(), "{op:?}: {:?}", program.host_ops());
-        writeln!(table, "{} {}", op.mnemonic(), program.stats().launches).unwrap();
-        // A kernel of the user's is not there.
-        if op == GraphOp::KernelCall {
-            continue;
-        }
-        let wanted =
-            run_graph(&module, &name, &args, &mut NoKernels).unwrap_or_else(|e| panic!("{e}"));
-        let got = program.run(&args).unwrap_or_else(|e| panic!("{op:?}\n{e}"));
-        for (g, w) in got.iter().zip(&wanted) {
-            agree(g, w, &format!("{op:?}\n{module}"));
-        }
-    }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/graph/device_ops.txt");
-    if std::env::var_os("TESSERA_BLESS").is_some() {
-        std::fs::write(path, &table).unwrap();
-    }
-    let known = std::fs::read_to_string(path).unwrap_or_default();
-    assert_eq!(table, known, "the table is not {path}: write it anew with TESSERA_BLESS=1");
-}
+use super::check::{check_emulated, noise};
+use tessera_numerics::DType;
 
 #[test]
 fn long_sums_are_taken_in_parts() {

@@ -236,6 +236,7 @@ fn stretches(a: &[Dim], b: &[Dim]) -> bool {
 }
 
 /// The side effect of an op, in words.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn effect(code: TileOp) -> Option<&'static str> {
     match code {
         TileOp::Store | TileOp::Scatter => Some("a store"),

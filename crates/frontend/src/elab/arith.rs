@@ -3,11 +3,11 @@
 
 use super::literal::{Weight, join};
 use super::val::{Const, OpenKind, Val};
-use super::{Elab, Mode, describe_type, show_shape};
+use super::{Elab, describe_type, show_shape};
 use std::cmp::Ordering;
 use tessera_diag::{Code, Diagnostic};
 use tessera_ir::{Dim, DimExpr, DimOp, Shape, Type, Value};
-use tessera_numerics::{DType, FnClass, ScalarFn};
+use tessera_numerics::{Basic, DType, FnClass, ScalarFn};
 use tessera_tile::TileBuild;
 
 impl Elab<'_> {
@@ -417,32 +417,30 @@ impl Elab<'_> {
             _ => None,
         };
         let (x, y) = (expr(a)?, expr(b)?);
-        let op = match f {
-            ScalarFn::Add => DimOp::Add,
-            ScalarFn::Sub => DimOp::Sub,
-            ScalarFn::Mul => DimOp::Mul,
-            ScalarFn::FloorDiv => DimOp::FloorDiv,
-            ScalarFn::Mod => DimOp::Mod,
-            ScalarFn::Minimum => DimOp::Min,
-            ScalarFn::Maximum => DimOp::Max,
-            // A size that may become compile-time: its comparison is open while checking.
-            ScalarFn::Eq
-            | ScalarFn::Ne
-            | ScalarFn::Lt
-            | ScalarFn::Le
-            | ScalarFn::Gt
-            | ScalarFn::Ge
-                if self.mode == Mode::Check =>
-            {
-                return None;
-            }
-            _ => return None,
-        };
-        Some(match DimExpr::bin(op, x, y) {
+        Some(match DimExpr::bin(dim_op(f)?, x, y) {
             DimExpr::Const(v) => Val::int(v),
             e => Val::Dim(e),
         })
     }
+}
+
+/// The function of dimension expressions that a scalar function is, if any. Comparisons are not: a
+/// size may become compile-time, and its comparison is open while checking.
+#[deny(clippy::wildcard_enum_match_arm)]
+fn dim_op(f: ScalarFn) -> Option<DimOp> {
+    use Basic::*;
+    Some(match f.basic()? {
+        Add => DimOp::Add,
+        Sub => DimOp::Sub,
+        Mul => DimOp::Mul,
+        FloorDiv => DimOp::FloorDiv,
+        Mod => DimOp::Mod,
+        Minimum => DimOp::Min,
+        Maximum => DimOp::Max,
+        Div | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
+        | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf
+        | IsFinite => return None,
+    })
 }
 
 fn as_int(c: &Const) -> Option<i128> {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tessera_ir::{
     Attr, BlockId, Effects, OpId, OpSpec, Opcode, Shape, Type, Value, ValueData, ValueDef,
 };
-use tessera_numerics::{DType, FnClass, ScalarFn};
+use tessera_numerics::{Basic, DType, FnClass, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
 /// The variable that holds what a helper returned: no name of Python's is a keyword. It is there
@@ -283,49 +283,45 @@ impl Elab<'_> {
     }
 
     /// Whether it is not observable if the ops of a block ran, checked mode included.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn is_silent(&self, block: BlockId) -> bool {
+        use Basic::*;
+        use TileOp::*;
         self.func.blocks[block].ops.iter().all(|&id| {
             let op = &self.func.ops[id];
             if op.code.info().effects != Effects::Pure || !op.regions.is_empty() {
                 return false;
             }
             match op.code {
-                TileOp::Const
-                | TileOp::Dim
-                | TileOp::ProgramId
-                | TileOp::NumPrograms
-                | TileOp::LinearId
-                | TileOp::LocalId
-                | TileOp::GroupSize
-                | TileOp::WarpSize
-                | TileOp::Iota
-                | TileOp::Select
-                | TileOp::Broadcast
-                | TileOp::Expand
-                | TileOp::Reshape
-                | TileOp::Transpose => op.attr("unset").is_none(),
-                TileOp::Cast => {
+                Const | Dim | ProgramId | NumPrograms | LinearId | LocalId | GroupSize
+                | WarpSize | Iota | Select | Broadcast | Expand | Reshape | Transpose => {
+                    op.attr("unset").is_none()
+                }
+                Cast => {
                     let (from, to) =
                         (self.ty(op.operands[0]).dtype(), self.ty(op.result()).dtype());
                     let one_kind = from.is_float() == to.is_float();
                     !one_kind || from.bits() <= to.bits()
                 }
-                TileOp::Ew(f) => {
+                Ew(f) => {
                     let dtype = self.ty(op.operands[0]).dtype();
                     match f.class() {
                         FnClass::Compare | FnClass::Predicate | FnClass::Bits => true,
-                        FnClass::Arith => match f {
-                            ScalarFn::Minimum | ScalarFn::Maximum => true,
+                        FnClass::Arith => f.basic().is_some_and(|f| match f {
+                            Minimum | Maximum => true,
                             // Wrapping is reported on the way to an index.
-                            ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Neg => {
-                                dtype == DType::I64 || dtype.is_unsigned_int()
-                            }
-                            _ => false,
-                        },
+                            Add | Sub | Mul | Neg => dtype == DType::I64 || dtype.is_unsigned_int(),
+                            Div | FloorDiv | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil
+                            | Round | Trunc | Sign | Clamp | And | Or | Xor | Not | Shl | Shr
+                            | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
+                        }),
                         FnClass::Float | FnClass::Shift => false,
                     }
                 }
-                _ => false,
+                For | If | While | Yield | Return | SlowPath | Origin | Bitcast | Load | Store
+                | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+                | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
+                | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => false,
             }
         })
     }

@@ -3,7 +3,7 @@
 use super::origins::PADDING;
 use crate::program::Action;
 use crate::value::{Data, Tile};
-use tessera_numerics::{DType, Scalar, ScalarFn};
+use tessera_numerics::{Basic, DType, Scalar, ScalarFn};
 
 /// The first element an op goes wrong in, and how many there are.
 pub(crate) struct Wrong {
@@ -57,18 +57,26 @@ pub(crate) fn overflow(
 }
 
 /// The result in unbounded integers; `None` for functions that stay in range.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn exact(f: ScalarFn, a: i128, b: i128, c: i128) -> Option<i128> {
-    Some(match f {
-        ScalarFn::Add => a + b,
-        ScalarFn::Sub => a - b,
-        ScalarFn::Mul => a * b,
-        ScalarFn::Fma => a * b + c,
-        ScalarFn::Neg => -a,
-        ScalarFn::Abs => a.abs(),
-        ScalarFn::Shl if (0..64).contains(&b) => a << b,
+    use Basic::*;
+    Some(match f.basic()? {
+        Add => a + b,
+        Sub => a - b,
+        Mul => a * b,
+        Fma => a * b + c,
+        Neg => -a,
+        Abs => a.abs(),
+        Shl if (0..64).contains(&b) => a << b,
         // A shift beyond any width; only zero keeps its value.
-        ScalarFn::Shl if a != 0 => i128::MAX,
-        _ => return None,
+        Shl if a != 0 => i128::MAX,
+        // The one quotient that does not fit is of the least number.
+        FloorDiv if b == -1 => -a,
+        Div | FloorDiv | Mod | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Maximum
+        | Minimum | Clamp | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge
+        | IsNan | IsInf | IsFinite => {
+            return None;
+        }
     })
 }
 
@@ -127,5 +135,18 @@ pub(crate) fn integer(x: Scalar) -> i128 {
         Scalar::U32(x) => x.into(),
         Scalar::U64(x) => x.into(),
         Scalar::F32(_) | Scalar::F64(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotients_of_the_least_number_do_not_fit() {
+        let least = i128::from(i32::MIN);
+        assert_eq!(exact(ScalarFn::FloorDiv, least, -1, 0), Some(-least));
+        assert_eq!(exact(ScalarFn::FloorDiv, least, 2, 0), None);
+        assert_eq!(exact(ScalarFn::Mod, least, -1, 0), None);
     }
 }

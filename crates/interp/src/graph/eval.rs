@@ -160,6 +160,7 @@ impl<'a> World<'a> {
 }
 
 impl Ready<'_> {
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn perform(&self) -> Option<Vec<Array>> {
         let one = |x: Option<Array>| x.map(|x| vec![x]);
         let g = &self.given;

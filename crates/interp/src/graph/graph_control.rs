@@ -56,16 +56,18 @@ impl<'a> World<'a> {
     }
 
     /// An op with regions, or one that runs something else; `None` for all others.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn structured(&mut self, frame: &mut Frame<'a>, id: OpId) -> Outcome<Option<Vec<Array>>> {
+        use GraphOp::*;
         let op = &frame.func.ops[id];
         let loc = &op.loc;
         Ok(Some(match op.code {
-            GraphOp::Cond => {
+            Cond => {
                 let cond = frame.array(op.operands[0], loc)?;
                 let place = if truth(cond, loc)? { 0 } else { 1 };
                 self.region(frame, op.regions[place], Vec::new())?
             }
-            GraphOp::While => {
+            While => {
                 let mut carried = frame.arrays(op.group("init"), loc)?;
                 loop {
                     let test = self.region(frame, op.regions[0], carried.clone())?;
@@ -76,15 +78,20 @@ impl<'a> World<'a> {
                     carried = self.region(frame, op.regions[1], carried)?;
                 }
             }
-            GraphOp::Loop => self.counted(frame, op)?,
-            GraphOp::Call => {
+            Loop => self.counted(frame, op)?,
+            Call => {
                 let name = op.attr("callee").and_then(Attr::as_ref_name).unwrap_or_default();
                 let callee = self.callee(name, loc)?;
                 let args = frame.arrays(&op.operands, loc)?;
                 self.function(callee, args, loc)?
             }
-            GraphOp::KernelCall => self.kernel(frame, op)?,
-            _ => return Ok(None),
+            KernelCall => self.kernel(frame, op)?,
+            Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
+            | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+                return Ok(None);
+            }
         }))
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tessera_numerics::{Canonical, Carrier, DType, ReduceOp, Scalar};
 
 /// The reduced axes are brought to the end, where they are one axis in row-major order.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn reduce(x: &Array, op: ReduceOp, axes: &[usize]) -> Option<Array> {
     let kept: Vec<_> = (0..x.dims.len()).filter(|axis| !axes.contains(axis)).collect();
     let dims: Vec<_> = kept.iter().map(|&axis| x.dims[axis]).collect();
@@ -20,7 +21,12 @@ pub fn reduce(x: &Array, op: ReduceOp, axes: &[usize]) -> Option<Array> {
         // As in Python: a sum begins with −0.0, but the sum of nothing is +0.0.
         let nothing = match op {
             ReduceOp::Sum => Scalar::zero(accum.carrier()),
-            _ => op.identity(accum.carrier())?,
+            ReduceOp::Max
+            | ReduceOp::Min
+            | ReduceOp::Prod
+            | ReduceOp::And
+            | ReduceOp::Or
+            | ReduceOp::Xor => op.identity(accum.carrier())?,
         };
         Data::fill(nothing, rows)
     } else if is_narrow(accum) {

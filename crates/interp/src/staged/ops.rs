@@ -31,6 +31,7 @@ fn flag(op: &Op<Staged>, name: &str) -> bool {
 }
 
 impl<'p> Agent<'p> {
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn perform(&mut self, world: &mut World<'p>, id: OpId) -> Outcome<Progress> {
         let prepared = world.prepared;
         let func = prepared.func;

@@ -26,6 +26,7 @@ pub fn is_empty(func: &GraphFunc, v: Value) -> bool {
     dims_of(func, v).contains(&0)
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn class(func: &GraphFunc, id: OpId) -> Class {
     let op = &func.ops[id];
     let empty = |vs: &[Value]| vs.iter().any(|&v| is_empty(func, v));
@@ -115,27 +116,38 @@ pub fn axes_of(func: &GraphFunc, id: OpId, name: &str) -> Vec<usize> {
 
 /// The axes that a `Combine` op works along.
 pub fn along(func: &GraphFunc, id: OpId) -> Vec<usize> {
-    match func.ops[id].code {
-        GraphOp::Reduce => axes_of(func, id, "axes"),
-        _ => vec![func.ops[id].attr("axis").and_then(Attr::as_int).unwrap_or(0).max(0) as usize],
+    let op = &func.ops[id];
+    if op.code == GraphOp::Reduce {
+        return axes_of(func, id, "axes");
     }
+    vec![op.attr("axis").and_then(Attr::as_int).unwrap_or(0).max(0) as usize]
 }
 
 /// Ops of an instruction or two.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
+    use GraphOp::*;
     match func.ops[id].code {
-        GraphOp::Cast | GraphOp::Bitcast | GraphOp::Select => true,
-        GraphOp::Ew(f) => is_light_fn(f),
-        _ => false,
+        Cast | Bitcast | Select => true,
+        Ew(f) => is_light_fn(f),
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Dim
+        | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat
+        | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce
+        | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox => false,
     }
 }
 
 /// About how many operations an op takes for an element.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
+    use GraphOp::*;
     match func.ops[id].code {
-        GraphOp::Ew(f) => expansion(f).map_or(1, |e| e.ops.len()),
-        GraphOp::Philox => PHILOX,
-        _ => 1,
+        Ew(f) => expansion(f).map_or(1, |e| e.ops.len()),
+        Philox => PHILOX,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
+        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
+        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce => 1,
     }
 }
 

@@ -119,6 +119,7 @@ impl Site<'_> {
 }
 
 /// Ops that give the results of this one; `None` where it stays.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn expand(
     site: &mut Site<'_>,
     machine: Machine,
@@ -128,6 +129,7 @@ pub fn expand(
     attrs: &Attrs,
     types: &[Type],
 ) -> Option<Result<Vec<Value>, String>> {
+    use GraphOp::*;
     let one = |made: Made| made.map(|v| vec![v]);
     // A GPU has no host that could take larger ones.
     let most = if machine == Machine::Gpu { i64::MAX } else { MOST };
@@ -145,15 +147,15 @@ pub fn expand(
         return Some(made);
     }
     match code {
-        GraphOp::Dot if machine == Machine::Cpu && !ordered => {
+        Dot if machine == Machine::Cpu && !ordered => {
             vector::dot(site, operands, attrs, &types[0]).map(one)
         }
-        GraphOp::Conv => {
+        Conv => {
             let window: i64 = dims_of(site.func, operands[1])[2..].iter().product();
             let places: i64 = types[0].static_shape()?[2..].iter().product();
             (window.min(places) <= most).then(|| conv(site, operands, attrs, &types[0])).map(one)
         }
-        GraphOp::WindowReduce | GraphOp::WindowArgReduce => {
+        WindowReduce | WindowArgReduce => {
             let rank = site.func.ty(operands[0]).rank();
             let window: i64 = ints(attrs, "window", rank, 1).iter().product();
             let x = elem(site.func.ty(operands[0]));
@@ -161,21 +163,27 @@ pub fn expand(
             if window > most {
                 return None;
             }
-            if code == GraphOp::WindowArgReduce {
+            if code == WindowArgReduce {
                 return Some(one(pick(site, operands[0], op, attrs, &types[0])));
             }
             let accum = match op {
                 ReduceOp::Sum | ReduceOp::Prod => x.accumulator().dtype(),
-                _ => x.storage.carrier(),
+                ReduceOp::Max | ReduceOp::Min | ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => {
+                    x.storage.carrier()
+                }
             };
             let folds = accum == accum.carrier();
             folds.then(|| fold(site, operands[0], op, accum, attrs, &types[0])).map(one)
         }
-        _ => None,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
+        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
+        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Reduce | ArgReduce | Scan | Sort | Dot | Philox | Ew(_) => None,
     }
 }
 
 /// Ops that GPUs have no kernels for.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn for_threads(
     site: &mut Site<'_>,
     machine: Machine,
@@ -184,15 +192,14 @@ fn for_threads(
     attrs: &Attrs,
     types: &[Type],
 ) -> Option<Result<Vec<Value>, String>> {
+    use GraphOp::*;
     let one = |made: Made| made.map(|v| vec![v]);
     match code {
-        GraphOp::Reduce => large::reduce(site, machine, operands[0], attrs, &types[0]).map(one),
-        GraphOp::Dot => large::dot(site, machine, operands, attrs, &types[0]).map(one),
-        GraphOp::Sort => Some(sort(site, machine, operands, attrs)),
-        GraphOp::Philox if site.func.ty(operands[0]).rank() > 0 => {
-            Some(one(words(site, operands, attrs)))
-        }
-        GraphOp::Scatter => {
+        Reduce => large::reduce(site, machine, operands[0], attrs, &types[0]).map(one),
+        Dot => large::dot(site, machine, operands, attrs, &types[0]).map(one),
+        Sort => Some(sort(site, machine, operands, attrs)),
+        Philox if site.func.ty(operands[0]).rank() > 0 => Some(one(words(site, operands, attrs))),
+        Scatter => {
             // Sums of narrow numbers are accumulated in wider ones, and stored once.
             let x = elem(site.func.ty(operands[0]));
             let op = attrs.get("op").and_then(Attr::as_word).and_then(ReduceOp::from_name)?;
@@ -204,7 +211,7 @@ fn for_threads(
             let wide = |site: &mut Site<'_>| -> Made {
                 let to = NumType::plain(accum);
                 let (x, u) = (site.cast(operands[0], to, None)?, site.cast(operands[2], to, None)?);
-                let mut spec = OpSpec::new(GraphOp::Scatter, &[x, operands[1], u]);
+                let mut spec = OpSpec::new(Scatter, &[x, operands[1], u]);
                 for (name, value) in attrs.iter() {
                     spec = spec.attr(name, value.clone());
                 }
@@ -213,7 +220,10 @@ fn for_threads(
             };
             Some(one(wide(site)))
         }
-        _ => None,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
+        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
+        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | ArgReduce
+        | Scan | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => None,
     }
 }
 

@@ -405,6 +405,7 @@ fn is_remade(code: GraphOp, attrs: &Attrs) -> bool {
 }
 
 /// Whether the op returns its operands unchanged.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn is_identity(
     code: GraphOp,
     attrs: &Attrs,
@@ -412,16 +413,20 @@ fn is_identity(
     types: &[Type],
     dst: &GraphFunc,
 ) -> bool {
+    use GraphOp::*;
     let same = || operands.len() == 1 && types.len() == 1 && *dst.ty(operands[0]) == types[0];
     let ints = |name: &str| attrs.get(name).and_then(Attr::as_ints).unwrap_or_default();
     let ascending = |list: Vec<i64>| list.iter().enumerate().all(|(i, &v)| v == i as i64);
     match code {
-        GraphOp::Broadcast | GraphOp::Reshape | GraphOp::Slice => {
-            same() && (code != GraphOp::Slice || ints("stride").iter().all(|&s| s == 1))
+        Broadcast | Reshape | Slice => {
+            same() && (code != Slice || ints("stride").iter().all(|&s| s == 1))
         }
-        GraphOp::Cast => same(),
-        GraphOp::Transpose => same() && ascending(ints("perm")),
-        GraphOp::Reverse => same() && ints("axes").is_empty(),
-        _ => false,
+        Cast => same(),
+        Transpose => same() && ascending(ints("perm")),
+        Reverse => same() && ints("axes").is_empty(),
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select
+        | Bitcast | Dim | StopGradient | OptBarrier | Pad | Concat | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+        | WindowReduce | WindowArgReduce | Philox | Ew(_) => false,
     }
 }

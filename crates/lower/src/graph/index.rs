@@ -107,12 +107,14 @@ pub fn is_view(code: GraphOp) -> bool {
 
 /// The map of the operand, given that of the result; `None` where data would have to move. May
 /// split axes.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Option<Map> {
+    use GraphOp::*;
     let op = &func.ops[id];
     let map = &space.settle(map);
     match op.code {
-        GraphOp::StopGradient | GraphOp::OptBarrier => Some(map.clone()),
-        GraphOp::Broadcast => {
+        StopGradient | OptBarrier => Some(map.clone()),
+        Broadcast => {
             let from = dims_of(func, op.operands[0]);
             let places = ints(func, id, "dims");
             let line = |(&extent, &at): (&i64, &i64)| match extent {
@@ -121,14 +123,14 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
             };
             Some(from.iter().zip(&places).map(line).collect())
         }
-        GraphOp::Transpose => {
+        Transpose => {
             let mut out = vec![Line::at(0); map.len()];
             for (i, &p) in ints(func, id, "perm").iter().enumerate() {
                 out[p as usize] = map[i].clone();
             }
             Some(out)
         }
-        GraphOp::Slice => {
+        Slice => {
             let start = ints(func, id, "start");
             let stride = match op.attr("stride") {
                 Some(_) => ints(func, id, "stride"),
@@ -136,7 +138,7 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
             };
             Some(map.iter().zip(start).zip(stride).map(|((l, o), s)| l.moved(o, s)).collect())
         }
-        GraphOp::Reverse => {
+        Reverse => {
             let (axes, dims) = (ints(func, id, "axes"), dims_of(func, op.operands[0]));
             let turned = |(i, l): (usize, &Line)| match axes.contains(&(i as i64)) {
                 true => l.moved(dims[i] - 1, -1),
@@ -144,11 +146,14 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
             };
             Some(map.iter().enumerate().map(turned).collect())
         }
-        GraphOp::Reshape => {
+        Reshape => {
             let (from, to) = (dims_of(func, op.operands[0]), dims_of(func, op.results[0]));
             reshape(&from, &to, map, space)
         }
-        _ => None,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
+        | Bitcast | Dim | Pad | Concat | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
+        | Philox | Ew(_) => None,
     }
 }
 

@@ -116,21 +116,26 @@ pub fn is_small(func: &GraphFunc, id: OpId) -> bool {
     fits && small && whole.into_iter().all(|&v| !is_empty(func, v))
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn has_form(func: &GraphFunc, id: OpId) -> bool {
+    use GraphOp::*;
     let op = &func.ops[id];
     let ints = |name: &str| op.attr(name).and_then(Attr::as_ints).unwrap_or_default();
     match op.code {
-        GraphOp::Cond | GraphOp::While | GraphOp::Loop => true,
-        GraphOp::Pad => ints("lo").iter().chain(&ints("hi")).all(|&n| n >= 0),
-        GraphOp::DynamicUpdateSlice | GraphOp::Concat => true,
-        GraphOp::Scatter => resident::is_single(func, id),
-        GraphOp::Dot => {
+        Cond | While | Loop => true,
+        Pad => ints("lo").iter().chain(&ints("hi")).all(|&n| n >= 0),
+        DynamicUpdateSlice | Concat => true,
+        Scatter => resident::is_single(func, id),
+        Dot => {
             matches!(class(func, id), Class::Product)
                 && (!is_matrix(func, id) || axes_of(func, id, "batch_a").is_empty())
         }
-        GraphOp::Gather => dims_of(func, op.operands[1]).iter().product::<i64>() <= LARGEST,
-        GraphOp::Const => op.attr("data").is_none(),
-        _ => matches!(
+        Gather => dims_of(func, op.operands[1]).iter().product::<i64>() <= LARGEST,
+        Const => op.attr("data").is_none(),
+        KernelCall | Return | Yield | Call | Iota | Select | Cast | Bitcast | Dim
+        | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Reverse
+        | DynamicSlice | Reduce | ArgReduce | Scan | Sort | Conv | WindowReduce
+        | WindowArgReduce | Philox | Ew(_) => matches!(
             class(func, id),
             Class::Source | Class::View | Class::Pointwise | Class::Combine | Class::DynamicSlice
         ),

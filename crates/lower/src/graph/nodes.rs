@@ -339,6 +339,7 @@ impl Tracer<'_> {
         self.push(Node::Apply { f, args, to: NumType::plain(DType::Bool) })
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId, v: Value, map: &Map) -> NodeId {
         let func = self.func;
         let op = &func.ops[id];

@@ -217,6 +217,7 @@ fn privilege(op: ReduceOp) -> Option<Privilege> {
 }
 
 /// The atomic that updates a number at a position of an index tile, in the order of the tile.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn change(op: ReduceOp, dtype: DType) -> Option<&'static str> {
     let plain = matches!(
         dtype,
@@ -227,7 +228,13 @@ fn change(op: ReduceOp, dtype: DType) -> Option<&'static str> {
         // Of floats, the two ops treat NaN as `numerics` says for each.
         ReduceOp::Max if plain && dtype.is_int() => Some("max"),
         ReduceOp::Min if plain && dtype.is_int() => Some("min"),
-        _ => None,
+        ReduceOp::Sum
+        | ReduceOp::Max
+        | ReduceOp::Min
+        | ReduceOp::Prod
+        | ReduceOp::And
+        | ReduceOp::Or
+        | ReduceOp::Xor => None,
     }
 }
 

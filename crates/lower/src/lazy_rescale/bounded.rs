@@ -7,7 +7,7 @@
 
 use super::find::{Base, Online, number};
 use tessera_ir::{Attr, Value};
-use tessera_numerics::{DType, ScalarFn};
+use tessera_numerics::{Basic, DType, FnKind, Real, ScalarFn};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Bounds of a value that is not NaN and, where that is stated, not -inf.
@@ -50,7 +50,10 @@ fn union(a: Range, b: Range) -> Range {
     Range { lo: a.lo.min(b.lo), hi: a.hi.max(b.hi), or_none: a.or_none || b.or_none }
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
+    use Basic::*;
+    use TileOp::*;
     *fuel = fuel.checked_sub(1)?;
     if func.ty(v).dtype() != DType::F32 {
         return None;
@@ -67,54 +70,63 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
     let op = func.def(v)?;
     let within = |lo: f64, hi: f64| Some(Range { lo, hi, or_none: false });
     match op.code {
-        TileOp::Broadcast | TileOp::Expand | TileOp::Reshape | TileOp::Transpose => {
-            range(func, op.operands[0], fuel)
-        }
-        TileOp::Select => {
+        Broadcast | Expand | Reshape | Transpose => range(func, op.operands[0], fuel),
+        Select => {
             let [a, b] = [range(func, op.operands[1], fuel)?, range(func, op.operands[2], fuel)?];
             Some(union(a, b))
         }
-        TileOp::Ew(f) => match f {
-            ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Sign => {
-                within(-1.0, 1.0)
-            }
-            ScalarFn::Sigmoid => within(0.0, 1.0),
-            ScalarFn::Atan | ScalarFn::Asin => within(-1.6, 1.6),
-            ScalarFn::Clamp => {
-                let [lo, hi] = [1, 2].map(|i| number(func, op.operands[i]));
-                within(lo?, hi?).filter(|r| r.lo <= r.hi && r.lo.is_finite() && r.hi.is_finite())
-            }
-            ScalarFn::Neg => {
-                plain(range(func, op.operands[0], fuel)?).and_then(|r| within(-r.hi, -r.lo))
-            }
-            ScalarFn::Mul | ScalarFn::Div => {
-                let factor = number(func, op.operands[1]).filter(|k| k.is_finite());
-                let (k, x) = match (f, factor, number(func, op.operands[0])) {
-                    (ScalarFn::Div, Some(k), _) if k != 0.0 => (1.0 / k, op.operands[0]),
-                    (ScalarFn::Div, ..) => return None,
-                    (_, Some(k), _) => (k, op.operands[0]),
-                    (_, None, Some(k)) if k.is_finite() => (k, op.operands[1]),
-                    (_, None, _) => return None,
-                };
-                let r = range(func, x, fuel)?;
-                match k > 0.0 {
-                    true => Some(Range { lo: r.lo * k, hi: r.hi * k, ..r }),
-                    false => plain(r).and_then(|r| within(r.hi * k, r.lo * k)),
+        Ew(f) => match f.kind() {
+            FnKind::Real(Real::Tanh | Real::Erf | Real::Sin | Real::Cos) => within(-1.0, 1.0),
+            FnKind::Real(Real::Sigmoid) => within(0.0, 1.0),
+            FnKind::Real(Real::Atan | Real::Asin) => within(-1.6, 1.6),
+            FnKind::Real(_) => None,
+            FnKind::Basic(f) => match f {
+                Sign => within(-1.0, 1.0),
+                Clamp => {
+                    let [lo, hi] = [1, 2].map(|i| number(func, op.operands[i]));
+                    within(lo?, hi?)
+                        .filter(|r| r.lo <= r.hi && r.lo.is_finite() && r.hi.is_finite())
                 }
-            }
-            ScalarFn::Add => {
-                let [a, b] = [0, 1].map(|i| range(func, op.operands[i], &mut *fuel));
-                let (a, b) = (a?, b?);
-                Some(Range { lo: a.lo + b.lo, hi: a.hi + b.hi, or_none: a.or_none || b.or_none })
-            }
-            ScalarFn::Sub => {
-                let a = range(func, op.operands[0], fuel)?;
-                let b = plain(range(func, op.operands[1], fuel)?)?;
-                Some(Range { lo: a.lo - b.hi, hi: a.hi - b.lo, ..a })
-            }
-            _ => None,
+                Neg => plain(range(func, op.operands[0], fuel)?).and_then(|r| within(-r.hi, -r.lo)),
+                Mul | Div => {
+                    let factor = number(func, op.operands[1]).filter(|k| k.is_finite());
+                    let (k, x) = match (f, factor, number(func, op.operands[0])) {
+                        (Div, Some(k), _) if k != 0.0 => (1.0 / k, op.operands[0]),
+                        (Div, ..) => return None,
+                        (_, Some(k), _) => (k, op.operands[0]),
+                        (_, None, Some(k)) if k.is_finite() => (k, op.operands[1]),
+                        (_, None, _) => return None,
+                    };
+                    let r = range(func, x, fuel)?;
+                    match k > 0.0 {
+                        true => Some(Range { lo: r.lo * k, hi: r.hi * k, ..r }),
+                        false => plain(r).and_then(|r| within(r.hi * k, r.lo * k)),
+                    }
+                }
+                Add => {
+                    let [a, b] = [0, 1].map(|i| range(func, op.operands[i], &mut *fuel));
+                    let (a, b) = (a?, b?);
+                    Some(Range {
+                        lo: a.lo + b.lo,
+                        hi: a.hi + b.hi,
+                        or_none: a.or_none || b.or_none,
+                    })
+                }
+                Sub => {
+                    let a = range(func, op.operands[0], fuel)?;
+                    let b = plain(range(func, op.operands[1], fuel)?)?;
+                    Some(Range { lo: a.lo - b.hi, hi: a.hi - b.lo, ..a })
+                }
+                FloorDiv | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc
+                | Maximum | Minimum | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt
+                | Ge | IsNan | IsInf | IsFinite => None,
+            },
         },
-        _ => None,
+        For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+        | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Cast | Bitcast | Load
+        | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+        | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
+        | Philox | Print | Assert | Reduce | Scan | ArgReduce => None,
     }
 }
 

@@ -8,8 +8,9 @@
 
 use super::find::{Online, Refusal, has_range, number};
 use std::collections::BTreeMap;
+use std::f64::consts::{LOG2_E, LOG10_E};
 use tessera_ir::{Attr, BlockId, Effects, OpId, Opcode, Value};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Basic, FnKind, Real, ScalarFn};
 use tessera_tile::{TileFunc, TileOp};
 
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -238,15 +239,28 @@ impl Walk<'_> {
         (number(func, a).is_some() && b == tested).then(|| self.get(b))
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn elementwise(&self, f: ScalarFn, id: OpId) -> Option<Degree> {
+        use Basic::*;
         use Degree::{Log, Power};
         let func = self.func;
         let op = &func.ops[id];
         let of = |i: usize| self.get(op.operands[i]);
         let fixed = |i: usize| number(func, op.operands[i]);
+        let by_log = |unit: f64| match of(0) {
+            Power(d) => Some(log(f64::from(d) * unit)),
+            Log(_) => None,
+        };
+        let f = match f.kind() {
+            FnKind::Basic(f) => f,
+            FnKind::Real(Real::Log) => return by_log(1.0),
+            FnKind::Real(Real::Log2) => return by_log(LOG2_E),
+            FnKind::Real(Real::Log10) => return by_log(LOG10_E),
+            FnKind::Real(_) => return None,
+        };
         match f {
-            ScalarFn::Add | ScalarFn::Sub => {
-                let sign = if f == ScalarFn::Add { 1.0 } else { -1.0 };
+            Add | Sub => {
+                let sign = if f == Add { 1.0 } else { -1.0 };
                 match (of(0), of(1)) {
                     (Log(a), Log(b)) => Some(log(a + sign * b)),
                     (Log(a), Power(0)) => Some(Log(a)),
@@ -255,42 +269,32 @@ impl Walk<'_> {
                     _ => None,
                 }
             }
-            ScalarFn::Maximum | ScalarFn::Minimum => self.same(op.operands[0], op.operands[1]),
-            ScalarFn::Neg => match of(0) {
+            Maximum | Minimum => self.same(op.operands[0], op.operands[1]),
+            Neg => match of(0) {
                 Log(a) => Some(Log(-a)),
                 d => Some(d),
             },
-            ScalarFn::Abs => match of(0) {
+            Abs => match of(0) {
                 Log(_) => None,
                 d => Some(d),
             },
-            ScalarFn::Mul => match (of(0), of(1)) {
+            Mul => match (of(0), of(1)) {
                 (Power(a), Power(b)) => Some(Power(a + b)),
                 (Log(a), Power(0)) => fixed(1).map(|k| log(a * k)),
                 (Power(0), Log(b)) => fixed(0).map(|k| log(b * k)),
                 _ => None,
             },
-            ScalarFn::Div => match (of(0), of(1)) {
+            Div => match (of(0), of(1)) {
                 (Power(a), Power(b)) => Some(Power(a - b)),
                 (Log(a), Power(0)) => fixed(1).map(|k| log(a / k)),
                 _ => None,
             },
-            ScalarFn::Fma => match (of(0), of(1), of(2)) {
+            Fma => match (of(0), of(1), of(2)) {
                 (Power(a), Power(b), Power(c)) => (a + b == c).then_some(Power(c)),
                 _ => None,
             },
-            ScalarFn::Log | ScalarFn::Log2 => match of(0) {
-                Power(d) if f == ScalarFn::Log => Some(log(d.into())),
-                Power(d) => Some(log(f64::from(d) * std::f64::consts::LOG2_E)),
-                Log(_) => None,
-            },
             // Signs, zeros and infinities do not change.
-            ScalarFn::Eq
-            | ScalarFn::Ne
-            | ScalarFn::Lt
-            | ScalarFn::Le
-            | ScalarFn::Gt
-            | ScalarFn::Ge => {
+            Eq | Ne | Lt | Le | Gt | Ge => {
                 let (n, d) = match (fixed(0), fixed(1)) {
                     (_, Some(n)) => (n, of(0)),
                     (Some(n), None) => (n, of(1)),
@@ -302,8 +306,9 @@ impl Walk<'_> {
                 };
                 kept.then_some(NONE)
             }
-            ScalarFn::IsNan => Some(NONE),
-            _ => None,
+            IsNan => Some(NONE),
+            FloorDiv | Mod | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp | And
+            | Or | Xor | Not | Shl | Shr | IsInf | IsFinite => None,
         }
     }
 }

@@ -271,38 +271,40 @@ impl Flow<'_> {
             .collect()
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn result(&self, id: OpId) -> State {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let rank = func.ty(op.result()).rank();
         match op.code {
-            TileOp::Load | TileOp::Gather => self.read(id, rank),
-            TileOp::Transpose | TileOp::Expand | TileOp::Broadcast | TileOp::Reshape => {
-                self.moved(id, rank)
-            }
-            TileOp::Const => {
+            Load | Gather => self.read(id, rank),
+            Transpose | Expand | Broadcast | Reshape => self.moved(id, rank),
+            Const => {
                 vec![if is_zero(op.attr("value")) { Axis::Nil } else { Axis::Clean }; rank]
             }
-            TileOp::Cast => {
+            Cast => {
                 let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype());
                 let converted = |a: Axis| match a {
                     Axis::Dirty(root, held) => Axis::padded(root, held.converted(from, to)),
-                    a => a,
+                    a @ (Axis::Nil | Axis::Clean | Axis::Zero(_)) => a,
                 };
                 let state = self.state_or_nil(op.operands[0], rank);
                 state.into_iter().map(converted).collect()
             }
+            // A number for each counter, those of the padding too.
+            Philox => self.state(op.operands[1]).into_iter().map(spoil).collect(),
             // The bits of -0.0, which is zero, are not.
-            TileOp::Bitcast => self.state(op.operands[0]).into_iter().map(spoil).collect(),
-            TileOp::Select => self.select(id, rank),
-            TileOp::Mma => {
+            Bitcast => self.state(op.operands[0]).into_iter().map(spoil).collect(),
+            Select => self.select(id, rank),
+            Mma => {
                 let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
                 let zero = self.is_nil(a) || self.is_nil(b);
                 // Zeros times the other operand's numbers are zeros; of others the sum is anything.
                 let product = |axis: Axis| match axis {
                     _ if zero => Axis::Nil,
                     Axis::Dirty(root, Held::Between(..)) => Axis::Dirty(root, Held::Unknown),
-                    axis => axis,
+                    axis @ (Axis::Nil | Axis::Clean | Axis::Zero(_) | Axis::Dirty(..)) => axis,
                 };
                 let add = |axis: Axis, d: usize| {
                     let dtype = func.ty(acc).dtype();
@@ -315,7 +317,7 @@ impl Flow<'_> {
                 };
                 vec![add(self.axis(a, 0), 0), add(self.axis(b, 1), 1)]
             }
-            TileOp::Reduce => {
+            Reduce => {
                 // Zeros along the axes that stay give zeros, whatever the operator.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let extremum = matches!(op.attr("op").and_then(Attr::as_word), Some("max" | "min"));
@@ -325,11 +327,11 @@ impl Flow<'_> {
                     Axis::Dirty(root, Held::Between(..)) if !extremum => {
                         Axis::Dirty(root, Held::Unknown)
                     }
-                    a => a,
+                    a @ (Axis::Nil | Axis::Clean | Axis::Zero(_) | Axis::Dirty(..)) => a,
                 };
                 state.into_iter().map(combined).collect()
             }
-            TileOp::ArgReduce => {
+            ArgReduce => {
                 // The first of equal zeros is at 0.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let mut state = self.state(op.operands[0]);
@@ -337,7 +339,7 @@ impl Flow<'_> {
                 let place = |a: Axis| if a.is_zero() { a } else { spoil(a) };
                 state.into_iter().map(place).collect()
             }
-            TileOp::Scan => {
+            Scan => {
                 // The running result goes on into the padding. Along the other axes zeros stay
                 // zeros, unless an identity other than zero is put before them.
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
@@ -350,7 +352,7 @@ impl Flow<'_> {
                 let kept = |d: usize, a: Axis| d != axis && keeps && (a.is_zero());
                 state.map(|(d, a)| if kept(d, a) { a } else { spoil(a) }).collect()
             }
-            TileOp::Ew(f) => {
+            Ew(f) => {
                 let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(op.result()).dtype());
                 let masked = |d: usize| f == ScalarFn::And && self.is_masked(id, d);
                 let of = |d: usize| -> Vec<_> {
@@ -359,11 +361,16 @@ impl Flow<'_> {
                 (0..rank)
                     .map(|d| match combined(f, from, to, &of(d)) {
                         Axis::Dirty(root, _) if masked(d) => Axis::Zero(root),
-                        axis => axis,
+                        axis @ (Axis::Nil | Axis::Clean | Axis::Zero(_) | Axis::Dirty(..)) => axis,
                     })
                     .collect()
             }
-            _ => vec![Axis::Clean; rank],
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Iota | Store | Scatter
+            | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
+            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert => {
+                vec![Axis::Clean; rank]
+            }
         }
     }
 
@@ -380,34 +387,36 @@ impl Flow<'_> {
         self.wholes[value].unwrap_or_else(|| Held::of(self.func.ty(value).dtype()))
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn whole_result(&self, id: OpId) -> Held {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let to = func.ty(op.result()).dtype();
         match op.code {
-            TileOp::Const => match op.attr("value") {
+            Const => match op.attr("value") {
                 Some(Attr::Bool(b)) => Held::number(f64::from(u8::from(*b))),
                 Some(x) => x.as_float().map_or(Held::of(to), Held::number),
                 None => Held::of(to),
             },
-            TileOp::Iota => {
+            Iota => {
                 let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0) as f64;
                 let shape = func.ty(op.result()).static_shape().unwrap_or_default();
                 let len = shape.first().copied().unwrap_or(1).max(1) as f64;
                 Held::Between(start, start + len - 1.0)
             }
-            TileOp::Transpose | TileOp::Expand | TileOp::Broadcast | TileOp::Reshape => {
-                self.whole(op.operands[0])
-            }
-            TileOp::Cast => {
-                self.whole(op.operands[0]).converted(func.ty(op.operands[0]).dtype(), to)
-            }
-            TileOp::Select => self.whole(op.operands[1]).or(self.whole(op.operands[2])),
-            TileOp::Ew(f) => {
+            Transpose | Expand | Broadcast | Reshape => self.whole(op.operands[0]),
+            Cast => self.whole(op.operands[0]).converted(func.ty(op.operands[0]).dtype(), to),
+            Select => self.whole(op.operands[1]).or(self.whole(op.operands[2])),
+            Ew(f) => {
                 let args: Vec<_> = op.operands.iter().map(|&v| (self.whole(v), false)).collect();
                 apply(f, &args, func.ty(op.operands[0]).dtype(), to)
             }
-            _ => Held::of(to),
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Bitcast | Load | Store | Gather
+            | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit
+            | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox
+            | Print | Assert | Reduce | Scan | ArgReduce => Held::of(to),
         }
     }
 

@@ -118,37 +118,30 @@ impl Spread<'_> {
     }
 
     /// Propagates the layout of one value of an op to the others.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn across(&mut self, id: OpId, v: Value, layout: &Arc<Layout>) {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         let axis = || op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
         let from_operand = op.operands.first() == Some(&v);
         let is_result = op.results.first() == Some(&v);
         match op.code {
-            TileOp::Ew(_)
-            | TileOp::Select
-            | TileOp::Cast
-            | TileOp::Bitcast
-            | TileOp::Philox
-            | TileOp::Scan
-            | TileOp::Store
-            | TileOp::Gather
-            | TileOp::Scatter
-            | TileOp::Accumulate
-            | TileOp::Atomic => {
+            Ew(_) | Select | Cast | Bitcast | Philox | Scan | Store | Gather | Scatter
+            | Accumulate | Atomic => {
                 for &other in op.operands.iter().chain(&op.results) {
                     self.give(other, layout.clone());
                 }
             }
-            TileOp::Expand if is_result => {
+            Expand if is_result => {
                 if let Some(l) = layout.squeeze(axis()) {
                     self.give(op.operands[0], Arc::new(l));
                 }
             }
-            TileOp::Expand if from_operand => {
+            Expand if from_operand => {
                 self.give(op.result(), Arc::new(layout.expand(axis())));
             }
-            TileOp::Transpose => {
+            Transpose => {
                 let perm = permutation(op.attr("perm"));
                 if is_result {
                     self.give(op.operands[0], Arc::new(layout.transpose(&inverse(&perm))));
@@ -156,18 +149,18 @@ impl Spread<'_> {
                     self.give(op.result(), Arc::new(layout.transpose(&perm)));
                 }
             }
-            TileOp::Broadcast if is_result => {
+            Broadcast if is_result => {
                 let operand = op.operands[0];
                 if let Type::Tile { .. } = func.ty(operand) {
                     let l = layout.broadcast_from(&extents(func.ty(operand)));
                     self.give(operand, Arc::new(l));
                 }
             }
-            TileOp::Reduce | TileOp::ArgReduce if from_operand => {
+            Reduce | ArgReduce if from_operand => {
                 let l = layout.reduce(axis());
                 self.give(op.result(), Arc::new(l));
             }
-            TileOp::Reshape => {
+            Reshape => {
                 let (other, shape) = if is_result {
                     (op.operands[0], extents(func.ty(op.operands[0])))
                 } else {
@@ -178,11 +171,14 @@ impl Spread<'_> {
                 }
             }
             // The accumulators alone share a layout; the operands have one of their own.
-            TileOp::Mma if op.operands[2] == v || is_result => {
+            Mma if op.operands[2] == v || is_result => {
                 self.give(op.operands[2], layout.clone());
                 self.give(op.result(), layout.clone());
             }
-            _ => {}
+            For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
+            | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Broadcast | Expand
+            | Load | BufAlloc | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce
+            | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | ArgReduce => {}
         }
     }
 }

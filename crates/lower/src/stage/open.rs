@@ -243,31 +243,33 @@ impl<'a> Open<'a> {
         self.map.insert(v, value);
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        use TileOp::*;
         let func = self.func;
         let op = &func.ops[id];
         match op.code {
-            TileOp::For | TileOp::If | TileOp::While | TileOp::SlowPath => {
+            For | If | While | SlowPath => {
                 return self.control(id, block);
             }
-            TileOp::Yield => return self.yields(id, block),
-            TileOp::Mma if !self.staging.caps.async_mma.is_empty() => {
+            Yield => return self.yields(id, block),
+            Mma if !self.staging.caps.async_mma.is_empty() => {
                 return self.async_mma(id, block);
             }
-            TileOp::Mma => return self.mma(id, block),
-            TileOp::Expand | TileOp::Transpose | TileOp::Broadcast | TileOp::Reshape
+            Mma => return self.mma(id, block),
+            Expand | Transpose | Broadcast | Reshape
                 if matches!(func.ty(op.operands[0]), Type::Tile { .. }) =>
             {
                 return self.rearrange(id, block);
             }
-            TileOp::Reduce | TileOp::ArgReduce => return self.reduce(id, block),
-            TileOp::Load if self.layouts.contains_key(&op.result()) => {
+            Reduce | ArgReduce => return self.reduce(id, block),
+            Load if self.layouts.contains_key(&op.result()) => {
                 return self.load(id, block);
             }
-            TileOp::Store if self.layouts.contains_key(&op.operands[1]) => {
+            Store if self.layouts.contains_key(&op.operands[1]) => {
                 return self.store(id, block);
             }
-            TileOp::BufAlloc | TileOp::CopyAsync => {
+            BufAlloc | CopyAsync => {
                 return Err(Diagnostic::new(
                     Code::E_UNSUPPORTED,
                     "shared buffers that are not values are not supported on this target yet",
@@ -276,7 +278,11 @@ impl<'a> Open<'a> {
                 .help("write the whole buffer before each read, so that it can be kept as a value")
                 .into());
             }
-            _ => {}
+            Return | ProgramId | NumPrograms | LinearId | LocalId | GroupSize | WarpSize | Dim
+            | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
+            | Expand | Load | Store | Gather | Scatter | Accumulate | Barrier | Atomic
+            | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
+            | Philox | Print | Assert | Scan | Ew(_) => {}
         }
         // All tiles of any other op have one layout: that of the result, or of what is written.
         let place = op
@@ -287,7 +293,7 @@ impl<'a> Open<'a> {
             .find_map(|v| self.layouts.get(v).cloned());
         let operands = match &place {
             // `print` takes tiles in any layout.
-            Some(layout) if op.code != TileOp::Print => self.operands_at(op, layout, block),
+            Some(layout) if op.code != Print => self.operands_at(op, layout, block),
             _ => op.operands.iter().map(|v| self.map[v]).collect(),
         };
         let results = op.results.iter().map(|&v| self.ty(v)).collect();

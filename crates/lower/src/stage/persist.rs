@@ -116,7 +116,9 @@ fn phase(
 }
 
 /// Whether the function reads a large tile in straight-line code, which can be put in a loop.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
+    use TileOp::*;
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let stages = config.and_then(|c| c.get("num_stages").and_then(Attr::as_int));
     if func.attrs.get("grid").is_none() || stages == Some(1) {
@@ -127,17 +129,15 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
         let op = &func.ops[id];
         let StagedOp::Tile(code) = op.code else { return false };
         match code {
-            TileOp::For
-            | TileOp::If
-            | TileOp::While
-            | TileOp::Mma
-            | TileOp::Atomic
-            | TileOp::Accumulate
-            | TileOp::Assert
-            | TileOp::Scatter
-            | TileOp::Print => return false,
-            TileOp::Load => bytes += streamed_bytes(func, id),
-            _ => {}
+            For | If | While | Mma | Atomic | Accumulate | Assert | Scatter | Print => {
+                return false;
+            }
+            Load => bytes += streamed_bytes(func, id),
+            Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+            | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
+            | Reshape | Transpose | Broadcast | Expand | Store | Gather | BufAlloc | CopyAsync
+            | Barrier | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast
+            | GroupShuffle | Philox | Reduce | Scan | ArgReduce | Ew(_) => {}
         }
     }
     // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.

@@ -507,17 +507,20 @@ impl Machine<'_> {
 }
 
 /// How TMA reads the elements that it reduces into a tensor.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn reduced_type(op: AtomOp, dtype: DType) -> Res<Ty> {
+    use DType::*;
     let ty = match dtype {
-        DType::F16 => Ty::F16,
-        DType::BF16 => Ty::BF16,
-        DType::F32 => Ty::F32,
-        DType::F64 => Ty::F64,
-        DType::I32 => Ty::S32,
-        DType::U32 => Ty::U32,
-        DType::I64 => Ty::S64,
-        DType::U64 => Ty::U64,
-        _ => return Err(wrong(format!("TMA does not reduce {dtype} by {op:?}"))),
+        F16 => Ty::F16,
+        BF16 => Ty::BF16,
+        F32 => Ty::F32,
+        F64 => Ty::F64,
+        I32 => Ty::S32,
+        U32 => Ty::U32,
+        I64 => Ty::S64,
+        U64 => Ty::U64,
+        Bool | I4 | I8 | I16 | U8 | U16 | Tf32 | Fp8E4M3 | Fp8E5M2 | Fp6E3M2 | Fp6E2M3
+        | Fp4E2M1 | E8M0 => return Err(wrong(format!("TMA does not reduce {dtype} by {op:?}"))),
     };
     if atomic::exists(op, ty) {
         Ok(ty)

@@ -314,6 +314,7 @@ impl<'a> Lanes<'a> {
         Ok(())
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];

@@ -126,25 +126,32 @@ impl Lanes<'_> {
 
     /// Analyses a block and emits what can be computed beforehand. `unsure`: some lanes may be
     /// inactive. False where a thread must run one lane at a time.
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn survey_block(&mut self, block: BlockId, unsure: bool) -> Result<bool, Diagnostics> {
+        use TileOp::*;
         let func = self.func;
         for &id in &func.blocks[block].ops {
             let op = &func.ops[id];
             let good = match op.code {
-                TileOp::Load | TileOp::Store | TileOp::Accumulate => {
+                Load | Store | Accumulate => {
                     if let Some(&mask) = op.group("mask").first() {
                         self.require_truth(mask, true);
                     }
                     self.survey_access(id, unsure);
                     true
                 }
-                TileOp::If => self.survey_branch(id, unsure)?,
-                TileOp::For => {
+                If => self.survey_branch(id, unsure)?,
+                For => {
                     let alike = op.operands[..3].iter().all(|&v| !self.uniform.varies(v));
                     alike && !unsure && self.survey_block(op.regions[0], false)?
                 }
-                TileOp::While | TileOp::Print => false,
-                _ => {
+                While | Print => false,
+                Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
+                | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
+                | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
+                | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
+                | GroupScan | GroupBroadcast | GroupShuffle | Philox | Assert | Reduce | Scan
+                | ArgReduce | Ew(_) => {
                     if self.is_early(id) {
                         self.asm.at(&op.loc);
                         let repr = self.compute(id)?;

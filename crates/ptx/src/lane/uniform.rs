@@ -107,9 +107,11 @@ impl Marks<'_> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, op: &Op<Tile>) {
+        use TileOp::*;
         match op.code {
-            TileOp::If => {
+            If => {
                 op.regions.iter().for_each(|&r| self.block(r));
                 let apart = self.any(&op.operands[..1]);
                 for &region in &op.regions {
@@ -119,7 +121,7 @@ impl Marks<'_> {
                     }
                 }
             }
-            TileOp::For => {
+            For => {
                 let body = op.regions[0];
                 let args = &self.func.blocks[body].args;
                 // Active lanes are all in the same iteration, whichever leave earlier.
@@ -128,22 +130,26 @@ impl Marks<'_> {
                 let apart = place || self.any(&op.operands[1..2]);
                 self.carry(op, apart, &[&args[1..]], body);
             }
-            TileOp::While => {
+            While => {
                 let (cond, body) = (op.regions[0], op.regions[1]);
                 self.block(cond);
                 let apart = self.any(&yields(self.func, cond));
                 let blocks = &self.func.blocks;
                 self.carry(op, apart, &[&blocks[cond].args, &blocks[body].args], body);
             }
-            TileOp::LinearId | TileOp::LocalId | TileOp::Atomic | TileOp::GroupScan => {
+            LinearId | LocalId | Atomic | GroupScan => {
                 self.mark(op.result(), true);
             }
-            TileOp::GroupReduce => {}
-            TileOp::GroupBroadcast | TileOp::GroupShuffle => {
+            GroupReduce => {}
+            GroupBroadcast | GroupShuffle => {
                 let from = self.any(&op.operands[1..2]);
                 self.mark(op.result(), from);
             }
-            _ => {
+            Yield | Return | SlowPath | ProgramId | NumPrograms | GroupSize | WarpSize | Dim
+            | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
+            | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync
+            | Barrier | CopyCommit | CopyWait | Mma | Philox | Print | Assert | Reduce | Scan
+            | ArgReduce | Ew(_) => {
                 if let Some(&result) = op.results.first() {
                     let varies = self.any(&op.operands);
                     self.mark(result, varies);

@@ -16,19 +16,23 @@ use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
 /// The type name of a dtype in MMA instructions.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn matrix_type(dtype: DType) -> Option<Ty> {
+    use DType::*;
     Some(match dtype {
-        DType::F16 => Ty::F16,
-        DType::BF16 => Ty::BF16,
-        DType::Tf32 => Ty::Tf32,
-        DType::F64 => Ty::F64,
-        DType::F32 => Ty::F32,
-        DType::I8 => Ty::S8,
-        DType::U8 => Ty::U8,
-        DType::I32 => Ty::S32,
-        DType::Fp8E4M3 => Ty::E4M3,
-        DType::Fp8E5M2 => Ty::E5M2,
-        _ => return None,
+        F16 => Ty::F16,
+        BF16 => Ty::BF16,
+        Tf32 => Ty::Tf32,
+        F64 => Ty::F64,
+        F32 => Ty::F32,
+        I8 => Ty::S8,
+        U8 => Ty::U8,
+        I32 => Ty::S32,
+        Fp8E4M3 => Ty::E4M3,
+        Fp8E5M2 => Ty::E5M2,
+        Bool | I4 | I16 | I64 | U16 | U32 | U64 | Fp6E3M2 | Fp6E2M3 | Fp4E2M1 | E8M0 => {
+            return None;
+        }
     })
 }
 

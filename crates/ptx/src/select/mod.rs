@@ -410,6 +410,7 @@ impl<'a> Select<'a> {
         Ok(())
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -479,6 +480,7 @@ impl<'a> Select<'a> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn tile_op(&mut self, id: OpId, code: TileOp) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];

@@ -306,28 +306,20 @@ impl Select<'_> {
     }
 
     /// Whether copies may stay queued across an op.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn may_hold(&self, id: OpId) -> bool {
+        use StagedOp::*;
         let func = self.func;
         let op = &func.ops[id];
-        let multiplies = |o: &OpId| {
-            matches!(func.ops[*o].code, StagedOp::MmaIssue | StagedOp::Tile(TileOp::Mma))
-        };
+        let multiplies = |o: &OpId| matches!(func.ops[*o].code, MmaIssue | Tile(TileOp::Mma));
         // Where no MMA follows there is nothing to interleave with.
         if self.pipelines.held.is_empty() || !func.blocks[op.block].ops.iter().any(multiplies) {
             return false;
         }
         match op.code {
-            StagedOp::Acquire
-            | StagedOp::Fill
-            | StagedOp::Publish
-            | StagedOp::Field
-            | StagedOp::SmemView
-            | StagedOp::FragLoad
-            | StagedOp::Release
-            | StagedOp::MmaOpen
-            | StagedOp::MmaIssue
-            | StagedOp::MmaRetire => true,
-            StagedOp::Tile(code) => matches!(
+            Acquire | Fill | Publish | Field | SmemView | FragLoad | Release | MmaOpen
+            | MmaIssue | MmaRetire => true,
+            Tile(code) => matches!(
                 code,
                 TileOp::Const
                     | TileOp::Dim
@@ -336,7 +328,10 @@ impl Select<'_> {
                     | TileOp::Select
                     | TileOp::Mma
             ),
-            _ => false,
+            ConvertLayout | SmemAlloc | FragStore | FragPart | PipelineCreate | Wait | Drain
+            | BulkStore | BulkReduce | BulkWait | OrderBarrierCreate | OrderWait | OrderArrive
+            | RoleBarrier | ClusterBarrier | BlockBarrier | FenceAsync | WarpSpecialize
+            | WarpRole | Replica | Worker | Workers | Tiles => false,
         }
     }
 

@@ -462,6 +462,7 @@ impl Select<'_> {
 }
 
 /// TMA's reduction operator, where it gives the same bits.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
     let word = matches!(dtype, DType::I32 | DType::U32 | DType::I64 | DType::U64);
     let float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
@@ -469,6 +470,12 @@ fn folds(r: ReduceOp, dtype: DType) -> Option<AtomOp> {
         ReduceOp::Sum if word || float => Some(AtomOp::Add),
         ReduceOp::Min if word => Some(AtomOp::Min),
         ReduceOp::Max if word => Some(AtomOp::Max),
-        _ => None,
+        ReduceOp::Sum
+        | ReduceOp::Max
+        | ReduceOp::Min
+        | ReduceOp::Prod
+        | ReduceOp::And
+        | ReduceOp::Or
+        | ReduceOp::Xor => None,
     }
 }

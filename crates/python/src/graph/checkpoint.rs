@@ -15,6 +15,7 @@ fn wrong(why: String) -> Diagnostics {
 
 /// The format's name for a dtype. Elements narrower than a byte take one byte each here, and the
 /// format packs them: they are written as bytes, and the header says what they are.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::Bool => Dtype::BOOL,

@@ -9,6 +9,7 @@ mod entries;
 mod mentions;
 mod profiles;
 mod repository;
+mod rule_tables;
 mod sizes;
 mod tests;
 mod words;

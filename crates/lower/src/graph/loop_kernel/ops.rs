@@ -11,6 +11,7 @@ use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
 impl Emitter<'_, '_> {
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn op(&mut self, id: OpId) -> Option<()> {
         let func = self.func;
         let op = &func.ops[id];

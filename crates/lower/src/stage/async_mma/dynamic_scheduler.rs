@@ -16,7 +16,7 @@
 
 use super::budget::{around, depends, reorder};
 use tessera_ir::{Attr, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{Basic, ScalarFn};
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
@@ -217,7 +217,10 @@ impl Trend {
     }
 }
 
+#[deny(clippy::wildcard_enum_match_arm)]
 fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
+    use Basic::*;
+    use StagedOp::*;
     if v == on {
         return Trend::Up;
     }
@@ -242,24 +245,29 @@ fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
         None => Trend::Any,
     };
     match op.code {
-        StagedOp::Tile(TileOp::Cast) => of(0),
-        StagedOp::Tile(TileOp::Ew(f)) => match f {
-            ScalarFn::Add | ScalarFn::Minimum | ScalarFn::Maximum => of(0).and(of(1)),
-            ScalarFn::Sub => of(0).and(of(1).reversed()),
-            ScalarFn::Neg => of(0).reversed(),
-            ScalarFn::Mul if constant(0).is_some() => times(of(1), constant(0)),
-            ScalarFn::Mul => times(of(0), constant(1)),
-            ScalarFn::FloorDiv => times(of(0), constant(1)),
-            ScalarFn::Shl | ScalarFn::Shr => times(of(0), constant(1).map(|_| 1)),
+        Tile(TileOp::Cast) => of(0),
+        Tile(TileOp::Ew(f)) => f.basic().map_or(Trend::Any, |f| match f {
+            Add | Minimum | Maximum => of(0).and(of(1)),
+            Sub => of(0).and(of(1).reversed()),
+            Neg => of(0).reversed(),
+            Mul if constant(0).is_some() => times(of(1), constant(0)),
+            Mul => times(of(0), constant(1)),
+            FloorDiv => times(of(0), constant(1)),
+            Shl | Shr => times(of(0), constant(1).map(|_| 1)),
             // A mask that keeps all high bits rounds down.
-            ScalarFn::And => match (constant(0), constant(1)) {
+            And => match (constant(0), constant(1)) {
                 (_, Some(mask)) if (-mask).count_ones() == 1 && mask < 0 => of(0),
                 (Some(mask), _) if (-mask).count_ones() == 1 && mask < 0 => of(1),
                 _ => Trend::Any,
             },
-            _ => Trend::Any,
-        },
-        _ => Trend::Any,
+            Div | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
+            | Or | Xor | Not | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Trend::Any,
+        }),
+        ConvertLayout | SmemAlloc | SmemView | FragLoad | FragStore | FragPart | PipelineCreate
+        | Acquire | Fill | Publish | Wait | Field | Release | Drain | MmaOpen | MmaIssue
+        | MmaRetire | BulkStore | BulkReduce | BulkWait | OrderBarrierCreate | OrderWait
+        | OrderArrive | RoleBarrier | ClusterBarrier | BlockBarrier | FenceAsync
+        | WarpSpecialize | WarpRole | Replica | Worker | Workers | Tiles | Tile(_) => Trend::Any,
     }
 }
 

@@ -118,8 +118,10 @@ fn rows(func: &StagedFunc, inside: &[OpId]) -> Result<Axes, Refusal> {
 }
 
 /// Which axes the tiles of an op have in common.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
     use Link::{Axis, Combined, Free};
+    use TileOp::*;
     let op = &func.ops[id];
     let rank = |v: Value| extents(func.ty(v)).len();
     let same = |a: Value, b: Value| {
@@ -154,11 +156,11 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             out
         }
         StagedOp::Tile(code) => match code {
-            TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast => {
+            Ew(_) | Select | Cast | Bitcast => {
                 alike([tiles(&op.operands), tiles(&op.results)].concat())
             }
-            TileOp::Store => alike(tiles(&[&op.operands[1..2], op.group("mask")].concat())),
-            TileOp::Expand => {
+            Store => alike(tiles(&[&op.operands[1..2], op.group("mask")].concat())),
+            Expand => {
                 let (a, b, at) = (op.operands[0], op.result(), axis());
                 let to = (0..rank(a)).map(|i| Axis(i + usize::from(i >= at))).collect();
                 let back = (0..rank(b)).map(|i| match i.cmp(&at) {
@@ -168,7 +170,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
                 });
                 vec![Tie { a, b, to, back: back.collect() }]
             }
-            TileOp::Broadcast => match (x.filter(|&v| is_tile(func, v)), r) {
+            Broadcast => match (x.filter(|&v| is_tile(func, v)), r) {
                 (Some(a), Some(b)) => {
                     let (from, into) = (extents(func.ty(a)), extents(func.ty(b)));
                     if from.len() != into.len() {
@@ -181,7 +183,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
                 }
                 _ => vec![],
             },
-            TileOp::Reduce | TileOp::ArgReduce => match r.filter(|&v| is_tile(func, v)) {
+            Reduce | ArgReduce => match r.filter(|&v| is_tile(func, v)) {
                 Some(b) => {
                     let (a, at) = (op.operands[0], axis());
                     let to = (0..rank(a)).map(|i| match i.cmp(&at) {
@@ -194,7 +196,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
                 }
                 None => all_combined(op.operands[0], rank(op.operands[0])),
             },
-            TileOp::Reshape => {
+            Reshape => {
                 let (a, b) = (op.operands[0], op.result());
                 let (from, into) = (extents(func.ty(a)), extents(func.ty(b)));
                 // A reshape of the other axes leaves the first axis alone.
@@ -203,7 +205,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
                 let [to, back] = [from.len(), into.len()].map(|n| (0..n).map(link).collect());
                 vec![Tie { a, b, to, back }]
             }
-            TileOp::Transpose => {
+            Transpose => {
                 let (a, b) = (op.operands[0], op.result());
                 let perm = super::encode::permutation_of(func, id);
                 let back: Vec<Link> = perm.iter().map(|&p| Axis(p)).collect();
@@ -212,14 +214,45 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
                     .collect();
                 vec![Tie { a, b, to, back }]
             }
-            TileOp::For | TileOp::While | TileOp::If | TileOp::SlowPath => carried(func, id, &same),
-            TileOp::Const | TileOp::Iota | TileOp::Load | TileOp::Yield => vec![],
+            For | While | If | SlowPath => carried(func, id, &same),
+            Const | Iota | Load | Yield => vec![],
             // Every other op that takes a tile takes all of it.
-            _ => combined_all(func, op.operands.iter().chain(&op.results), rank),
+            Return | ProgramId | NumPrograms | LinearId | LocalId | GroupSize | WarpSize | Dim
+            | Origin | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+            | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
+            | GroupShuffle | Philox | Print | Assert | Scan => {
+                combined_all(func, op.operands.iter().chain(&op.results), rank)
+            }
         },
         StagedOp::Tiles => carried(func, id, &same),
         StagedOp::FragStore if only_leaves(func, op.operands[0]) => vec![],
-        _ => combined_all(func, op.operands.iter().chain(&op.results), rank),
+        StagedOp::SmemAlloc
+        | StagedOp::SmemView
+        | StagedOp::FragLoad
+        | StagedOp::FragStore
+        | StagedOp::PipelineCreate
+        | StagedOp::Acquire
+        | StagedOp::Fill
+        | StagedOp::Publish
+        | StagedOp::Wait
+        | StagedOp::Field
+        | StagedOp::Release
+        | StagedOp::Drain
+        | StagedOp::BulkStore
+        | StagedOp::BulkReduce
+        | StagedOp::BulkWait
+        | StagedOp::OrderBarrierCreate
+        | StagedOp::OrderWait
+        | StagedOp::OrderArrive
+        | StagedOp::RoleBarrier
+        | StagedOp::ClusterBarrier
+        | StagedOp::BlockBarrier
+        | StagedOp::FenceAsync
+        | StagedOp::WarpSpecialize
+        | StagedOp::WarpRole
+        | StagedOp::Replica
+        | StagedOp::Worker
+        | StagedOp::Workers => combined_all(func, op.operands.iter().chain(&op.results), rank),
     };
     let is_between = |t: &Tie| is_tile(func, t.a) && is_tile(func, t.b);
     Ok(out.into_iter().filter(is_between).collect())

@@ -185,7 +185,9 @@ fn has_effects(func: &StagedFunc, id: OpId) -> bool {
 }
 
 /// Checks that one thread can run the ops of a producer.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
+    use TileOp::*;
     for id in load.ops() {
         let op = &func.ops[id];
         // Ops before the roles are there for all of them.
@@ -198,17 +200,14 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
             return Err("where it reads depends on the elements of a tile".into());
         };
         let plain = match code {
-            TileOp::Const
-            | TileOp::Dim
-            | TileOp::NumPrograms
-            | TileOp::ProgramId
-            | TileOp::Ew(_)
-            | TileOp::Cast
-            | TileOp::Bitcast
-            | TileOp::Select => true,
+            Const | Dim | NumPrograms | ProgramId | Ew(_) | Cast | Bitcast | Select => true,
             // Scalars from memory that no group writes.
-            TileOp::Load => !is_written(func, op.operands[0]),
-            _ => false,
+            Load => !is_written(func, op.operands[0]),
+            For | If | While | Yield | Return | SlowPath | LinearId | LocalId | GroupSize
+            | WarpSize | Origin | Iota | Reshape | Transpose | Broadcast | Expand | Store
+            | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
+            | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
+            | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => false,
         };
         if !scalar || !plain {
             let what = func.name_of(*op.results.first().unwrap_or(&op.operands[0]));

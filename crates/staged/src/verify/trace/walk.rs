@@ -147,6 +147,7 @@ impl Walker<'_> {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     fn op(&mut self, id: OpId) -> Result<(), Stop> {
         let func = self.func;
         let op = &func.ops[id];
