@@ -182,7 +182,6 @@ const NAMES: &[(&str, &str)] = &[
     ("arctan2", "write `ts.tile.atan2(y, x)`"),
     ("arcsin", "write `ts.tile.asin(x)`"),
     ("arccos", "write `ts.tile.acos(x)`"),
-    ("log10", "write `ts.tile.log2(x) * 0.30102999566398120`"),
     ("erfc", "write `1.0 - ts.tile.erf(x)`"),
     ("relu", "write `ts.tile.maximum(x, 0.0)`"),
     ("silu swish", "write `x * ts.tile.sigmoid(x)`"),

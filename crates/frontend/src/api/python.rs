@@ -24,6 +24,7 @@ pub const ROWS: Rows = rows! {
     Any "math.exp" "(x)" Call(|e, a| one(e, a, ScalarFn::Exp, f64::exp)), "The exponential.";
     Any "math.log" "(x)" Call(|e, a| one(e, a, ScalarFn::Log, f64::ln)), "The natural logarithm.";
     Any "math.log2" "(x)" Call(|e, a| one(e, a, ScalarFn::Log2, f64::log2)), "The logarithm to base 2.";
+    Any "math.log10" "(x)" Call(|e, a| one(e, a, ScalarFn::Log10, f64::log10)), "The logarithm to base 10.";
     Any "math.sin" "(x)" Call(|e, a| one(e, a, ScalarFn::Sin, f64::sin)), "The sine.";
     Any "math.cos" "(x)" Call(|e, a| one(e, a, ScalarFn::Cos, f64::cos)), "The cosine.";
     Any "math.tanh" "(x)" Call(|e, a| one(e, a, ScalarFn::Tanh, f64::tanh)), "The hyperbolic tangent.";
