@@ -21,6 +21,7 @@ mod array;
 mod diff;
 mod header;
 mod interpret;
+mod ir_diff;
 mod passes;
 mod roundtrip;
 mod text;
@@ -30,6 +31,7 @@ mod verify;
 pub use diff::diff;
 pub use header::{Header, Kind};
 pub use interpret::{Run, runs};
+pub use ir_diff::ir_diff;
 pub use tools::Tools;
 
 use std::path::{Path, PathBuf};

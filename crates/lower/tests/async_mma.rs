@@ -1,16 +1,21 @@
 //! Stages every kernel under `tests/async_mma` for a target with asynchronous MMAs, and compares
-//! the whole output with the text after the line `=>`. `TESSERA_BLESS=1` rewrites that text.
+//! with the text after the line `=>`. `TESSERA_BLESS=1` rewrites that text. It is what the header
+//! says: the whole kernel; with `; against: gemm` what is different from that case; with `; against:
+//! all passes` what the passes do that `config` switches off (the lines with `-`); with `; outline`
+//! the ops that copy, wait, multiply and branch.
 //!
 //! Lines that begin with `; ` are options: `cols: a b` names arrays with contiguous columns,
 //! `boxes: not a` those that are not TMA compatible, `profile: strict` the profile. Each `run: m=3
 //! n=4 grid=1,1` is a launch for which the interpreter of Staged IR must give the results of the
 //! interpreter of Tile IR, bit by bit, or with `within: 1e-5` that close, whatever the timing.
 
+use crate::ir_diff::ir_diff;
+use crate::outline::outline;
 use std::fmt::Write;
 use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
-use tessera_ir::{Dim, PassContext, PassOptions, Type, verify};
+use tessera_ir::{Attr, Dim, PassContext, PassOptions, Type, verify};
 use tessera_lower::stage::{MOST_STAGES, MatrixRow, Off, StageCaps, Staging, Step, stage};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::StagedFunc;
@@ -172,6 +177,30 @@ fn runs(func: &TileFunc, staged: &StagedFunc, text: &str) {
     }
 }
 
+/// The text of a staged kernel as its case shows it.
+fn shown(folder: &Path, func: &TileFunc, input: &str, new: &StagedFunc) -> String {
+    if !headers(input, "outline").is_empty() {
+        return outline(new);
+    }
+    let against = |base: &StagedFunc| ir_diff(&base.to_string(), &new.to_string());
+    match headers(input, "against:").first().copied() {
+        None => new.to_string(),
+        Some("all passes") => {
+            let mut all = func.clone();
+            if let Some(Attr::Dict(mut config)) = all.attrs.remove("config") {
+                config.remove("off");
+                all.attrs.set("config", Attr::Dict(config));
+            }
+            against(&staged(&all, input).0)
+        }
+        Some(name) => {
+            let text = std::fs::read_to_string(folder.join(format!("{name}.tir"))).unwrap();
+            let input = text.split_once(SPLIT).map_or(text.as_str(), |(input, _)| input);
+            against(&staged(&tile_func(input), input).0)
+        }
+    }
+}
+
 #[test]
 fn cases_give_their_expected_text_and_values() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/async_mma");
@@ -187,7 +216,7 @@ fn cases_give_their_expected_text_and_values() {
         let (input, expected) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
         let func = tile_func(input);
         let (new, notes) = staged(&func, input);
-        let mut got = new.to_string();
+        let mut got = shown(&folder, &func, input, &new);
         for note in notes.iter() {
             let _ = writeln!(got, "{}: {}", note.code, note.message);
         }

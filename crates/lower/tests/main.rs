@@ -6,5 +6,8 @@ mod cases;
 mod footprint;
 mod free;
 mod hoist;
+#[path = "../../filetest/src/ir_diff.rs"]
+mod ir_diff;
+mod outline;
 mod pipelines;
 mod split;
