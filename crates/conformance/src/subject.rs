@@ -156,6 +156,12 @@ impl<'a> Case<'a> {
         Kernel::new(self, text)
     }
 
+    /// Whether a subject that compiles slowly leaves out one of hundreds of kernels: it tries every
+    /// third.
+    pub fn skips(&self, number: usize) -> bool {
+        self.subject.compiles_slowly() && !number.is_multiple_of(3)
+    }
+
     /// The code with which the case must be refused.
     pub fn refused(&self, profile: Profile) -> Option<&'static str> {
         let applies = |(case, only, _): &Refusal| {
