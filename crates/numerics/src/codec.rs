@@ -3,6 +3,8 @@
 //! Encoding takes the value apart into an integer significand and a power of two, so the one
 //! rounding it does is the only one: from f64, and from 64-bit integers, too.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::dtype::DType;
 use crate::format::{FloatFormat, NanConvention};
 use crate::modes::Rounding;

@@ -1,5 +1,7 @@
 //! The closed set of element types and what can be said of each without a value at hand.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::format::FloatFormat;
 use crate::suggest::{UnknownDType, unknown_dtype_suggestions};
 use std::fmt;
@@ -194,10 +196,7 @@ impl DType {
     /// The type a loaded value is held in: [`DType::compute`], except that a bool stays a bool so
     /// that masks need no conversion until arithmetic is done on them.
     pub const fn carrier(self) -> DType {
-        match self {
-            DType::Bool => DType::Bool,
-            other => other.compute(),
-        }
+        if matches!(self, DType::Bool) { DType::Bool } else { self.compute() }
     }
 
     /// Whether a store saturates when the policy does not say (SPEC 4.2).

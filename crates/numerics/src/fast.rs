@@ -3,6 +3,8 @@
 //! These loops must agree bit for bit with `codec` (a test compares them over every code and many
 //! values) but are written without branches on the value, so that the compiler vectorises them.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::codec::{CANONICAL_NAN_F32, decode, decode_small, encode};
 use crate::dtype::DType;
 use crate::format::FloatFormat;

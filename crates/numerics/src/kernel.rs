@@ -1,6 +1,8 @@
 //! The meaning of every scalar function on every carrier type, as plain function pointers: a loop
 //! over a tile picks its pointer once and then only calls it.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::dtype::DType;
 use crate::float_math as fm;
 use crate::scalar_fn::{Basic, FnKind, ScalarFn};

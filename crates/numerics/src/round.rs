@@ -1,5 +1,7 @@
 //! Rounding to a format's values without leaving f32 or f64.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 use crate::codec::{decode, encode, float_code_f64};
 use crate::dtype::DType;
 use crate::fast::{Fast, decode_f32};

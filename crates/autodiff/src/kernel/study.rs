@@ -29,6 +29,7 @@ pub struct Study<'s> {
 
 /// Whether the results of an op are active where its operands are, if both are floats; control flow
 /// and memory are handled elsewhere.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn passes(code: TileOp) -> bool {
     match code {
         TileOp::Ew(f) => scalar::moves(f),

@@ -403,6 +403,11 @@ pub fn lanes_that_do_not_all_come_to_a_barrier_are_an_error(case: &Case) {
         for k in [40i64, 64, 0, 20] {
             kernel.check(&[x.clone(), scalar(k)], 40, 20);
         }
+        // The second group has lanes in one of its warps only.
+        let long = array(&[100], DType::I64, Layout::Rows, 1);
+        for k in [100i64, 96, 0] {
+            kernel.check(&[long.clone(), scalar(k)], 100, 96);
+        }
         for k in [39i64, 1, 16, 24] {
             let errors =
                 kernel.compare(&[x.clone(), scalar(k)], 40, 20, |v| v.promises.exact_errors);
@@ -460,7 +465,7 @@ func @rounds(%x: view<[n], f32, read>, %r: view<[m], i64, read>, %y: view<[n], f
 
 pub fn loops_around_barriers_carry_values_of_each_lane(case: &Case) {
     let kernel = case.kernel(ROUNDS);
-    for (n, lanes) in [(1, 1), (64, 64), (128, 32), (20, 20), (51, 17)] {
+    for (n, lanes) in [(1, 1), (64, 64), (128, 32), (20, 20), (51, 17), (70, 64)] {
         for rounds in [0, 1, 3] {
             let x = array(&[n], DType::F32, Layout::Rows, 1);
             let y = array(&[n], DType::F32, Layout::Rows, 2);

@@ -10,6 +10,7 @@ use tessera_numerics::{DType, Rounding};
 impl Scalars<'_> {
     /// From the carrier of one type to that of another, by the rules of `cast_with`. The rounding
     /// is not stochastic.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn cast(&self, x: Val, from: DType, to: DType, round: Rounding, saturate: bool) -> Val {
         let plain = round == Rounding::Rne && saturate == to.saturates_by_default();
         if plain && from == to {

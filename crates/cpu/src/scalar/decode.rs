@@ -7,6 +7,7 @@ use tessera_numerics::{CANONICAL_NAN_F32, DType, FloatFormat, NanConvention, Sca
 
 impl Scalars<'_> {
     /// From the code in memory to the carrier. Bits above the width of the code are ignored.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn decode(&self, code: Val, dtype: DType) -> Val {
         let ir = self.ir;
         let n = self.lanes(code);

@@ -14,6 +14,7 @@ impl Scalars<'_> {
     }
 
     /// [`Scalars::encode`] by the rounding, not stochastic, and saturation of a policy.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub fn encode_with(&self, x: Val, dtype: DType, round: Rounding, saturate: bool) -> Val {
         let ir = self.ir;
         let to = self.stored(dtype, self.lanes(x));

@@ -47,21 +47,25 @@ pub(super) struct Shortened {
     pub inverses: bool,
 }
 
-/// What is known of the sums of a function, in the order in which they stand.
-fn known_sums(f: ScalarFn) -> &'static [Summands] {
+/// What is known of the sums of a function, in the order in which they stand; of others nothing.
+const KNOWN_SUMS: &[(ScalarFn, &[Summands])] = {
     use Summands::{FirstGreater as First, SecondGreater as Second, Unknown};
-    match f {
-        ScalarFn::Exp | ScalarFn::Exp2 | ScalarFn::Sigmoid => &[First],
-        ScalarFn::Log | ScalarFn::Log2 => &[First],
-        ScalarFn::Log1p => &[Unknown, First, First],
-        ScalarFn::Expm1 => &[First, Unknown, First],
-        ScalarFn::Atan | ScalarFn::Atan2 => &[Second, Second, First],
-        ScalarFn::Tanh => &[First, First],
-        ScalarFn::Erf => &[First, First, First],
-        ScalarFn::Pow => &[Second, First, Unknown],
-        _ => &[],
-    }
-}
+    &[
+        (ScalarFn::Exp, &[First]),
+        (ScalarFn::Exp2, &[First]),
+        (ScalarFn::Sigmoid, &[First]),
+        (ScalarFn::Log, &[First]),
+        (ScalarFn::Log2, &[First]),
+        (ScalarFn::Log10, &[First]),
+        (ScalarFn::Log1p, &[Unknown, First, First]),
+        (ScalarFn::Expm1, &[First, Unknown, First]),
+        (ScalarFn::Atan, &[Second, Second, First]),
+        (ScalarFn::Atan2, &[Second, Second, First]),
+        (ScalarFn::Tanh, &[First, First]),
+        (ScalarFn::Erf, &[First, First, First]),
+        (ScalarFn::Pow, &[Second, First, Unknown]),
+    ]
+};
 
 impl Shortened {
     /// The expansion as it was.
@@ -76,7 +80,8 @@ impl Shortened {
 /// The expansion of `f` made shorter, with scalings where the machine has them.
 pub(super) fn shorten(f: ScalarFn, e: &Expansion, scales: bool) -> Shortened {
     let mut e = e.clone();
-    let mut sums = known_sums(f).iter().copied();
+    let known = KNOWN_SUMS.iter().find(|row| row.0 == f).map_or(&[][..], |row| row.1);
+    let mut sums = known.iter().copied();
     let slots = (0..e.ops.len() as u32).map(Slot);
     for slot in slots.clone() {
         if let Some(sum) = two_sum(&e, slot) {

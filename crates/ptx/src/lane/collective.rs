@@ -76,7 +76,7 @@ impl Lanes<'_> {
     }
 
     /// The value of another lane of the warp.
-    pub(super) fn shuffled(&mut self, kind: Shfl, dtype: DType, x: Reg, b: Opnd) -> Reg {
+    fn shuffled(&mut self, kind: Shfl, dtype: DType, x: Reg, b: Opnd) -> Reg {
         let c = if kind == Shfl::Up { BEGIN } else { WHOLE };
         let word = self.word_of(dtype, x);
         let move_one = |me: &mut Self, a: Reg| {
@@ -150,6 +150,22 @@ impl Lanes<'_> {
         self.put(dtype, Addr::reg(at, 0), x, None);
         self.synchronise();
         self.read_room();
+    }
+
+    /// The value of the group's first lane, in all threads of the block. All must come here.
+    pub fn of_first_lane(&mut self, dtype: DType, x: Reg) -> Reg {
+        if self.warps() == 1 {
+            return self.shuffled(Shfl::Idx, dtype, x, Opnd::Int(0));
+        }
+        let tid = self.special(Special::TidX);
+        let own = self.asm.setp(Cmp::Eq, Ty::U32, tid, Opnd::Int(0));
+        self.claim_room();
+        let at = self.shared_base();
+        self.put(dtype, Addr::reg(at, 0), x, Some(own));
+        self.synchronise();
+        let out = self.take(dtype, Addr::reg(at, 0), None);
+        self.read_room();
+        out
     }
 
     pub fn group_reduce(&mut self, id: OpId) -> Result<(), Diagnostics> {

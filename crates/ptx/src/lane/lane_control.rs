@@ -69,16 +69,16 @@ impl Lanes<'_> {
         outer
     }
 
-    /// A value that decides which way control goes at an op, as all threads of the warp see it.
-    /// Where lanes synchronise inside, they agree on it, also where it varies in form; a thread
-    /// without a lane takes the value of the warp's first lane and goes the same way.
+    /// A value that decides which way control goes at an op. Where lanes synchronise inside, they
+    /// agree on it, also where it varies in form; a thread without a lane takes the value of the
+    /// group's first lane and goes the same way.
     fn agreed(&mut self, id: OpId, v: Value, r: Reg) -> Reg {
         if self.width > 1 || !self.uniform.synchronises(id) || !self.uniform.varies(v) {
             return r;
         }
         let Some(guard) = self.guard.clone() else { return r };
         let dtype = self.dtype(v);
-        let first = self.shuffled(Shfl::Idx, dtype, r, Opnd::Int(0));
+        let first = self.of_first_lane(dtype, r);
         self.scalars().select(dtype, guard[0], r, first)
     }
 

@@ -57,6 +57,11 @@ impl Lanes<'_> {
                 | TileOp::GroupScan
                 | TileOp::GroupBroadcast
                 | TileOp::GroupShuffle => carrier(self.dtype(op.result())),
+                // The value that decides, for threads without a lane.
+                TileOp::If | TileOp::For | TileOp::While if self.uniform.synchronises(id) => {
+                    room = room.max(8);
+                    continue;
+                }
                 _ => continue,
             };
             room = room.max(if reported == Class::B64 { 8 * threads } else { 4 * threads });

@@ -9,6 +9,7 @@ use tessera_numerics::{DType, Rounding};
 
 impl Emit {
     /// From the carrier of one type to that of another. Not stochastic.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn cast<'e>(
         &'e self,
         x: Val<'e>,
@@ -34,7 +35,12 @@ impl Emit {
             DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1 | DType::E8M0 => {
                 self.cast_to_narrow(x, from, to, round, saturate)
             }
-            _ => self.cast_to_int(x, from, to, saturate),
+            DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+                self.cast_to_int(x, from, to, saturate)
+            }
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+                self.cast_to_int(x, from, to, saturate)
+            }
         }
     }
 

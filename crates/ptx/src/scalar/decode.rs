@@ -17,6 +17,7 @@ impl Emit {
         self.decode_val(dtype, self.val(code, ty))
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn decode_val<'e>(&'e self, dtype: DType, code: Val<'e>) -> Val<'e> {
         let word = || code.cvt(Ty::U32, None);
         match dtype {

@@ -19,6 +19,7 @@ impl Emit {
     }
 
     /// The same with `canonical` saying whether a NaN must be that one.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn code<'e>(
         &'e self,
         dtype: DType,
@@ -39,7 +40,12 @@ impl Emit {
                 let x = if saturate { clamp_finite(x, most(dtype)) } else { x };
                 if canonical { canonical_nan(x) } else { x }
             }
-            _ => self.narrow(dtype, x, round, saturate, canonical),
+            DType::F16 | DType::BF16 | DType::Fp8E4M3 | DType::Fp8E5M2 | DType::Fp6E3M2 => {
+                self.narrow(dtype, x, round, saturate, canonical)
+            }
+            DType::Fp6E2M3 | DType::Fp4E2M1 | DType::E8M0 => {
+                self.narrow(dtype, x, round, saturate, canonical)
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ const HIGH_HALVES: i64 = 0x7632;
 
 impl Emit {
     /// The elements of a word of 32 bits, the lowest first: two of 16 bits, or four.
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn decode_packed<'e>(&'e self, dtype: DType, word: Val<'e>) -> Vec<Val<'e>> {
         let (s, u) = (word.of(Ty::S32), word.of(Ty::U32));
         let bytes = [0, 8, 16, 24];
@@ -43,6 +44,7 @@ impl Emit {
         }
     }
 
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn encode_packed<'e>(&'e self, dtype: DType, xs: &[Val<'e>]) -> Val<'e> {
         let words: Vec<Val<'e>> = match dtype {
             DType::BF16 | DType::F16 if self.has.pairs => {

@@ -9,63 +9,10 @@ use crate::repository::{files, text};
 const LINT: &str = "deny(clippy::wildcard_enum_match_arm)]";
 
 /// The enums with a table of rows, to which rows are added.
-const ENUMS: [&str; 5] = ["TileOp", "GraphOp", "StagedOp", "ScalarFn", "DType"];
+const ENUMS: [&str; 7] = ["TileOp", "GraphOp", "StagedOp", "ScalarFn", "Basic", "Real", "DType"];
 
 /// A match that names as many variants of one of them is a rule table.
 const TABLE: usize = 12;
-
-/// The files with rule tables, by crate, below `src`: the lint stands in each of them.
-const TABLES: [(&str, &str); 12] = [
-    (
-        "autodiff",
-        "activity.rs forward.rs joint.rs kernel/class.rs kernel/reverse.rs kernel/rules.rs \
-        kernel/tangent.rs kernel/value_and_grad.rs rules/mod.rs rules/shape.rs split.rs \
-        vmap/rules.rs",
-    ),
-    ("cost", "ops.rs scalar.rs"),
-    (
-        "cpu",
-        "atomic.rs group/group_plan.rs group/mod.rs group/nest.rs lane/group.rs \
-        lane/ops.rs lane/uniform.rs",
-    ),
-    ("driver", "pointwise.rs"),
-    ("frontend", "api/pure.rs elab/arith.rs elab/flow.rs"),
-    ("graph", "rule.rs"),
-    (
-        "interp",
-        "check/arith.rs graph/eval.rs graph/graph_control.rs graph/reduce.rs prepare.rs \
-        staged/ops.rs",
-    ),
-    (
-        "lower",
-        "graph/class.rs graph/expand.rs graph/flatten.rs graph/index.rs \
-        graph/loop_kernel.rs graph/loop_kernel/ops.rs graph/nodes.rs graph/nothing.rs \
-        graph/scatter.rs if_convert.rs interval.rs lazy_rescale/bounded.rs \
-        lazy_rescale/degree.rs ragged/ragged_flow.rs sign.rs \
-        stage/async_mma/dynamic_scheduler.rs stage/async_mma/m_split.rs \
-        stage/async_mma/warp_specialize.rs stage/layouts.rs stage/open.rs \
-        stage/persist.rs",
-    ),
-    (
-        "ptx",
-        "atomic.rs interp/async_copy.rs lane/mod.rs lane/survey.rs lane/uniform.rs \
-        scalar/float.rs select/mma.rs select/mod.rs select/pipeline.rs select/tma.rs",
-    ),
-    ("python", "graph/checkpoint.rs"),
-    ("staged", "family.rs layouts.rs verify/trace/walk.rs"),
-    ("tile", "analysis.rs"),
-];
-
-/// Folders and files without the lint, each with the reason.
-const EXCEPT: [(&str, &str); 5] = [
-    ("crates/numerics/", NEXT),
-    ("crates/cpu/src/scalar/", NEXT),
-    ("crates/ptx/src/scalar/", NEXT),
-    ("crates/autodiff/src/scalar.rs", NEXT),
-    ("crates/autodiff/src/kernel/study.rs", NEXT),
-];
-
-const NEXT: &str = "its tables are complete; the lint comes with the next change of its functions";
 
 /// A match: the number of its first line from 0, and the variants that its arms name, by enum.
 struct Match {
@@ -143,14 +90,15 @@ fn is_linted(source: &str, line: usize) -> bool {
 
 #[test]
 fn rule_tables_deny_wildcards() {
-    let mut faults = Vec::new();
+    let (mut faults, mut tables) = (Vec::new(), 0);
     for file in files().iter().filter(|f| f.starts_with("crates/") && f.contains("/src/")) {
         let Some(source) = text(file).filter(|_| file.ends_with(".rs")) else { continue };
-        if file.contains("/tests/") || EXCEPT.iter().any(|(name, _)| file.starts_with(name)) {
+        if file.contains("/tests/") {
             continue;
         }
         for table in matches(&source) {
             let name = table.named.iter().find(|(_, all)| all.len() >= TABLE);
+            tables += usize::from(name.is_some());
             let Some((name, all)) = name.filter(|_| !is_linted(&source, table.line)) else {
                 continue;
             };
@@ -163,21 +111,7 @@ fn rule_tables_deny_wildcards() {
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
-}
-
-#[test]
-fn the_listed_files_have_the_lint() {
-    let listed = TABLES.iter().flat_map(|(name, all)| {
-        all.split_whitespace().map(move |file| format!("crates/{name}/src/{file}"))
-    });
-    let listed: BTreeSet<String> = listed.collect();
-    let is_linted = |file: &&String| text(file).is_some_and(|source| source.contains(LINT));
-    let sources = files().into_iter().filter(|f| f.contains("/src/") && f.ends_with(".rs"));
-    let linted: BTreeSet<String> = sources.filter(|f| is_linted(&f)).collect();
-    let without: Vec<_> = listed.difference(&linted).collect();
-    assert!(without.is_empty(), "rule tables without #[{LINT}: {without:#?}");
-    let unlisted: Vec<_> = linted.difference(&listed).collect();
-    assert!(unlisted.is_empty(), "list these in TABLES of {}: {unlisted:#?}", file!());
+    assert!(tables > 60, "only {tables} rule tables found");
 }
 
 #[test]

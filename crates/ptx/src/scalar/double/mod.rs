@@ -43,6 +43,7 @@ const fn bits(x: u64) -> f64 {
 }
 
 impl Emit {
+    #[deny(clippy::wildcard_enum_match_arm)]
     pub(super) fn double<'e>(&'e self, f: Real, args: &[Val<'e>]) -> Val<'e> {
         let x = args[0];
         match f {
