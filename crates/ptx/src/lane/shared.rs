@@ -58,8 +58,8 @@ impl Lanes<'_> {
                 | TileOp::GroupBroadcast
                 | TileOp::GroupShuffle => carrier(self.dtype(op.result())),
                 // The value that decides, for threads without a lane.
-                TileOp::If | TileOp::For | TileOp::While if self.uniform.synchronises(id) => {
-                    room = room.max(8);
+                TileOp::If | TileOp::For | TileOp::While => {
+                    room = if self.uniform.must_agree(func, id) { room.max(8) } else { room };
                     continue;
                 }
                 _ => continue,

@@ -66,6 +66,17 @@ impl Uniform {
         self.synchronises[id.index()]
     }
 
+    /// Whether lanes synchronise in the regions of an op, where what decides on them varies in form.
+    pub fn must_agree(&self, func: &TileFunc, id: OpId) -> bool {
+        let op = &func.ops[id];
+        let decides = match op.code {
+            TileOp::While => yields(func, op.regions[0])[..1].to_vec(),
+            TileOp::If => op.operands[..1].to_vec(),
+            _ => op.operands[..3].to_vec(),
+        };
+        self.synchronises(id) && decides.iter().any(|&v| self.varies(v))
+    }
+
     /// Whether threads without a lane must also run an op with regions: to synchronise with the
     /// others there, or to know its uniform results.
     pub fn for_all(&self, func: &TileFunc, id: OpId) -> bool {
