@@ -658,10 +658,11 @@ def test_columns_long_axes_and_elements():
     # On a GPU strips are split while a launch takes less than the iterations that it saves.
     narrow, wide = schedule.gpu_strip(5205, 11648, 4), schedule.gpu_strip(5205, 11648, 2)
     assert (narrow.block, narrow.columns, narrow.warps) == (32, 32, 4) and (wide.block, wide.columns, wide.warps) == (64, 64, 8)
-    assert schedule.strips(364, 5205, narrow) == (2, 2624) and schedule.strips(182, 5205, wide) == (2, 2624)
+    assert schedule.strips(364, 5205, narrow) == (3, 1760) and schedule.strips(182, 5205, wide) == (3, 1792)
+    assert schedule.strips(8, 20000, wide) == (32, 640) and schedule.strips(2, 2 * 10**6, wide)[0] == 263
     assert schedule.strips(104, 126, narrow) == (1, 128) and schedule.strips(10**4, 10**6, wide)[0] == 1
     short = [schedule.gpu_strip(n, 10**5, size) for n, size in ((12, 4), (3, 4), (40, 2), (9, 1))]
-    assert [(t.block, t.columns) for t in short] == [(8, 128), (8, 128), (32, 128), (8, 512)]
+    assert [(t.block, t.columns) for t in short] == [(16, 64), (8, 128), (64, 64), (16, 256)]
     assert [schedule.gpu_strip(10**6, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
     assert schedule.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and schedule.shared(133, 204752, 2) is None
     assert schedule.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256

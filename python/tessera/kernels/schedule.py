@@ -32,6 +32,8 @@ SHARES = 2 * GROUPS
 LINE_WARPS = 4
 #: Iterations of a group, each of which waits for its loads, that take as long as a launch does.
 LAUNCH = 6
+#: Iterations from which on a group streams, and all that matters is how many bytes are in flight.
+STREAMED = 16
 #: Numbers of parts that a row is split into, for a second launch to combine. The last is never exceeded.
 PARTS = (16, 64, 256, 512, 1024)
 
@@ -147,7 +149,7 @@ def gpu_strip(N: int, B: int, itemsize: int) -> Tile:
     wide = max(16, min(128 // itemsize, 64))
     wide = next(c for c in (4, 16, wide) if c >= min(B, wide))
     block = size // wide
-    while block > 8 and block > N:
+    while block > 8 and block // 2 >= N:
         block //= 2
     return Tile(False, columns=max(wide, size // block) if B > wide else wide, block=block, warps=warps)
 
@@ -157,8 +159,10 @@ def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
     """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: as many as keep the memory busy, where the iterations
     that this saves take longer than a second launch does."""
     iterations = _cdiv(N, tile.block)
-    wanted = _cdiv(SHARES * 4 // tile.warps, groups)
-    each = _cdiv(iterations, max(1, min(wanted, iterations)))
+    share = lambda all: _cdiv(iterations, min(_cdiv(all, groups), iterations))  # noqa: E731
+    busy = SHARES * 4 // tile.warps
+    # Groups that stream for long are worth more parts.
+    each = share(2 * busy) if share(2 * busy) >= STREAMED else share(busy)
     each = each if iterations - each >= LAUNCH else iterations
     return _cdiv(iterations, each), each * tile.block
 
