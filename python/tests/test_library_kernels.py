@@ -656,14 +656,15 @@ def test_columns_long_axes_and_elements():
     assert schedule.strip(1, 3, 10**6, 4).columns == 1024 and schedule.strip(1, 10**6, 3, 4).columns == 4
     assert schedule.chunks(1, 10**9, 4096) == (528, 1896448) and schedule.chunks(1000, 8192, 4096) == (1, 8192)
     # On a GPU strips are split while a launch takes less than the iterations that it saves.
-    narrow, wide = schedule.gpu_strip(5205, 11648, 4), schedule.gpu_strip(5205, 11648, 2)
-    assert (narrow.block, narrow.columns, narrow.warps) == (32, 32, 4) and (wide.block, wide.columns, wide.warps) == (64, 64, 8)
-    assert schedule.strips(364, 5205, narrow) == (3, 1760) and schedule.strips(182, 5205, wide) == (3, 1792)
-    assert schedule.strips(8, 20000, wide) == (32, 640) and schedule.strips(2, 2 * 10**6, wide)[0] == 263
+    of = lambda *given: (lambda t: (t.block, t.columns, t.warps))(schedule.gpu_strip(1, *given))  # noqa: E731
+    assert of(5205, 11648, 4) == (32, 32, 4) and of(413, 9577, 2) == (64, 64, 8) and of(20000, 512, 2) == (64, 64, 8)
+    # Two bytes: streams, and few rows.
+    assert of(5205, 11648, 2) == of(2 * 10**6, 128, 2) == (32, 128, 4) and of(31, 246296, 2) == (16, 256, 4)
+    assert of(12, 83120, 4) == (8, 128, 4) and of(3, 10**5, 4) == (8, 128, 4)
+    assert [schedule.gpu_strip(1, 1000, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
+    narrow, wide = schedule.gpu_strip(1, 5205, 11648, 4), schedule.gpu_strip(1, 20000, 512, 2)
+    assert schedule.strips(364, 5205, narrow) == (3, 1760) and schedule.strips(8, 20000, wide) == (32, 640)
     assert schedule.strips(104, 126, narrow) == (1, 128) and schedule.strips(10**4, 10**6, wide)[0] == 1
-    short = [schedule.gpu_strip(n, 10**5, size) for n, size in ((12, 4), (3, 4), (40, 2), (9, 1))]
-    assert [(t.block, t.columns) for t in short] == [(16, 64), (8, 128), (64, 64), (16, 256)]
-    assert [schedule.gpu_strip(10**6, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
     assert schedule.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and schedule.shared(133, 204752, 2) is None
     assert schedule.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256
     assert schedule.shares(1, 8192, 1024, 4) == (256, 32) and schedule.shares(1, 100, 1024, 4) is None
@@ -683,7 +684,7 @@ def test_tile_extents_are_one_of_a_few():
     seen: dict[str, set[int]] = {}
     sizes = [1, 2, 3, 7, 31, 100, 1000, 5000, 70000, 10**6]
     for a, b, itemsize in itertools.product(sizes, sizes, (1, 2, 4, 8)):
-        for choose in (schedule.rows, schedule.columns, schedule.strip, lambda P, *of: schedule.gpu_strip(*of)):
+        for choose in (schedule.rows, schedule.columns, schedule.strip, schedule.gpu_strip):
             tile = choose(1, a, b, itemsize)
             for field in ("rows", "columns", "block"):
                 seen.setdefault(f"{choose.__name__}.{field}", set()).add(getattr(tile, field))

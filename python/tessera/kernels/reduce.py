@@ -211,7 +211,7 @@ def _down(
 def _strips(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None) -> None:
     """`_down` on a GPU."""
     P, N, B = x.shape
-    tile = schedule.gpu_strip(N, B, arrays.itemsize(x))
+    tile = schedule.gpu_strip(P, N, B, arrays.itemsize(x))
     C, chunk = schedule.strips(P * -(-B // tile.columns), N, tile)
     parts = y.reshape(P, 1, B) if C == 1 else arrays.empty((P, C, B), wide, x)
     mean, last = (count is not None, count or 1) if C == 1 else (False, 1)
@@ -224,13 +224,13 @@ def _folded(x: Any, q: int, op: str, identity: Any, wide: Any) -> Any:
     """Rows of which ``[1, N, B]`` is the reduction too, and far fewer: ``q`` neighbouring rows at a time are one row of ``q * B``."""
     _, N, B = x.shape
     n, left = divmod(N, q)
-    tile = schedule.gpu_strip(n, q * B, arrays.itemsize(x))
+    tile = schedule.gpu_strip(1, n, q * B, arrays.itemsize(x))
     C, chunk = schedule.strips(-(-q * B // tile.columns), n, tile)
     parts = arrays.empty((1, C * q + (left > 0), B), wide, x)
     first = x[:, : n * q].reshape(1, n, q * B), parts[:, : C * q].reshape(1, C, q * B)
     columns(*first, identity, 1, chunk // tile.block, tile.block, tile.columns, op, False, num_warps=tile.warps)
     if left:
-        tile = schedule.gpu_strip(left, B, arrays.itemsize(x))
+        tile = schedule.gpu_strip(1, left, B, arrays.itemsize(x))
         rest = x[:, n * q :], parts[:, C * q :]
         columns(*rest, identity, 1, -(-left // tile.block), tile.block, tile.columns, op, False, num_warps=tile.warps)
     return parts

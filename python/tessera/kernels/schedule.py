@@ -142,16 +142,20 @@ def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def gpu_strip(N: int, B: int, itemsize: int) -> Tile:
+def gpu_strip(P: int, N: int, B: int, itemsize: int) -> Tile:
     """As `strip`, for a GPU: rows of 128 bytes where the array has them, which gives more and smaller groups, with 8 to 16 elements
-    for each thread, which is short code."""
+    for each thread, which is short code. Elements of 2 bytes that a group streams for long, or whose rows are few, have wide tiles."""
     size, warps = (4096, 8) if itemsize <= 2 else (1024, 4)
     wide = max(16, min(128 // itemsize, 64))
     wide = next(c for c in (4, 16, wide) if c >= min(B, wide))
     block = size // wide
-    while block > 8 and block // 2 >= N:
-        block //= 2
-    return Tile(False, columns=max(wide, size // block) if B > wide else wide, block=block, warps=warps)
+    streamed = _cdiv(N, block) >= STREAMED * _cdiv(SHARES * 4 // warps, P * _cdiv(B, wide))
+    if itemsize <= 2 and B >= 128 and (streamed or N < block):
+        tile = strip(P, N, B, itemsize)
+        return Tile(False, columns=tile.columns, block=tile.block, warps=4)
+    while itemsize > 2 and B > wide and block > max(8, N):
+        block, wide = block // 2, wide * 2
+    return Tile(False, columns=wide, block=block, warps=warps)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -161,8 +165,9 @@ def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
     iterations = _cdiv(N, tile.block)
     share = lambda all: _cdiv(iterations, min(_cdiv(all, groups), iterations))  # noqa: E731
     busy = SHARES * 4 // tile.warps
-    # Groups that stream for long are worth more parts.
-    each = share(2 * busy) if share(2 * busy) >= STREAMED else share(busy)
+    small = tile.block * tile.columns <= 1024
+    # Groups with small tiles that stream for long are worth more parts: twice as many are resident.
+    each = share(2 * busy) if small and share(2 * busy) >= STREAMED else share(busy)
     each = each if iterations - each >= LAUNCH else iterations
     return _cdiv(iterations, each), each * tile.block
 
