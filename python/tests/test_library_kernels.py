@@ -663,7 +663,7 @@ def test_columns_long_axes_and_elements():
     assert of(12, 83120, 4) == (8, 128, 4) and of(3, 10**5, 4) == (8, 128, 4)
     assert [schedule.gpu_strip(1, 1000, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
     narrow, wide = schedule.gpu_strip(1, 5205, 11648, 4), schedule.gpu_strip(1, 20000, 512, 2)
-    assert schedule.strips(364, 5205, narrow) == (3, 1760) and schedule.strips(8, 20000, wide) == (32, 640)
+    assert schedule.strips(364, 5205, narrow) == (2, 2624) and schedule.strips(8, 20000, wide) == (32, 640)
     assert schedule.strips(104, 126, narrow) == (1, 128) and schedule.strips(10**4, 10**6, wide)[0] == 1
     assert schedule.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and schedule.shared(133, 204752, 2) is None
     assert schedule.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256

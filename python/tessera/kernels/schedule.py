@@ -163,7 +163,8 @@ def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
     """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: as many as keep the memory busy, where the iterations
     that this saves take longer than a second launch does."""
     iterations = _cdiv(N, tile.block)
-    share = lambda all: _cdiv(iterations, min(_cdiv(all, groups), iterations))  # noqa: E731
+    # No second wave.
+    share = lambda all: _cdiv(iterations, max(1, min(all // groups, iterations)))  # noqa: E731
     busy = SHARES * 4 // tile.warps
     small = tile.block * tile.columns <= 1024
     # Groups with small tiles that stream for long are worth more parts: twice as many are resident.
