@@ -12,7 +12,7 @@ import pytest
 from doc_blocks import ROOT, Block, check_text, python_blocks, run
 
 import tessera as ts
-from tessera.kernels import arrays, layout, schedule
+from tessera.kernels import arrays, layout, norm, schedule, softmax
 
 op = ts.op
 bf16 = ml_dtypes.bfloat16
@@ -213,6 +213,31 @@ def test_norms_of_long_rows_and_of_many_rows():
     check_norm(normal(0, (4500, 8), np.float32), *normal(7, (2, 8)))  # groups keep the sums of their rows
 
 
+@pytest.mark.parametrize("profile", ["default", "strict"])
+def test_on_a_gpu_groups_share_each_of_a_few_long_rows(monkeypatch, profile):
+    """The launches of a GPU, run here. In `strict` rows are read as on every device."""
+    monkeypatch.setattr(arrays, "on_device", lambda x: True)
+    split = []
+    for kernels, name in ((softmax, "rows_shared"), (norm, "few")):
+        launch = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, lambda *given, launch=launch: (split.append(given), launch(*given)))
+    x = normal(31, (3, 70001), scale=3.0, shift=1.0)
+    x[1, 5000:] = -np.inf  # chunks without any weight
+    finite = np.where(np.isinf(x), 0.5, x)
+    weight, offset = (normal(seed, 70001) for seed in (32, 33))
+    with ts.numerics.profile(profile):
+        found = [op.softmax(x), op.log_softmax(x), op.layernorm(finite, weight, offset), op.rmsnorm(finite, weight), op.rmsnorm(finite)]
+    weights, logs = softmax_reference(x, 1)
+    near(found[0], weights, 1e-6)
+    near(found[1][[0, 2]], logs[[0, 2]], 2e-5)
+    y = finite.astype(float)
+    about = y - y.mean(1, keepdims=True)
+    root = lambda t: 1 / np.sqrt((t * t).mean(1, keepdims=True) + 1e-5)  # noqa: E731
+    for result, expected in zip(found[2:], (about * root(about) * weight + offset, y * root(y) * weight, y * root(y))):
+        near(result, expected, 1e-5 * (1 + np.abs(expected)))
+    assert len(split) == (5 if profile == "default" else 0)
+
+
 def test_norms_of_nothing():
     for shape in ((0, 4), (4, 0)):
         x = np.zeros(shape, np.float32)
@@ -348,6 +373,17 @@ def test_reductions_of_every_layout():
         check_softmax(x, axis)
     row = np.broadcast_to(np.arange(5, dtype=np.float32), (3, 5))
     assert op.sum(row, 0).tolist() == [0, 3, 6, 9, 12] and op.sum(row, 1).tolist() == [10] * 3
+
+
+def test_on_a_gpu_strips_of_columns_are_shared_by_groups(monkeypatch):
+    """The launches of a GPU, run here."""
+    monkeypatch.setattr(arrays, "on_device", lambda x: True)
+    for i, shape in enumerate([(700, 70), (5000, 3), (9, 2500), (3, 600, 33), (2100, 1)]):
+        x = normal(i, shape, scale=2.0)
+        near(op.sum(x, axis=-2), wide(x).sum(-2), 1e-3)
+        near(op.mean(x, axis=-2), wide(x).mean(-2), 1e-5)
+        assert (op.max(x, axis=-2) == x.max(-2)).all() and (op.min(x, axis=-2) == x.min(-2)).all()
+        assert (op.sum(x.astype(np.int32), axis=-2) == x.astype(np.int32).sum(-2)).all()
 
 
 def test_reductions_of_integers_are_in_64_bits():
@@ -619,6 +655,18 @@ def test_columns_long_axes_and_elements():
     assert schedule.strip(1, 8192, 4096, 2) == schedule.Tile(False, columns=128, block=32)
     assert schedule.strip(1, 3, 10**6, 4).columns == 1024 and schedule.strip(1, 10**6, 3, 4).columns == 4
     assert schedule.chunks(1, 10**9, 4096) == (528, 1896448) and schedule.chunks(1000, 8192, 4096) == (1, 8192)
+    # On a GPU strips are split while a launch takes less than the iterations that it saves.
+    of = lambda *given: (lambda t: (t.block, t.columns, t.warps))(schedule.gpu_strip(1, *given))  # noqa: E731
+    assert of(5205, 11648, 4) == (32, 32, 4) and of(413, 9577, 2) == (64, 64, 8) and of(20000, 512, 2) == (64, 64, 8)
+    # Two bytes: streams, and few rows.
+    assert of(5205, 11648, 2) == of(2 * 10**6, 128, 2) == (32, 128, 4) and of(31, 246296, 2) == (16, 256, 4)
+    assert of(12, 83120, 4) == (8, 128, 4) and of(3, 10**5, 4) == (8, 128, 4)
+    assert [schedule.gpu_strip(1, 1000, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
+    narrow, wide = schedule.gpu_strip(1, 5205, 11648, 4), schedule.gpu_strip(1, 20000, 512, 2)
+    assert schedule.strips(364, 5205, narrow) == (2, 2624) and schedule.strips(8, 20000, wide) == (32, 640)
+    assert schedule.strips(104, 126, narrow) == (1, 128) and schedule.strips(10**4, 10**6, wide)[0] == 1
+    assert schedule.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and schedule.shared(133, 204752, 2) is None
+    assert schedule.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256
     assert schedule.shares(1, 8192, 1024, 4) == (256, 32) and schedule.shares(1, 100, 1024, 4) is None
     assert schedule.square(9000, 9000, 2) == (128, 128) and schedule.square(9000, 9000, 4) == (64, 64)
     # Small ones have small tiles, so that there are enough groups; narrow ones of 2 bytes little beyond the edge.
@@ -636,7 +684,7 @@ def test_tile_extents_are_one_of_a_few():
     seen: dict[str, set[int]] = {}
     sizes = [1, 2, 3, 7, 31, 100, 1000, 5000, 70000, 10**6]
     for a, b, itemsize in itertools.product(sizes, sizes, (1, 2, 4, 8)):
-        for choose in (schedule.rows, schedule.columns, schedule.strip):
+        for choose in (schedule.rows, schedule.columns, schedule.strip, schedule.gpu_strip):
             tile = choose(1, a, b, itemsize)
             for field in ("rows", "columns", "block"):
                 seen.setdefault(f"{choose.__name__}.{field}", set()).add(getattr(tile, field))

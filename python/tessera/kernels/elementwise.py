@@ -141,6 +141,7 @@ def whole(
     kb: str = "-",
     kc: str = "-",
     kd: str = "-",
+    num_warps: int = 0,
 ):
     """As `area`, with whole rows: no read is masked, and all are wide. What repeats has stride 0 along that axis."""
     down, pq = ts.tile.grid(ts.cdiv(M, R), P * Q)
@@ -262,11 +263,11 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     if arrays.on_device(y) and contiguous and not given and schedule.fits_whole(N, arrays.itemsize(y)):
         R = schedule.rows(P * Q, M, N, arrays.itemsize(y)).rows
         for at in layout.launches:
-            whole(*_filled([x[at] for x in operands]), y[at], function, count, R, *kinds)
+            whole(*_filled([x[at] for x in operands]), y[at], function, count, R, *kinds, num_warps=schedule.LINE_WARPS)
         return
     long = arrays.on_device(y) and contiguous and N > 1024
     R, C = schedule.long_area(M) if long else schedule.area(M, N)
-    more = {"num_warps": 4} if long and not given else {}
+    more = {"num_warps": schedule.LINE_WARPS} if long and not given else {}
     for at in layout.launches:
         tiles = [_cut(x[at], kind) for x, kind in zip(operands, kinds)]
         area(*_filled(tiles), y[at], function, count, rows or R, block or C, *kinds, **more)

@@ -11,6 +11,7 @@ from typing import Any
 
 import tessera as ts
 
+from ..base.numeric_profile import profile
 from . import arrays, checks, reduce, schedule
 from .layout import Layout, along, strides_with
 
@@ -87,6 +88,76 @@ def pieces(
         if centre:
             mean[p, m] = mu
     for n in ts.tile.range(0, N, T):
+        normal = (x[p, m, n:n + T] - mu) * r
+        if scaled:
+            normal = normal * scale[n:n + T]
+        if shifted:
+            normal = normal + shift[n:n + T]
+        y[p, m, n:n + T] = normal
+
+
+@ts.kernel
+def statistics(
+    x: ts.Tensor["P", "M", "N"],
+    means: ts.Tensor["P", "M", "C"],
+    squares: ts.Tensor["P", "M", "C"],
+    pieces: ts.i64,
+    eps,
+    T: int = 4096,
+    centre: bool = True,
+):
+    """The mean of each of ``C`` chunks of a row, and the sum of squares about it; without ``centre``, about zero."""
+    m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
+    mu = 0.0
+    total = 0.0
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
+        t = x[p, m, n:n + T]
+        if centre:
+            count = min(T, N - n)
+            local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
+            about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
+            delta = local - mu
+            part = ts.tile.cast(count, eps.dtype) / ts.tile.cast(n - first + count, eps.dtype)
+            mu = mu + delta * part
+            total = total + ts.tile.sum(about * about) + delta * delta * part * ts.tile.cast(n - first, eps.dtype)
+        else:
+            total = total + ts.tile.sum(t * t)
+    squares[p, m, c] = total
+    if centre:
+        means[p, m, c] = mu
+
+
+@ts.kernel
+def from_statistics(
+    x: ts.Tensor["P", "M", "N"],
+    scale: ts.Tensor["N"],
+    shift: ts.Tensor["N"],
+    means: ts.Tensor["P", "M", "C"],
+    squares: ts.Tensor["P", "M", "C"],
+    y: ts.Tensor["P", "M", "N"],
+    pieces: ts.i64,
+    eps,
+    T: int = 4096,
+    centre: bool = True,
+    scaled: bool = False,
+    shifted: bool = False,
+):
+    """Each of ``C`` groups writes a chunk of a row."""
+    m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
+    count = ts.tile.cast(N, eps.dtype)
+    mu = 0.0
+    about = squares[p, m, :]
+    if centre:
+        # Chunks beyond the last have no elements.
+        left = N - ts.tile.arange(C) * (pieces * T)
+        counts = ts.tile.cast(ts.tile.minimum(ts.tile.maximum(left, 0), pieces * T), eps.dtype)
+        mu = ts.tile.sum(means[p, m, :] * counts) / count
+        delta = means[p, m, :] - mu
+        about = about + counts * delta * delta
+    r = ts.tile.rsqrt(ts.tile.sum(about) / count + eps)
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
         normal = (x[p, m, n:n + T] - mu) * r
         if scaled:
             normal = normal * scale[n:n + T]
@@ -241,6 +312,10 @@ def forward(
     xs, ys = layout.view(x), layout.view(y)
     means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
     row = x[(0,) * axis]
+    P, M, N = layout.sizes
+    # Bits of `strict` are those of every device.
+    is_shared = not (keep or tile.whole or block) and arrays.on_device(x) and str(profile()) != "strict"
+    shares = schedule.shared(P * M, N, arrays.itemsize(x)) if is_shared else None
     for at in layout.launches:
         operands = (
             xs[at], row if scale is None else scale, row if shift is None else shift, ys[at], means[at], rstds[at],
@@ -249,9 +324,21 @@ def forward(
         flags = (centre, scale is not None, shift is not None, keep)
         if tile.whole:
             whole(*operands, tile.rows, *flags)
+        elif shares:
+            few(*operands[:4], operands[-1], *flags[:3], shares)
         else:
             pieces(*operands, tile.block, *flags)
     return y, *stats
+
+
+def few(x: Any, scale: Any, shift: Any, y: Any, eps: Any, centre: bool, scaled: bool, shifted: bool, shares: schedule.Shares) -> None:
+    """Few long rows ``[P, M, N]``: several groups share each, in two launches."""
+    P, M, _ = x.shape
+    # One of a few numbers, so that most new shapes need no new compilation.
+    C, wide = schedule.parts(shares.chunks), checks.accumulator(arrays.dtype_of(x))
+    means, squares = (arrays.empty((P, M, C), wide, x) for _ in range(2))
+    statistics(x, means, squares, shares.pieces, eps, shares.block, centre)
+    from_statistics(x, scale, shift, means, squares, y, shares.pieces, eps, shares.block, centre, scaled, shifted)
 
 
 def backward(

@@ -83,6 +83,7 @@ def columns(
     W: int = 128,
     op: str = "sum",
     mean: bool = False,
+    num_warps: int = 0,
 ):
     w, c, p = ts.tile.grid(ts.cdiv(B, W), C, P)
     b = w * W
@@ -186,10 +187,14 @@ def _down(
     mean, last = count is not None, count or 1
     q = 1
     # Bits of `strict` are those of every device.
-    if P == 1 and block is None and arrays.on_device(x) and str(profile()) != "strict" and arrays.lies_in_rows(x):
+    free = arrays.on_device(x) and str(profile()) != "strict"
+    if P == 1 and block is None and free and arrays.lies_in_rows(x):
         q = schedule.folded(N, B, arrays.itemsize(x), least)
     if q > 1:
         _down(_folded(x, q, op, identity, wide), y, op, identity, wide, count, rows, block, schedule.FOLDED_PARTS)
+        return
+    if free and block is None:
+        _strips(x, y, op, identity, wide, count)
         return
     tile = schedule.strip(P, N, B, arrays.itemsize(x))
     T = block or tile.block
@@ -203,17 +208,29 @@ def _down(
     columns(parts, y.reshape(P, 1, B), identity, last, -(-C // tile.block), tile.block, tile.columns, op, mean)
 
 
+def _strips(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None) -> None:
+    """`_down` on a GPU."""
+    P, N, B = x.shape
+    tile = schedule.gpu_strip(P, N, B, arrays.itemsize(x))
+    C, chunk = schedule.strips(P * -(-B // tile.columns), N, tile)
+    parts = y.reshape(P, 1, B) if C == 1 else arrays.empty((P, C, B), wide, x)
+    mean, last = (count is not None, count or 1) if C == 1 else (False, 1)
+    columns(x, parts, identity, last, chunk // tile.block, tile.block, tile.columns, op, mean, num_warps=tile.warps)
+    if C > 1:
+        _strips(parts, y, op, identity, wide, count)
+
+
 def _folded(x: Any, q: int, op: str, identity: Any, wide: Any) -> Any:
     """Rows of which ``[1, N, B]`` is the reduction too, and far fewer: ``q`` neighbouring rows at a time are one row of ``q * B``."""
     _, N, B = x.shape
     n, left = divmod(N, q)
-    tile = schedule.strip(1, n, q * B, arrays.itemsize(x))
-    C, chunk = schedule.chunks(-(-q * B // tile.columns), n, tile.block)
+    tile = schedule.gpu_strip(1, n, q * B, arrays.itemsize(x))
+    C, chunk = schedule.strips(-(-q * B // tile.columns), n, tile)
     parts = arrays.empty((1, C * q + (left > 0), B), wide, x)
     first = x[:, : n * q].reshape(1, n, q * B), parts[:, : C * q].reshape(1, C, q * B)
-    columns(*first, identity, 1, chunk // tile.block, tile.block, tile.columns, op, False)
+    columns(*first, identity, 1, chunk // tile.block, tile.block, tile.columns, op, False, num_warps=tile.warps)
     if left:
-        tile = schedule.strip(1, left, B, arrays.itemsize(x))
+        tile = schedule.gpu_strip(1, left, B, arrays.itemsize(x))
         rest = x[:, n * q :], parts[:, C * q :]
-        columns(*rest, identity, 1, -(-left // tile.block), tile.block, tile.columns, op, False)
+        columns(*rest, identity, 1, -(-left // tile.block), tile.block, tile.columns, op, False, num_warps=tile.warps)
     return parts

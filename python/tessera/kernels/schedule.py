@@ -27,6 +27,13 @@ PIECE = 32 * 1024
 GROUPS = 264
 #: Groups that are resident together on a large GPU when each streams a long chunk: there is no second wave.
 SHARES = 2 * GROUPS
+#: Warps of a group that computes element by element along rows: each thread has four wide loads in flight, and several groups
+#: are resident.
+LINE_WARPS = 4
+#: Iterations of a group, each of which waits for its loads, that take as long as a launch does.
+LAUNCH = 6
+#: Iterations from which on a group streams, and all that matters is how many bytes are in flight.
+STREAMED = 16
 #: Numbers of parts that a row is split into, for a second launch to combine. The last is never exceeded.
 PARTS = (16, 64, 256, 512, 1024)
 
@@ -48,6 +55,17 @@ class Tile:
     rows: int = 1
     columns: int = 1
     block: int = 0
+    #: 0: the compiler's choice.
+    warps: int = 0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A row has ``chunks``, one for each group, of ``pieces`` tiles of ``block`` elements."""
+
+    chunks: int
+    pieces: int
+    block: int
 
 
 def _cdiv(a: int, b: int) -> int:
@@ -124,6 +142,38 @@ def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
+def gpu_strip(P: int, N: int, B: int, itemsize: int) -> Tile:
+    """As `strip`, for a GPU: rows of 128 bytes where the array has them, which gives more and smaller groups, with 8 to 16 elements
+    for each thread, which is short code. Elements of 2 bytes that a group streams for long, or whose rows are few, have wide tiles."""
+    size, warps = (4096, 8) if itemsize <= 2 else (1024, 4)
+    wide = max(16, min(128 // itemsize, 64))
+    wide = next(c for c in (4, 16, wide) if c >= min(B, wide))
+    block = size // wide
+    streamed = _cdiv(N, block) >= STREAMED * _cdiv(SHARES * 4 // warps, P * _cdiv(B, wide))
+    if itemsize <= 2 and B >= 128 and (streamed or N < block):
+        tile = strip(P, N, B, itemsize)
+        return Tile(False, columns=tile.columns, block=tile.block, warps=4)
+    while itemsize > 2 and B > wide and block > max(8, N):
+        block, wide = block // 2, wide * 2
+    return Tile(False, columns=wide, block=block, warps=warps)
+
+
+@functools.lru_cache(maxsize=4096)
+def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
+    """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: as many as keep the memory busy, where the iterations
+    that this saves take longer than a second launch does."""
+    iterations = _cdiv(N, tile.block)
+    # No second wave.
+    share = lambda all: _cdiv(iterations, max(1, min(all // groups, iterations)))  # noqa: E731
+    busy = SHARES * 4 // tile.warps
+    small = tile.block * tile.columns <= 1024
+    # Groups with small tiles that stream for long are worth more parts: twice as many are resident.
+    each = share(2 * busy) if small and share(2 * busy) >= STREAMED else share(busy)
+    each = each if iterations - each >= LAUNCH else iterations
+    return _cdiv(iterations, each), each * tile.block
+
+
+@functools.lru_cache(maxsize=4096)
 def folded(N: int, B: int, itemsize: int, least: int) -> int:
     """How many neighbouring rows of ``[N, B]`` a reduction down the columns takes as one row, where rows lie one after another:
     enough that rows begin at multiples of 16 bytes and fill a strip. 1 where rows are aligned, too few, or of less
@@ -132,6 +182,19 @@ def folded(N: int, B: int, itemsize: int, least: int) -> int:
     while times * B < STRIPS[4]:
         times *= 2
     return times if N >= 64 * times and N * B * itemsize >= least else 1
+
+
+@functools.lru_cache(maxsize=4096)
+def shared(rows: int, N: int, itemsize: int) -> Shares | None:
+    """How groups share each of a few long rows that are read twice: once for what is known of the whole row, and once for the
+    result. None where the rows themselves keep the GPU busy."""
+    if 2 * rows > GROUPS:
+        return None
+    block = PIECES[-1] if itemsize <= 2 else PIECES[-1] // 2
+    pieces = _cdiv(N, block)
+    each = _cdiv(pieces, min(_cdiv(GROUPS, rows), pieces))
+    chunks = _cdiv(pieces, each)
+    return Shares(chunks, each, block) if chunks >= 4 else None
 
 
 def parts(chunks: int) -> int:

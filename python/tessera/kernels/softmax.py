@@ -1,7 +1,8 @@
 """Softmax and log-softmax along an axis, and their gradients.
 
 Arithmetic is done in f32 (f64 for f64 arrays) and rounded once, when the result is stored. Rows that a group can hold are
-read once; longer ones twice, with an online softmax over pieces in the first pass.
+read once; longer ones twice, with an online softmax over pieces in the first pass. On a GPU, several groups share each of a few
+long rows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import tessera as ts
 
+from ..base.numeric_profile import profile
 from . import arrays, checks, schedule
 from .layout import along
 
@@ -49,6 +51,52 @@ def rows_pieces(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M", "N"], T: int
     else:
         factor = 1.0 / total
         for n in ts.tile.range(0, N, T):
+            y[p, m, n:n + T] = ts.tile.exp(x[p, m, n:n + T] - top) * factor
+
+
+@ts.kernel
+def rows_statistics(
+    x: ts.Tensor["P", "M", "N"], tops: ts.Tensor["P", "M", "C"], totals: ts.Tensor["P", "M", "C"], pieces: ts.i64, T: int = 4096
+):
+    """The maximum of each of ``C`` chunks of a row, and the sum of exponentials beside it; -inf and 0 beyond the last chunk."""
+    m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
+    top = -math.inf
+    total = 0.0
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
+        t = ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n)
+        new = ts.tile.maximum(top, ts.tile.max(t))
+        base = ts.tile.where(new == -math.inf, 0.0, new)
+        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
+        top = new
+    tops[p, m, c] = top
+    totals[p, m, c] = total
+
+
+@ts.kernel
+def rows_from_statistics(
+    x: ts.Tensor["P", "M", "N"],
+    tops: ts.Tensor["P", "M", "C"],
+    totals: ts.Tensor["P", "M", "C"],
+    y: ts.Tensor["P", "M", "N"],
+    pieces: ts.i64,
+    T: int = 4096,
+    log: bool = False,
+):
+    """Each of ``C`` groups writes a chunk of a row."""
+    m, c, p = ts.tile.grid(M, C, P)
+    first = c * pieces * T
+    every = tops[p, m, :]
+    top = ts.tile.max(every)
+    base = ts.tile.where(top == -math.inf, 0.0, top)
+    total = ts.tile.sum(totals[p, m, :] * ts.tile.exp(every - base))
+    if log:
+        last = ts.tile.log(total)
+        for n in ts.tile.range(first, min(N, first + pieces * T), T):
+            y[p, m, n:n + T] = x[p, m, n:n + T] - top - last
+    else:
+        factor = 1.0 / total
+        for n in ts.tile.range(first, min(N, first + pieces * T), T):
             y[p, m, n:n + T] = ts.tile.exp(x[p, m, n:n + T] - top) * factor
 
 
@@ -196,12 +244,18 @@ def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows:
     layout = along(tuple(first.shape), tuple(arrays.strides(x) for x in operands), axis)
     choose = schedule.columns if layout.columns else schedule.rows
     tile = choose(*layout.sizes, arrays.itemsize(first), held, rows, block)
+    # Bits of `strict` are those of every device.
+    is_shared = not (layout.columns or tile.whole or block) and arrays.on_device(first) and str(profile()) != "strict"
+    P, M, N = layout.sizes
+    shares = schedule.shared(P * M, N, arrays.itemsize(first)) if is_shared else None
     views = [layout.view(x) for x in operands]
     for at in layout.launches:
         part = [v[at] for v in views] if at else views
         if not layout.columns:
             if tile.whole:
                 rows_whole(*part, tile.rows, log)
+            elif shares and kernels is FORWARD:
+                rows_shared(*part, log, shares)
             else:
                 rows_pieces(*part, tile.block, log)
         elif tile.whole:
@@ -209,3 +263,13 @@ def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows:
         else:
             lowest = arrays.scalar(-math.inf, checks.accumulator(arrays.dtype_of(first)))
             columns_pieces(*part, lowest, tile.block, tile.columns, log)
+
+
+def rows_shared(x: Any, y: Any, log: bool, shares: schedule.Shares) -> None:
+    """Few long rows ``[P, M, N]``: several groups share each, in two launches."""
+    P, M, _ = x.shape
+    # One of a few numbers, so that most new shapes need no new compilation.
+    C, wide = schedule.parts(shares.chunks), checks.accumulator(arrays.dtype_of(x))
+    tops, totals = (arrays.empty((P, M, C), wide, x) for _ in range(2))
+    rows_statistics(x, tops, totals, shares.pieces, shares.block)
+    rows_from_statistics(x, tops, totals, y, shares.pieces, shares.block, log)

@@ -216,7 +216,8 @@ impl Select<'_> {
     }
 
     /// The layout of a fill: all threads, each a run of contiguous elements; lanes along rows, then
-    /// down, then warps. Blocks copy their own parts. Where the array is contiguous along another
+    /// down, then warps. Threads that no factor of an extent employs go along it all the same: the
+    /// last of them have no run. Blocks copy their own parts. Where the array is contiguous along another
     /// dim than the shared memory, lanes take pieces of the memory's rows and the other lanes go
     /// along the array's contiguous axis, so that reads are coalesced and writes are free of bank
     /// conflicts.
@@ -232,11 +233,19 @@ impl Select<'_> {
         room[fast] = memory.part() / cells;
         let mut give = |mut left: u32| {
             let mut counts = vec![1; shape.len()];
-            for &dim in order {
-                let n = (1 << room[dim].trailing_zeros()).min(left);
-                counts[dim] = n;
-                room[dim] /= n;
-                left /= n;
+            for padded in [false, true] {
+                for &dim in order {
+                    let exact = 1 << room[dim].trailing_zeros();
+                    let most = if padded { room[dim].next_power_of_two() } else { exact };
+                    let n = most.min(left);
+                    counts[dim] *= n;
+                    room[dim] = room[dim].div_ceil(n);
+                    left /= n;
+                }
+                // Blocks of a cluster have equal parts, without padding.
+                if memory.blocks > 1 {
+                    break;
+                }
             }
             // The remaining threads hold copies, and copy nothing.
             counts[order[order.len() - 1]] *= left;
