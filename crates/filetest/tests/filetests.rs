@@ -41,7 +41,8 @@ fn every_tile_op_has_a_roundtrip_file() {
     for path in files_under(&root()).unwrap().iter().filter(|p| p.ends_with("roundtrip.tir")) {
         text.push_str(&std::fs::read_to_string(path).unwrap());
     }
-    for op in TileOp::all() {
+    // `elementwise.rs` makes the texts of elementwise ops.
+    for op in TileOp::all().into_iter().filter(|op| !matches!(op, TileOp::Ew(_))) {
         let name = format!("tile.{}", op.mnemonic());
         let shown = text
             .match_indices(&name)
