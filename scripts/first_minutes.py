@@ -1,7 +1,8 @@
 """Clones the checkout, runs `make demo` and `make test` there twice each, and writes how long they took into README.md.
 
-    make first-minutes                             # half an hour
+    make first-minutes                             # three quarters of an hour
     make first-minutes FIRST="--only demo"         # only `make demo`; the row of `make test` stays
+    make first-minutes FIRST=--once                # no second `make test`
 
 The clone has what is committed. The times of its steps become scripts/first-times.txt, from which `make demo` and `make test` tell how long
 the rest takes.
@@ -32,7 +33,7 @@ def spoken(seconds):
 
 
 def row(command, first, cpu, later):
-    return f"| `make {command}` | {spoken(first)} | {spoken(cpu)} | {spoken(later)} |\n"
+    return f"| `make {command}` | {spoken(first)} | {spoken(cpu)} | {spoken(later) if later else 'not measured'} |\n"
 
 
 def rows(section):
@@ -100,7 +101,7 @@ def steps(clone):
     return {line.split(maxsplit=2)[2]: line for line in lines}
 
 
-def measure(clone, commands):
+def measure(clone, commands, again):
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
     start, busy_before, used_before = time.monotonic(), busy(), used()
     first, times = {}, {}
@@ -108,7 +109,7 @@ def measure(clone, commands):
         first[command] = run(clone, command)
         # What a later command finds done already counts with its first time.
         times = {**steps(clone), **times}
-    later = {command: run(clone, command)[0] for command in commands}
+    later = {command: run(clone, command)[0] if command in again else None for command in commands}
     passed = time.monotonic() - start
     others = max(0, busy() - busy_before - (used() - used_before)) / (passed * os.cpu_count())
     return {command: row(command, *first[command], later[command]) for command in commands}, times, others
@@ -117,6 +118,7 @@ def measure(clone, commands):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=COMMANDS, help="measure one command")
+    parser.add_argument("--once", action="store_true", help="run the tests once")
     parser.add_argument("--keep", action="store_true", help="keep the clone")
     options = parser.parse_args()
     changed = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True).stdout
@@ -124,7 +126,9 @@ def main():
         print(f"not committed, and so not in the clone:\n{changed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="tessera-first-minutes-"))
     try:
-        with_rows, times, others = measure(folder / "tessera", [options.only] if options.only else COMMANDS)
+        with_rows, times, others = measure(
+            folder / "tessera", [options.only] if options.only else COMMANDS, COMMANDS[:1] if options.once else COMMANDS
+        )
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
