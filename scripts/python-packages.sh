@@ -4,10 +4,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # The command that installing the wheel would put there: [project.scripts] of pyproject.toml.
-if [[ ! -x $VENV/bin/tessera ]]; then
-    printf '#!%s\nimport sys\n\nfrom tessera.tools.cli import main\n\nsys.exit(main())\n' "$VENV_PYTHON" >"$VENV/bin/tessera"
-    chmod +x "$VENV/bin/tessera"
-fi
+printf '#!%s\nimport sys\n\nfrom tessera.tools.cli import main\n\nsys.exit(main())\n' "$VENV_PYTHON" >"$VENV/bin/tessera"
+chmod +x "$VENV/bin/tessera"
 
 stamp=$VENV/.tessera-packages
 # The checkout's place is part of the key: .venv points back to it.

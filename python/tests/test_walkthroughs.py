@@ -1,7 +1,7 @@
 """The pages that follow a kernel from source to SASS show what the compiler gives now.
 
-An excerpt is a comment with a Python expression for a text, the pattern of its first line and a number of lines, and the ``text``
-block after it::
+An excerpt is a comment with a Python expression for a text, the pattern of its first line (``from``) or of each line (``like``) and a
+number of lines, and the ``text`` block after it::
 
     <!-- excerpt of compiled.inspect_ir("tile"): 8 lines from /tile.for/ -->
 
@@ -20,7 +20,7 @@ import pytest
 from doc_blocks import BLESS, ROOT, fresh_namespace, python_blocks, run
 
 PAGES = sorted((ROOT / "docs").glob("how-*-becomes-a-hopper-kernel.md"))
-EXCERPT = re.compile(r"<!-- excerpt of (?P<of>.+?): (?P<count>\d+) lines? from /(?P<first>.+?)/ -->\n```text\n(?P<text>.*?)```", re.S)
+EXCERPT = re.compile(r"<!-- excerpt of (?P<of>.+?): (?P<count>\d+) lines? (?P<how>from|like) /(?P<first>.+?)/ -->\n```text\n(?P<text>.*?)```", re.S)
 #: Longer lines are cut.
 WIDTH = 128
 
@@ -42,11 +42,11 @@ def sass(compiled, folder: Path) -> str:
     return "\n".join(re.sub(r"\s*/\*.*", "", line).rstrip() for line in lines if line.strip())
 
 
-def excerpt(text: str, first: str, count: int) -> str:
+def excerpt(text: str, how: str, first: str, count: int) -> str:
     lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if re.search(first, line)), None)
-    assert start is not None, f"no line has /{first}/"
-    found = lines[start : start + count]
+    places = [i for i, line in enumerate(lines) if re.search(first, line)]
+    assert len(places) >= (1 if how == "from" else count), f"{len(places)} lines have /{first}/"
+    found = lines[places[0] : places[0] + count] if how == "from" else [lines[i] for i in places[:count]]
     indent = min(len(line) - len(line.lstrip()) for line in found if line.strip())
     cut = (line[indent:] for line in found)
     return "".join(f"{line if len(line) <= WIDTH else line[: WIDTH - 1] + '…'}\n" for line in cut)
@@ -71,7 +71,7 @@ def test_excerpts_are_what_the_compiler_gives(page, tmp_path) -> None:
         except NoAssembler as why:
             left_out.append(str(why))
             return match[0]
-        shown = excerpt(text, match["first"], int(match["count"]))
+        shown = excerpt(text, match["how"], match["first"], int(match["count"]))
         return match[0][: match.start("text") - match.start()] + shown + "```"
 
     after = EXCERPT.sub(now, before)

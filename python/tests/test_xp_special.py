@@ -114,3 +114,19 @@ def test_an_order_that_is_no_number_is_refused():
     with pytest.raises(ts.TesseraError, match="Python int") as caught:
         xp.polygamma(-1, np.ones(3))
     assert caught.value.code == "E_ARGUMENT"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("name", ["asinh", "acosh"])
+def test_inverse_hyperbolic_functions_of_large_numbers(name, dtype):
+    most = float(np.finfo(dtype).max)
+    x = np.array([1.5, 100, 127, 129, 255, 300, 8191, 8193, most / 8, most, np.inf], dtype)
+    x = x[x > 0]
+    reference = getattr(np, f"arc{name[1:]}")
+    bound = 4 * float(np.finfo(dtype).eps)
+    for sign in (1, -1) if name == "asinh" else (1,):
+        got = np.asarray(getattr(xp, name)(sign * x)).astype(np.float64)
+        np.testing.assert_allclose(got, reference(sign * x.astype(np.float64)), rtol=bound)
+    slope = np.asarray(ts.grad(lambda v: xp.sum(getattr(xp, name)(v)))(x[:8])).astype(np.float64)
+    wide = x[:8].astype(np.float64)
+    np.testing.assert_allclose(slope, 1 / np.sqrt(wide * wide + (1 if name == "asinh" else -1)), rtol=4 * bound)

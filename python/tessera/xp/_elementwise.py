@@ -165,22 +165,42 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return p.ew("fma", a, b, c)
 
 
+#: From here on the inverse hyperbolic functions are log(x) + log(2) in the dtype, whose squares overflow later.
+_LARGE = {"f64": 2.0**28, "f32": 2.0**13}
+
+
+def _log_of_twice(x: Any, otherwise: Any) -> Any:
+    """log(2 x) where x is so large that it is the result; elsewhere ``otherwise`` of x. Neither is computed, nor differentiated, of
+    numbers that the other is for."""
+    large = p.ew("gt", x, _LARGE.get(x._dtype, 2.0**7))
+    far = p.ew("add", p.ew("log", p.select(large, x, 1.0)), math.log(2.0))
+    return p.select(large, far, otherwise(p.select(large, 1.0, x)))
+
+
 @eager
 def asinh(x: Any) -> Any:
     """Inverse hyperbolic sine."""
     (x,), _ = p.together(x, floats=True)
-    m = p.ew("abs", x)
-    inner = p.ew("add", m, p.ew("div", p.ew("mul", m, m), p.ew("add", 1.0, p.ew("sqrt", p.ew("add", p.ew("mul", m, m), 1.0)))))
-    # The quotient of infinities is none: they are their own result. Near 0 it is x, whose derivative the magnitude has not.
-    out = p.ew("log1p", inner)
+
+    def near(m: Any) -> Any:
+        square = p.ew("mul", m, m)
+        return p.ew("log1p", p.ew("add", m, p.ew("div", square, p.ew("add", 1.0, p.ew("sqrt", p.ew("add", square, 1.0))))))
+
+    out = _log_of_twice(p.ew("abs", x), near)
     out = p.select(p.ew("lt", x, 0.0), p.ew("neg", out), out)
-    return p.select(p.ew("or", p.ew("isinf", x), p.ew("eq", x, 0.0)), x, out)
+    # Near 0 it is x, whose derivative the magnitude has not.
+    return p.select(p.ew("eq", x, 0.0), x, out)
 
 
 @eager
 def acosh(x: Any) -> Any:
     """Inverse hyperbolic cosine."""
-    return p.ew("log", p.ew("add", x, p.ew("mul", p.ew("sqrt", p.ew("sub", x, 1.0)), p.ew("sqrt", p.ew("add", x, 1.0)))))
+    (x,), _ = p.together(x, floats=True)
+
+    def near(x: Any) -> Any:
+        return p.ew("log", p.ew("add", x, p.ew("mul", p.ew("sqrt", p.ew("sub", x, 1.0)), p.ew("sqrt", p.ew("add", x, 1.0)))))
+
+    return _log_of_twice(x, near)
 
 
 @eager
