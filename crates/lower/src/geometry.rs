@@ -50,7 +50,7 @@ pub fn geometry_error(func: &TileFunc) -> Diagnostic {
     let failure = if lane { infer_domain(func).err() } else { infer_grid(func).err() };
     // The open op was a store that `tile-empty` removed.
     let failure = failure.unwrap_or_else(|| Failure {
-        message: "expected a launch grid: the tiles that are stored have no elements, so its extent cannot be reported"
+        message: "expected a launch grid: the tiles that are stored have no elements, so its size cannot be inferred"
             .into(),
         loc: func.loc.clone(),
     });
@@ -156,7 +156,7 @@ fn infer_grid(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
                 return Err(Failure {
                     message: format!(
                         "expected a grid: program_id({axis}) does not begin a slice of a stored parameter, \
-                         so its extent cannot be reported"
+                         so its size cannot be inferred"
                     ),
                     loc: first_use(func, axis),
                 });

@@ -34,12 +34,13 @@ it. A cell is what the code answered:
 - **interp, cpu, ptx**: `yes`: an example with the op runs there and gives the interpreter's result. `ptx` is code for
   `sm_90a`, run by the emulator. `default`: only with the profile `default`; `strict` refuses it. `host`: a
   function of the host computes it, on arrays in its memory. An error code: what the refusal says. Where kernels of
-  groups and of lanes differ, both answers. **launches**: how many the example takes on `ptx`.
+  groups and of lanes differ, both answers. Of an op that passes lift to values (shared buffers and copies of groups) it
+  is the answer to what they leave. **launches**: how many the example takes on `ptx`.
 - **JVP, VJP**: an example was differentiated by its float arguments. `zero`: the derivative does not depend on the
-  tangents or cotangents. `-`: no float goes into the op and out of the function. Of Tile IR it is the derivative of a
-  kernel with the op.
+  tangents or cotangents. `-`: no example has a float that goes into the op and out of the function. Of Tile IR it is the
+  derivative of a kernel with the op.
 - **vmap**: an example was given one more axis. `loop`: it runs once for each element of the axis. Of Tile IR it is a call
-  of a kernel with the op.
+  of a kernel with the op. `-` here and below: no example shows it.
 - **round trip, run, refused**: a text test prints and parses it, runs it, shows what is wrong with it. Elementwise ops
   share their rules. `no rule`: nothing but the form of its row can be wrong.
 ";
