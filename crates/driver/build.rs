@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 use tessera_support::StableHasher;
 
-/// Crates that come after this one and have no say in what is compiled.
-const ABOVE: [&str; 3] = ["python", "cli", "filetest"];
+/// Crates of tests and those that come after this one, which have no say in what is compiled.
+const ABOVE: [&str; 3] = ["python", "conformance", "filetest"];
 
 fn main() {
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

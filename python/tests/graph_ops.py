@@ -282,9 +282,8 @@ OPS = [
     Op("conv3d", nn.conv3d, lambda x, w: _conv2d(x[:, :, 0], w[:, :, 0])[:, :, None], [((1, 2, 1, 4, 3), (2, 2, 1, 2, 2))], any_extent=False),
     Op("max_pool", lambda x: nn.max_pool(x, 2), lambda x: _pool(x, np.max), [((2, 3, 4, 6),)], any_extent=False),
     Op("avg_pool", lambda x: nn.avg_pool(x, 2), lambda x: _pool(x, np.mean), [((2, 3, 4, 6),)], any_extent=False),
-]
+]  # fmt: skip
 OPS += [_real(name) for name, arity, _ in real_functions() if arity == 1 and not any(op.name == name for op in OPS)]
-  # fmt: skip
 
 
 #: Functions of arrays that have no row, and why.

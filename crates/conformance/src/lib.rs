@@ -34,6 +34,7 @@ macro_rules! instantiate {
             functions_and_random_words_of_each_lane
             an_assertion_that_fails_stops_the_launch
             nobody_waits_for_a_lane_that_an_assertion_stopped
+            a_stopped_lane_decides_nothing
             a_loop_that_does_not_step_forwards_is_an_error
         );
         $crate::suite!($subject, lane memory:

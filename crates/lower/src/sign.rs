@@ -220,7 +220,9 @@ impl Proof<'_> {
                     Fma => {
                         let both = |s: &mut Self| s.at_least_zero(a) && s.at_least_zero(b);
                         self.at_least_zero(op.operands[2])
-                            && (both(self) || (self.at_most_zero(a) && self.at_most_zero(b)))
+                            && (self.form(a) == self.form(b)
+                                || both(self)
+                                || (self.at_most_zero(a) && self.at_most_zero(b)))
                     }
                     Sub | Neg => false,
                     Div | Abs | Sqrt | Recip | Floor | Ceil | Round | Trunc | Eq | Ne | Lt | Le

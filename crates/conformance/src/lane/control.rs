@@ -404,6 +404,45 @@ pub fn an_assertion_that_fails_stops_the_launch(case: &Case) {
     }
 }
 
+/// The first lane is stopped before it comes to a loop and a branch on which all lanes agree, but
+/// whose conditions vary in form.
+pub fn a_stopped_lane_decides_nothing(case: &Case) {
+    let kernel = case.kernel(
+        "func @f(%x: view<[n], f32, read>, %low: f32, %y: view<[n], i64, write>) {kind = lane} {
+           %i = tile.linear_id : i64
+           %l = tile.local_id : i64
+           %0 = tile.const {value = 0} : i64
+           %1 = tile.const {value = 1} : i64
+           %2 = tile.const {value = 2} : i64
+           %zero = tile.mul %l, %0 : i64
+           %count = tile.add %zero, %2 : i64
+           %v = tile.load %x at(%i) {extent = [0]} : f32
+           %c = tile.ge %v, %low : bool
+           tile.assert %c
+           %t = tile.for %0, %count, %1 init(%0) : i64 do (%k: i64, %a: i64) {
+             tile.barrier
+             %b = tile.add %a, %k : i64
+             tile.yield %b
+           }
+           %some = tile.lt %zero, %1 : bool
+           tile.if %some do {
+             tile.barrier
+             tile.yield
+           } do {
+             tile.yield
+           }
+           tile.store %y, %t at(%i) {extent = [0]}
+           tile.return
+         }",
+    );
+    for (n, lanes) in [(20i64, 20), (70, 40)] {
+        let x = floats(&(0..n).map(|i| i as f32).collect::<Vec<_>>());
+        let y = array(&[n], DType::I64, Layout::Rows, 3);
+        kernel.check(&[x.clone(), scalar(0.0f32), y.clone()], n, lanes);
+        kernel.stops(&[x, scalar(0.5f32), y], n, lanes, "expected the assertion to hold");
+    }
+}
+
 /// Lanes that wait in a loop for a stopped lane end too.
 pub fn nobody_waits_for_a_lane_that_an_assertion_stopped(case: &Case) {
     let kernel = case.kernel(

@@ -115,6 +115,7 @@ impl Group<'_> {
 /// Real functions whose code takes vectors of several registers. The others are calls, or code for
 /// one register.
 fn has_wide_code(f: Real) -> bool {
-    use Real::{Atan, Erf, Exp, Exp2, Expm1, Log, Log1p, Log2, Rsqrt, Sigmoid, Tanh};
-    matches!(f, Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Atan | Tanh | Sigmoid | Erf)
+    use Real::{Atan, Erf, Exp, Exp2, Expm1, Log, Log1p, Log2, Log10, Rsqrt, Sigmoid, Tanh};
+    let logarithm = matches!(f, Log | Log2 | Log10 | Log1p);
+    logarithm || matches!(f, Rsqrt | Exp | Exp2 | Expm1 | Atan | Tanh | Sigmoid | Erf)
 }

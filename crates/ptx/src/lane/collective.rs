@@ -152,9 +152,11 @@ impl Lanes<'_> {
         self.read_room();
     }
 
-    /// The value of the group's first lane, in all threads of the block. All must come here.
+    /// The value of the group's first lane, in all threads of the block. All must come here, but for
+    /// lanes that were stopped: then the others end.
     pub fn of_first_lane(&mut self, dtype: DType, x: Reg) -> Reg {
         if self.warps() == 1 {
+            self.poll();
             return self.shuffled(Shfl::Idx, dtype, x, Opnd::Int(0));
         }
         let tid = self.special(Special::TidX);
@@ -163,6 +165,7 @@ impl Lanes<'_> {
         let at = self.shared_base();
         self.put(dtype, Addr::reg(at, 0), x, Some(own));
         self.synchronise();
+        self.poll();
         let out = self.take(dtype, Addr::reg(at, 0), None);
         self.read_room();
         out

@@ -227,7 +227,7 @@ impl Lanes<'_> {
     }
 
     /// Ends the thread if another was stopped: it may wait for something that will never happen.
-    fn poll(&mut self) {
+    pub fn poll(&mut self) {
         if !self.uniform.together || !self.uniform.stops {
             return;
         }

@@ -1,7 +1,7 @@
 //! Uniformity analysis: which values may differ between the lanes of a group, and which ops the
 //! lanes do together.
 
-use tessera_ir::{BlockId, Op, OpId, Value};
+use tessera_ir::{Attr, BlockId, Op, OpId, Value};
 use tessera_support::Entity;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
@@ -51,7 +51,12 @@ impl Uniform {
             |wanted: &dyn Fn(TileOp) -> bool| walk.iter().any(|&id| wanted(func.ops[id].code));
         let together = any(&|c| synchronises(c) || c == TileOp::BufAlloc);
         let placed = any(&|c| matches!(c, TileOp::LocalId | TileOp::ProgramId));
-        let stops = any(&|c| c == TileOp::Assert);
+        let may_stop = |id: &OpId| match func.ops[*id].code {
+            TileOp::Assert => true,
+            TileOp::For => !steps_forwards(func, func.ops[*id].operands[2]),
+            _ => false,
+        };
+        let stops = walk.iter().any(may_stop);
         let flat = !together && !placed;
         Self { varying: varying(func), synchronises: meeting, together, flat, stops }
     }
@@ -82,6 +87,14 @@ impl Uniform {
     pub fn for_all(&self, func: &TileFunc, id: OpId) -> bool {
         self.synchronises(id) || func.ops[id].results.iter().any(|&v| !self.varies(v))
     }
+}
+
+/// Whether the step of a loop is above 0 for certain.
+fn steps_forwards(func: &TileFunc, step: Value) -> bool {
+    func.def(step).is_some_and(|op| match op.code {
+        TileOp::Const => op.attr("value").and_then(Attr::as_int).is_some_and(|n| n > 0),
+        code => code == TileOp::GroupSize,
+    })
 }
 
 fn varying(func: &TileFunc) -> Vec<bool> {
