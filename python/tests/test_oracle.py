@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +172,7 @@ def test_lanes_synchronise_at_barriers() -> None:
 
 
 def test_programs_are_large_and_of_all_kinds() -> None:
-    counts, small = fuzz.Counter(), []
+    counts, small = Counter(), []
     for seed in range(300):
         case = generate(seed)
         counts.update(case.counts)
