@@ -17,7 +17,7 @@ fn short(line: &str, name: &str) -> String {
     attrs.map_or(name.to_string(), |attrs| format!("{name} {attrs}"))
 }
 
-/// Ops of one region, as many on a line as fit.
+/// Ops of one region, filled into lines.
 #[derive(Default)]
 struct Run {
     ops: Vec<String>,

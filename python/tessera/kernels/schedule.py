@@ -160,14 +160,14 @@ def gpu_strip(P: int, N: int, B: int, itemsize: int) -> Tile:
 
 @functools.lru_cache(maxsize=4096)
 def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
-    """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: as many as keep the memory busy, where the iterations
+    """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: the number that keeps the memory busy, where the iterations
     that this saves take longer than a second launch does."""
     iterations = _cdiv(N, tile.block)
     # No second wave.
     share = lambda all: _cdiv(iterations, max(1, min(all // groups, iterations)))  # noqa: E731
     busy = SHARES * 4 // tile.warps
     small = tile.block * tile.columns <= 1024
-    # Groups with small tiles that stream for long are worth more parts: twice as many are resident.
+    # Groups with small tiles that stream for long are worth more parts: two groups are resident for one of the others.
     each = share(2 * busy) if small and share(2 * busy) >= STREAMED else share(busy)
     each = each if iterations - each >= LAUNCH else iterations
     return _cdiv(iterations, each), each * tile.block

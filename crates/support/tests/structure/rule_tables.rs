@@ -11,7 +11,7 @@ const LINT: &str = "deny(clippy::wildcard_enum_match_arm)]";
 /// The enums with a table of rows, to which rows are added.
 const ENUMS: [&str; 7] = ["TileOp", "GraphOp", "StagedOp", "ScalarFn", "Basic", "Real", "DType"];
 
-/// A match that names as many variants of one of them is a rule table.
+/// A match that names at least this number of variants of one of them is a rule table.
 const TABLE: usize = 12;
 
 /// A match: the number of its first line from 0, and the variants that its arms name, by enum.
