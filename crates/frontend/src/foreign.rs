@@ -476,18 +476,11 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
 /// Built-in functions of Python that people try and kernels do not have.
 const PYTHON: &[(&str, &str)] = &[
     ("divmod", "write `a // b` and `a % b`"),
-    (
-        "enumerate zip map filter iter next",
-        "loops count: `for i in range(n):`, then index with `i`",
-    ),
+    ("map filter iter next", "loops count: `for i in range(n):`, then index with `i`"),
     ("sum", "write `ts.tile.sum(x)` for a tile, and a loop for anything else"),
     ("any", "write `ts.tile.any(c)` for a tile, and `a or b` for scalars"),
     ("all", "write `ts.tile.all(c)` for a tile, and `a and b` for scalars"),
-    (
-        "sorted",
-        "sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
-    ),
-    ("reversed", "count up, and reverse the index: `j = n - 1 - i`"),
+    ("sorted", "write `ts.tile.sort(x)` for a tile"),
     (
         "list tuple dict set",
         "write a tuple, `(a, b)`, whose length is known; arrays are parameters",
