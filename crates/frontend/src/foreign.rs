@@ -203,18 +203,9 @@ const NAMES: &[(&str, &str)] = &[
         "abs_ maximum_ minimum_",
         "leave out the underscore: tiles are values and are not changed in place",
     ),
-    (
-        "popc popcount __popc popcll __popcll bitwise_count population_count",
-        "count by halves with shifts and masks; there is no instruction for it in the language yet",
-    ),
-    (
-        "clz __clz ffs __ffs ctz brev __brev",
-        "shift and compare; there is no instruction for it in the language yet",
-    ),
-    (
-        "umulhi __umulhi mulhi __mulhi",
-        "cast the operands to ts.i64, multiply and shift right by 32",
-    ),
+    ("popc __popc popcll __popcll bitwise_count population_count", "write `ts.tile.popcount(x)`"),
+    ("__clz ffs __ffs __brev", "write `ts.tile.clz(x)`, `ts.tile.ctz(x)` or `ts.tile.brev(x)`"),
+    ("umulhi __umulhi __mulhi", "write `ts.tile.mulhi(a, b)`"),
     (
         "__float_as_int __int_as_float float_as_int int_as_float view bitcast_convert_type __float_as_uint __uint_as_float",
         "write `ts.tile.bitcast(x, ts.i32)`",

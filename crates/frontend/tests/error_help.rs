@@ -47,7 +47,7 @@ fn names_of_cuda_say_what_to_write() {
     fix("i = cuda.blockIdx.x", "`cuda.blockIdx.x` is Numba's", "program_id");
     fix("atomicAdd(x, 1.0)", "atomicAdd", "ts.tile.atomic_add(x[i], v)");
     fix("v = __shfl_down_sync(0, a, 1)", "__shfl_down_sync", "ts.tile.group.shuffle");
-    fix("b = ts.tile.popcount(a)", "ts.tile.popcount", "shifts and masks");
+    fix("b = ts.tile.popc(a)", "ts.tile.popc", "ts.tile.popcount(x)");
 }
 
 #[test]

@@ -110,8 +110,9 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
             Some(ReduceOp::Sum) => None,
             _ => Some("folds with another operator than a sum".into()),
         },
-        TileOp::Take => Some("takes elements of a tile by a tile of positions".into()),
-        TileOp::Sort => Some("sorts what is differentiated".into()),
+        TileOp::Sort => None,
+        TileOp::Take if reverse => Some("takes elements of a tile by a tile of positions".into()),
+        TileOp::Take => None,
         TileOp::ReduceBy | TileOp::ScanBy => {
             Some("combines elements by a function of its own".into())
         }

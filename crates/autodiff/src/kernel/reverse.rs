@@ -123,8 +123,8 @@ impl<'a, 's> Reverse<'a, 's> {
                 Store | Accumulate => self.stored(id)?,
                 If => self.branch(id)?,
                 For => self.repeat(id)?,
-                _ if op.results.len() == 1 => {
-                    if let Some(ct) = self.take(op.result())? {
+                _ if op.results.len() == 1 || op.code == Sort => {
+                    if let Some(ct) = self.take(op.results[0])? {
                         if op.code == Load {
                             self.loaded(id, ct)?;
                         } else {

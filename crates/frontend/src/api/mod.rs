@@ -133,6 +133,7 @@ fn elementwise() -> impl Iterator<Item = ApiRow> {
         let signature = match (f, f.arity()) {
             (ScalarFn::Clamp, _) => "(x, low, high)",
             (ScalarFn::Fma, _) => "(a, b, c)",
+            (ScalarFn::FunnelShift, _) => "(hi, lo, n)",
             (_, 1) => "(x)",
             (_, 2) => "(a, b)",
             _ => "(a, b, c)",

@@ -323,9 +323,11 @@ impl Elab<'_> {
                             Add | Sub | Mul | Neg => dtype == DType::I64 || dtype.is_unsigned_int(),
                             Div | FloorDiv | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil
                             | Round | Trunc | Sign | Clamp | And | Or | Xor | Not | Shl | Shr
-                            | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
+                            | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift | Eq | Ne | Lt
+                            | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
                         }),
                         FnClass::Float | FnClass::Shift => false,
+                        FnClass::Word => true,
                     }
                 }
                 For | If | While | Yield | Return | SlowPath | Origin | Bitcast | Load | Store

@@ -319,20 +319,20 @@ impl Elab<'_> {
                     };
                     out = self.take_rows(out, index, axis)?;
                 }
-                Item::Gather(index) => {
-                    let of = self.ty(*index).shape().to_vec();
-                    let flat = self.flattened(*index);
-                    out = self.take_rows(out, flat, axis)?;
-                    if of.len() > 1 {
-                        let mut dims = self.ty(out).shape().to_vec();
-                        dims.splice(axis..=axis, of);
-                        let spec =
-                            OpSpec::new(TileOp::Reshape, &[out]).result(Type::value(dims, dtype));
-                        out = self.b().value(spec).expect("the result type is given");
-                        // No other item is behind it that counts axes.
-                    }
-                }
-                Item::Whole | Item::Point(_) | Item::Part { .. } => {}
+                Item::Whole | Item::Point(_) | Item::Part { .. } | Item::Gather(_) => {}
+            }
+        }
+        // An index tile may put several axes in place of one, so it comes last.
+        for (axis, item) in items.iter().enumerate() {
+            let Item::Gather(index) = item else { continue };
+            let of = self.ty(*index).shape().to_vec();
+            let flat = self.flattened(*index);
+            out = self.take_rows(out, flat, axis)?;
+            if of.len() > 1 {
+                let mut dims = self.ty(out).shape().to_vec();
+                dims.splice(axis..=axis, of);
+                let spec = OpSpec::new(TileOp::Reshape, &[out]).result(Type::value(dims, dtype));
+                out = self.b().value(spec).expect("the result type is given");
             }
         }
         let dropped: Vec<usize> = (0..items.len())
