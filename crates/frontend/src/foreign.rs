@@ -93,7 +93,7 @@ const NAMES: &[(&str, &str)] = &[
     ),
     (
         "__ballot_sync ballot_sync __any_sync __all_sync any_sync all_sync ballot __match_any_sync match_any_sync",
-        "write `ts.tile.group.reduce(x, \"or\")` or `\"and\"`, or a sum of 0 and 1 to count lanes",
+        "write `ts.tile.group.any(p)`, `ts.tile.group.all(p)`, `ts.tile.group.ballot(p)` or `ts.tile.group.match(x)`",
     ),
     ("__reduce_add_sync reduce_add_sync", "write `ts.tile.group.reduce(x, \"sum\")`"),
     (

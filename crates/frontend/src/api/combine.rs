@@ -184,19 +184,26 @@ fn combined(
     }
     e.b().yield_(&out);
     e.block = outer;
-    if let Some(why) = impure(e, region) {
+    if let Some(code) = impure(e, region) {
+        let help = match code {
+            TileOp::For | TileOp::While => {
+                "write `ts.static_range`, which is unrolled, in place of a loop"
+            }
+            _ => "read memory and take parts of tiles before the call, and pass them as tiles",
+        };
+        let what = tessera_ir::Opcode::mnemonic(code);
         e.error_help(
             Code::E_UNSUPPORTED,
-            format!("expected a function that only computes on its arguments, got {why}"),
-            "read memory and take parts of tiles before the call, and pass them as tiles",
+            format!("expected a function that only computes on its arguments, got `tile.{what}`"),
+            help,
         );
         return None;
     }
     Some(e.func.ops[op].results.clone())
 }
 
-/// What a combiner may not do, in words.
-fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<String> {
+/// An op that a combiner may not have.
+fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
     use tessera_ir::{Effects, Opcode};
     let mut found = None;
     e.func.walk_block(region, &mut |id| {
@@ -205,7 +212,7 @@ fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<String> {
             || op.code == TileOp::If;
         let tiles = op.results.iter().any(|&v| e.func.ty(v).is_tile());
         if !computes || tiles {
-            found.get_or_insert_with(|| format!("`tile.{}`", op.code.mnemonic()));
+            found.get_or_insert(op.code);
         }
     });
     found

@@ -202,6 +202,7 @@ pub fn superfluous(function: &str, signature: &str, params: &[&str], g: &Given) 
 }
 
 /// Arguments by the names of the signature.
+#[derive(Clone)]
 pub struct Args {
     names: Vec<String>,
     values: BTreeMap<String, Given>,
@@ -259,6 +260,15 @@ impl Args {
     /// The value of a parameter; `Val::None` where it was left out.
     pub fn get(&self, name: &str) -> Val {
         self.values.get(name).map_or(Val::None, |g| g.value.clone())
+    }
+
+    /// The same arguments with another value for one of them.
+    pub fn with(&self, name: &str, value: Val) -> Args {
+        let mut out = self.clone();
+        if let Some(given) = out.values.get_mut(name) {
+            given.value = value;
+        }
+        out
     }
 
     pub fn has(&self, name: &str) -> bool {

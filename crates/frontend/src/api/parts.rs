@@ -89,7 +89,7 @@ fn concat(e: &mut Elab<'_>, args: &mut Args) -> Val {
     joined(e, &parts, axis)
 }
 
-fn joined(e: &mut Elab<'_>, parts: &[Value], axis: usize) -> Val {
+pub fn joined(e: &mut Elab<'_>, parts: &[Value], axis: usize) -> Val {
     let first = e.ty(parts[0]).clone();
     let mut dims = first.shape().to_vec();
     let mut extent = Some(0);

@@ -26,6 +26,7 @@ pub struct Range {
 }
 
 /// An argument as given.
+#[derive(Clone)]
 pub struct Given {
     pub name: Option<String>,
     pub value: Val,

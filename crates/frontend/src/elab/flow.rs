@@ -509,6 +509,15 @@ impl Elab<'_> {
                 };
             }
         }
+        // Part by part, whichever side leaves.
+        if let (Val::Tuple(x), Val::Tuple(y)) = (a, b)
+            && x.len() == y.len()
+        {
+            let parts = x.iter().zip(y).map(|(a, b)| {
+                if a == b { a.clone() } else { self.merge_vals(join, name, a, b, first, second) }
+            });
+            return Val::Tuple(parts.collect());
+        }
         let met = self.common_type_of_values(a, b);
         // A side that left the loop with a value of another type: only the rest of the body reads
         // it.
@@ -519,16 +528,6 @@ impl Elab<'_> {
         }
         if let (Val::Unset(l), _) | (_, Val::Unset(l)) = (a, b) {
             return Val::Unset(l.clone());
-        }
-        if let (Val::Tuple(x), Val::Tuple(y)) = (a, b)
-            && x.len() == y.len()
-        {
-            let none = Exits::none();
-            let parts = x.iter().zip(y);
-            let parts = parts.map(|(a, b)| {
-                if a == b { a.clone() } else { self.merge_vals(join, name, a, b, &none, &none) }
-            });
-            return Val::Tuple(parts.collect());
         }
         if let Some(merged) = self.merge_numbers(join, Some(name), a, b) {
             return merged;
