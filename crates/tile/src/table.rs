@@ -388,9 +388,10 @@ define_ops! {
         example: "%r = tile.scan_by x(%t) {axis = 1} : tile<8x2xf32> do (%a: f32, %b: f32) {\n  %s = tile.mul %a, %b : f32\n  tile.yield %s\n}",
     }
     /// Sorts along an axis: the elements, and where each was, as i32. Equal elements keep their
-    /// order. A NaN is above every number: last, or first where `descending`.
+    /// order. A NaN is above every number: last, or first where `descending`. `whole` says that every
+    /// element counts, so that no padding may be among them, whatever it is.
     Sort = 0x57 "sort" since "0.4" {
-        operands: [x: Tile], groups: [], attrs: [axis: Int required, descending: Bool optional], regions: [],
+        operands: [x: Tile], groups: [], attrs: [axis: Int required, descending: Bool optional, whole: Bool optional], regions: [],
         results: Some(2), effects: Pure, infer: Some(sort::infer_sort), verify: Some(sort::verify_sort),
         example: "%r, %places = tile.sort %t {axis = 0} : tile<8x2xf32>, tile<8x2xi32>",
     }

@@ -117,7 +117,10 @@ fn unique_count(e: &mut Elab<'_>, args: &mut Args) -> Val {
     if size < 2 {
         return Val::Rt(e.b().constant(Type::Scalar(DType::I32), Attr::Int(size)));
     }
-    let (values, _) = sorted(e, flat, 0, false);
+    let (values, places) = sorted(e, flat, 0, false);
+    if let Some(id) = e.func.def_id(places) {
+        e.func.ops[id].attrs.set("whole", Attr::Bool(true));
+    }
     let [left, right] = [0, 1]
         .map(|from| Val::Rt(e.slice_value(values, &[from], &[1], vec![Dim::Static(size - 1)])));
     let mut same = e.binary(ScalarFn::Eq, left.clone(), right.clone());

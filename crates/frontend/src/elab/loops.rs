@@ -28,6 +28,8 @@ struct Carried {
     weak: Option<Val>,
     /// It has no value before the loop: only a `break` may give it one.
     hollow: bool,
+    /// The variable of a loop inside, which had no value before: it is 0 until then.
+    inner: bool,
 }
 
 enum Head<'a> {
@@ -376,7 +378,7 @@ impl Elab<'_> {
                 if let Some(ty) = ty.or(inner.then_some(Type::INDEX)) {
                     let hollow = !inner;
                     let init = self.b().constant(ty.clone(), Self::zero(ty.dtype()));
-                    out.push(Carried { name, init, weak: None, hollow });
+                    out.push(Carried { name, init, weak: None, hollow, inner });
                 }
                 continue;
             };
@@ -393,7 +395,8 @@ impl Elab<'_> {
                 _ => self.runtime(&v),
             };
             let Some(init) = init else { continue };
-            out.push(Carried { name, init, weak: gives_way.then_some(v), hollow: false });
+            let weak = gives_way.then_some(v);
+            out.push(Carried { name, init, weak, hollow: false, inner: false });
         }
         out
     }
@@ -747,6 +750,11 @@ impl Elab<'_> {
                     return Err(Again { name: c.name.clone(), ty: Some(joined) });
                 }
                 Ok(self.convert(end, dtype, shape).unwrap_or(c.init))
+            }
+            // An unrolled loop may have given it any type.
+            Val::Rt(v) if c.inner && ty == Type::INDEX => {
+                let got = self.ty(*v).clone();
+                Err(Again { name: c.name.clone(), ty: Some(got) })
             }
             Val::Rt(v) => {
                 let got = self.ty(*v).clone();

@@ -81,7 +81,11 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
             let name = op.attr("op").and_then(Attr::as_word)?;
             let state = flow.state(op.operands[0])[axis];
-            let root = state.root().filter(|_| !matches!(state, Axis::Zero(_)))?;
+            // Zeros add nothing to a sum; whatever is behind the last element does not count.
+            let last = |r: Root| !r.front && r.spread == Spread::Ends;
+            let sums = matches!(name, "sum" | "or" | "xor");
+            let harmless = |r: Root| matches!(state, Axis::Zero(_)) && (sums || last(r));
+            let root = state.root().filter(|&r| !harmless(r))?;
             let what = format!("a scan ({name}) along");
             Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
         }
@@ -95,7 +99,13 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         TileOp::Sort => {
             let falls = op.attr("descending").and_then(Attr::as_bool) == Some(true);
             let fill = if falls { "-math.inf" } else { "math.inf" };
-            over(func, flow, id, "a sort along", |_| true, fill)
+            let found = over(func, flow, id, "a sort along", |_| true, fill);
+            if op.attr("whole").is_some() {
+                let help = "every element counts: put one that is there in place of the padding, \
+                            `ts.tile.where(p < n, t, t[0])` with `p` the positions of the slice";
+                return found.map(|(root, error)| (root, error.help(help)));
+            }
+            found
         }
         TileOp::Histogram => {
             let x = op.operands[0];
