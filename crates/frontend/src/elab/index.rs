@@ -262,6 +262,7 @@ impl Elab<'_> {
         dim: &Dim,
         step: i64,
     ) -> Option<(Value, Reach)> {
+        self.settle_variable(s.lower.as_deref());
         let lower = s.lower.as_deref().map(|e| self.expr(e)).unwrap_or(Val::int(0));
         if let Val::Origin(name) = &lower {
             if step != 1 {
@@ -311,6 +312,15 @@ impl Elab<'_> {
             other => other,
         };
         Some((at, Reach::Span(extent)))
+    }
+
+    /// The variable of a finished loop at the start of a slice is read once, so that the distance of
+    /// the end from it is known.
+    pub fn settle_variable(&mut self, start: Option<&Expr>) {
+        let Some(Expr::Name(n)) = start else { return };
+        let Some(v @ Val::After(_)) = self.env().get(n.id.as_str()).cloned() else { return };
+        let value = self.read_after(&v, true);
+        self.env().insert(n.id.to_string(), value);
     }
 
     /// `stop - start`, which must fold to a compile-time integer.
