@@ -15,6 +15,7 @@ mod pure;
 mod python;
 mod random;
 mod reduce;
+pub mod rounding;
 mod shape;
 mod softmax;
 mod sort;
@@ -95,7 +96,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 17] = [
+        let files: [Rows; 18] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -105,6 +106,7 @@ pub fn all() -> &'static [ApiRow] {
             parts::ROWS,
             combine::ROWS,
             sort::ROWS,
+            rounding::ROWS,
             mask::ROWS,
             softmax::ROWS,
             python::ROWS,

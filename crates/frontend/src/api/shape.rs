@@ -21,6 +21,9 @@ pub const ROWS: Rows = rows! {
 };
 
 fn cast(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    if let Val::Drawn(how) = args.get("dtype") {
+        return super::rounding::cast_drawn(e, &args.get("x"), &how);
+    }
     let Some(dtype) = create::dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
     let policy = match args.get("dtype") {
         Val::Const(Const::DType(t)) => Some(t),

@@ -122,6 +122,9 @@ impl Elab<'_> {
             Operator::BitXor => ScalarFn::Xor,
             Operator::BitAnd => ScalarFn::And,
             Operator::FloorDiv => ScalarFn::FloorDiv,
+            Operator::MatMult if matches!(b, Val::Rounding(_)) => {
+                return self.with_rounding(&a, &b);
+            }
             Operator::MatMult => {
                 return self.error_help(
                     Code::E_UNSUPPORTED,

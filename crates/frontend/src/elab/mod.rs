@@ -403,6 +403,8 @@ impl Elab<'_> {
     /// A value in the user's words, for messages.
     pub fn describe(&self, v: &Val) -> String {
         match v {
+            Val::Rounding(_) => "a rounding".into(),
+            Val::Drawn(how) => format!("the dtype {} with stochastic rounding", how.dtype.storage),
             Val::Poison => "a value with an error".into(),
             Val::None => "None".into(),
             Val::Const(Const::Bool(b)) => (if *b { "True" } else { "False" }).into(),

@@ -5,7 +5,7 @@ use crate::source::{Capture, FuncSource};
 use std::sync::Arc;
 use tessera_diag::Loc;
 use tessera_ir::{Dim, DimExpr, Value};
-use tessera_numerics::NumType;
+use tessera_numerics::{NumType, Rounding};
 
 /// A compile-time value.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +99,10 @@ pub enum Val {
         transposed: bool,
     },
     Tuple(Vec<Val>),
+    /// How a conversion rounds, to be applied to a dtype with `@`.
+    Rounding(Box<RoundingRule>),
+    /// A dtype to which values are rounded at random.
+    Drawn(Box<Drawn>),
     Context,
     Namespace(String),
     Api(&'static ApiRow),
@@ -115,6 +119,21 @@ pub enum Val {
     Clash(Box<(String, String)>),
     /// The variable of a finished `for` loop; its value is computed where it is read.
     After(Box<AfterLoop>),
+}
+
+/// `ts.round(mode)` and `ts.stochastic_round(seed, at=…)` in the body of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RoundingRule {
+    Mode(Rounding),
+    Stochastic { seed: Val, at: Val },
+}
+
+/// A dtype with the seed and the counters of its stochastic rounding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawn {
+    pub dtype: NumType,
+    pub seed: Val,
+    pub at: Val,
 }
 
 /// What a loop left in its variable: the last position of the range, or what it was before a loop
