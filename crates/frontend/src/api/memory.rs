@@ -5,15 +5,17 @@ use super::{Args, Handler::*, Rows, create, rows};
 use crate::elab::val::{BlockRef, Const, Reach, Val};
 use crate::elab::{Elab, show_shape};
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::{Attr, OpSpec, Privilege, Type, Value};
+use tessera_ir::{Attr, Dim, OpSpec, Privilege, Type, Value};
 use tessera_numerics::DType;
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Any "tile.alloc_shared" "(shape, dtype, swizzle=None, alignment=16)" Call(alloc_shared),
         "A buffer that the group shares, not initialised. In group kernels it names the value last copied into it.";
+    Lane "tile.alloc_local" "(shape, dtype)" Call(alloc_local),
+        "An array that each lane has for itself, not initialised; its index may be a number of run time.";
     Group "tile.cp_async" "(dst, src, stage=None)" Call(cp_async),
-        "Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself.";
+        "Copies a slice of a parameter over a whole shared buffer, or over one of its stages, `buffer[i % 3]`; elements outside the tensor become zero. A read waits by itself.";
     Any "tile.barrier" "()" Call(barrier),
         "A barrier: all lanes of the group reach it before any goes on, and see each other's writes. In group kernels it is a hint.";
     Any "tile.load" "(t, index=None, mask=None, other=None, inbounds=False)" Call(load),
@@ -64,7 +66,58 @@ fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
+/// A private array is a column of a shared buffer: the lane's index comes last, so that neighbours
+/// are in different banks.
+fn alloc_local(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let Some(mut shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
+    let Some(dtype) = create::dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
+    let Some(lanes) = e.decl.lanes else {
+        return e.error_help(
+            Code::E_ARGUMENT,
+            "expected a kernel that says how many lanes form a group, for private arrays of its lanes",
+            "write `@ts.kernel(lanes=64)`",
+        );
+    };
+    shape.push(Dim::Static(lanes));
+    let spec = OpSpec::new(TileOp::BufAlloc, &[]).result(Type::Buf { shape, dtype });
+    let Ok(buf) = e.b().value(spec) else { return Val::Poison };
+    let own = e.b().value(OpSpec::new(TileOp::LocalId, &[]).result(Type::INDEX));
+    own.map_or(Val::Poison, |own| Val::Local { buf, own })
+}
+
+/// A copy into a part of a buffer, such as one of its stages.
+fn copy_into(e: &mut Elab<'_>, args: &Args, into: &BlockRef) -> Val {
+    let from = match args.get("src") {
+        Val::Block(b) if matches!(e.ty(b.mem), Type::View { .. }) => *b,
+        other => {
+            let what = e.describe(&other);
+            return e.error_help(
+                Code::E_TYPE,
+                format!("expected a slice of a parameter to copy from, got {what}"),
+                "write ts.tile.cp_async(buffer[stage], x[start:start + 16])",
+            );
+        }
+    };
+    let (to, of) = (e.ty(into.mem).dtype(), e.ty(from.mem).dtype());
+    if to != of {
+        return e.error_help(
+            Code::E_TYPE,
+            format!("expected one dtype, got a copy of {of} into a buffer of {to}"),
+            format!("allocate the buffer with dtype ts.{of}, and cast when you use it"),
+        );
+    }
+    if let Some(value) = e.load_block(&from) {
+        e.store_block(into, &Val::Rt(value), None);
+    }
+    Val::None
+}
+
 fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    if let Val::Block(into) = args.get("dst")
+        && matches!(e.ty(into.mem), Type::Buf { .. })
+    {
+        return copy_into(e, args, &into);
+    }
     let Val::Buf { buf, transposed: false } = args.get("dst") else {
         let what = e.describe(&args.get("dst"));
         return e.report(

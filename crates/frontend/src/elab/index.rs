@@ -27,6 +27,7 @@ impl Elab<'_> {
             Val::View(v) => self.block_of(v, &items, false),
             Val::ViewT(v) => self.block_of(v, &items, true),
             Val::Buf { buf, transposed: false } => self.block_of(buf, &items, false),
+            Val::Local { buf, own } => self.local_place(buf, own, &items),
             Val::Tuple(parts) => {
                 let index = items.first().map_or(Val::Poison, |e| self.expr(e));
                 self.loc = self.place(s.range());
@@ -48,6 +49,27 @@ impl Elab<'_> {
                     format!("expected a tensor, tile or tuple before `[`, got {what}"), "subscripts take elements of arrays, shared buffers and tuples, and put axes into tiles: `t[:, None]`")
             }
         }
+    }
+
+    /// An element of a private array: one position for each of its axes.
+    fn local_place(&mut self, buf: Value, own: Value, items: &[&Expr]) -> Val {
+        let dims = self.ty(buf).shape().to_vec();
+        let rank = dims.len() - 1;
+        let whole = |e: &&Expr| matches!(e, Expr::Slice(_) | Expr::EllipsisLiteral(_));
+        if items.len() != rank || items.iter().any(whole) {
+            return self.error_help(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected one index for each of {rank} axes of a private array"),
+                "a lane reads and writes its elements one at a time: `a[i]`",
+            );
+        }
+        let mut block = BlockRef::new(buf);
+        for (item, dim) in items.iter().zip(&dims) {
+            let Some((at, reach)) = self.point_axis(item, dim) else { return Val::Poison };
+            block.push(at, reach, 1);
+        }
+        block.push(own, Reach::Point, 1);
+        Val::Block(Box::new(block))
     }
 
     /// The place in memory that a subscript names.

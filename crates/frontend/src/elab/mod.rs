@@ -404,6 +404,7 @@ impl Elab<'_> {
     pub fn describe(&self, v: &Val) -> String {
         match v {
             Val::Rounding(_) => "a rounding".into(),
+            Val::Local { .. } => "a private array of the lane".into(),
             Val::Drawn(how) => format!("the dtype {} with stochastic rounding", how.dtype.storage),
             Val::Poison => "a value with an error".into(),
             Val::None => "None".into(),

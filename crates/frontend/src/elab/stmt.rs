@@ -173,7 +173,11 @@ impl Elab<'_> {
         let base = self.expr(&s.value);
         let memory = matches!(
             base,
-            Val::View(_) | Val::ViewT(_) | Val::Buf { transposed: false, .. } | Val::Poison
+            Val::View(_)
+                | Val::ViewT(_)
+                | Val::Buf { transposed: false, .. }
+                | Val::Local { .. }
+                | Val::Poison
         );
         if !memory {
             let what = self.describe(&base);

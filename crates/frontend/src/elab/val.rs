@@ -98,6 +98,11 @@ pub enum Val {
         buf: Value,
         transposed: bool,
     },
+    /// A private array of a lane: its column in a buffer.
+    Local {
+        buf: Value,
+        own: Value,
+    },
     Tuple(Vec<Val>),
     /// How a conversion rounds, to be applied to a dtype with `@`.
     Rounding(Box<RoundingRule>),
