@@ -19,6 +19,9 @@ def add(a: Any, b: Any) -> Any:
 def all(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """Whether every element holds."""
 
+def alloc_local(shape: Any, dtype: Any) -> Any:
+    """An array that each lane has for itself, not initialised; its index may be a number of run time."""
+
 def alloc_register(shape: Any, dtype: Any = ...) -> Any:
     """A tile of zeros, held by the group."""
 
@@ -131,7 +134,7 @@ def cosh(x: Any) -> Any:
     """Hyperbolic cosine."""
 
 def cp_async(dst: Any, src: Any, stage: Any = ...) -> Any:
-    """Copies a slice of a parameter over a whole shared buffer; elements outside the tensor become zero. A read waits by itself."""
+    """Copies a slice of a parameter over a whole shared buffer, or over one of its stages, `buffer[i % 3]`; elements outside the tensor become zero. A read waits by itself."""
 
 def cp_commit_group() -> Any:
     """Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does."""
@@ -261,6 +264,9 @@ def minimum(a: Any, b: Any) -> Any:
 
 def mma(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpose_b: Any = ..., accum: Any = ..., precision: Any = ...) -> Any:
     """Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, or of each of a batch `(B, M, K)` and `(B, K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
+
+def mma_scaled(a: Any, scale_a: Any, b: Any, scale_b: Any, accumulator: Any = ...) -> Any:
+    """The matmul of block-scaled tiles: `scale_a` of shape `(M, K / block)` and `scale_b` of shape `(K / block, N)` multiply the blocks of `a` and `b` along K. Each block is multiplied exactly and accumulated in f32, then scaled and added."""
 
 def mul(a: Any, b: Any) -> Any:
     """Product. Integers wrap."""
