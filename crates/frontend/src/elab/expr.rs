@@ -122,6 +122,7 @@ impl Elab<'_> {
             Operator::BitXor => ScalarFn::Xor,
             Operator::BitAnd => ScalarFn::And,
             Operator::FloorDiv => ScalarFn::FloorDiv,
+            Operator::MatMult if a == Val::Poison || b == Val::Poison => return Val::Poison,
             Operator::MatMult if matches!(b, Val::Rounding(_)) => {
                 return self.with_rounding(&a, &b);
             }

@@ -177,7 +177,7 @@ impl Elab<'_> {
                 self.error_help(
                     Code::E_ARGUMENT,
                     "expected a step above 0 in a slice from a position of run time",
-                    "take the slice first, then turn it around: ts.tile.flip(t[a:a + 8])",
+                    "take the slice first, then flip it: ts.tile.flip(t[a:a + 8])",
                 );
                 return None;
             }

@@ -3,7 +3,7 @@
 //! these ops by themselves; a backend that does not have them asks for this.
 //!
 //! Input: a verified group kernel without empty tiles. Output: the same results, bit for bit where
-//! [`Scans::Ordered`] is asked for, and none of these ops. Buffers are allocated at the top of the
+//! [`Scans::Ordered`] is given, and none of these ops. Buffers are allocated at the top of the
 //! function and used again by later expansions. All accesses are inside the buffers but those of
 //! `take` and `histogram`, whose positions are the user's.
 
