@@ -90,6 +90,7 @@ impl Fold {
 }
 
 /// One atomic operation.
+#[derive(Copy, Clone, Debug)]
 pub struct Change {
     pub space: Space,
     pub dtype: DType,

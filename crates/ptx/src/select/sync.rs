@@ -7,7 +7,7 @@
 //! writes.
 //!
 //! Statements of a group take effect in program order: before threads access elements of global
-//! memory that other threads of the group wrote or read before, they synchronise.
+//! memory or of a buffer that other threads of the group wrote or read before, they synchronise.
 
 use super::{Greatest, Repr, Select};
 use crate::inst::*;
@@ -202,7 +202,7 @@ impl Select<'_> {
     }
 
     /// Records which op takes the most shared memory: errors name it.
-    fn takes(&mut self, bytes: u32) {
+    pub(super) fn takes(&mut self, bytes: u32) {
         if self.greatest.as_ref().is_some_and(|g| g.bytes >= bytes) {
             return;
         }
@@ -228,6 +228,11 @@ impl Select<'_> {
     /// Memory for the whole kernel.
     pub fn allocate(&mut self, bytes: u32, align: u32) -> u32 {
         self.takes(bytes);
+        self.reserve(bytes, align)
+    }
+
+    /// The same for what is already recorded.
+    pub(super) fn reserve(&mut self, bytes: u32, align: u32) -> u32 {
         let at = self.sync.fixed.next_multiple_of(align);
         if at > self.sync.fixed {
             self.sync.gaps.push((self.sync.fixed, at));
@@ -422,11 +427,12 @@ impl Select<'_> {
         }
     }
 
-    /// Another group begins: groups are unordered, so accesses of one do not conflict with those of
-    /// the other.
+    /// Another group begins: groups are unordered, so their accesses to parameters do not conflict.
     pub fn begin_group(&mut self) {
-        self.sync.state.reads.clear();
-        self.sync.state.writes.clear();
+        // Buffers are in the same memory for every group.
+        let params = self.func.params().len();
+        self.sync.state.reads.retain(|&memory, _| memory >= params);
+        self.sync.state.writes.retain(|&memory, _| memory >= params);
     }
 
     pub fn leave_loop(&mut self) {
@@ -471,6 +477,16 @@ impl Select<'_> {
             self.barrier();
         }
         self.sync.state.writes.entry(param).or_default().push(access);
+    }
+
+    /// A buffer begins in memory that others had: their accesses are its own.
+    pub(super) fn inherit_accesses(&mut self, memory: usize, others: &[usize]) {
+        let state = &mut self.sync.state;
+        for seen in [&mut state.reads, &mut state.writes] {
+            if others.iter().any(|other| seen.get(other).is_some_and(|list| !list.is_empty())) {
+                seen.entry(memory).or_default().push(Access::Unknown);
+            }
+        }
     }
 
     pub fn smem(&self, v: Value) -> Smem {
