@@ -21,6 +21,8 @@ fn arrays(seed: u64, dtypes: &[DType]) -> Vec<HostArray> {
     let positions: Vec<f64> = (0..INPUT).map(|_| r.below(14) as f64 - 2.0).collect();
     let mut out = vec![HostArray::new(&[INPUT], DType::I32, &positions)];
     let some = [0.0, 1.0, -1.0, 2.0, 3.0, -0.0, 0.5, -1.5, 100.0, 7.0, f64::NAN, f64::INFINITY];
+    // Which NaN is stored is defined in `strict` alone.
+    let some = if profile_of(seed) == Profile::Default { &some[..10] } else { &some };
     for &dtype in dtypes {
         let values: Vec<f64> = (0..INPUT).map(|_| some[r.below(some.len())]).collect();
         out.push(HostArray::new(&[INPUT], dtype, &values));
@@ -54,8 +56,12 @@ fn staged(func: &TileFunc, gpu: &Emulated, args: &LaunchArgs) -> Result<(), Diag
     tessera_interp::run_staged(&staged, args, StagedOptions::default())
 }
 
+fn profile_of(seed: u64) -> Profile {
+    [Profile::Strict, Profile::Strict, Profile::Default][(seed % 3) as usize]
+}
+
 fn check(seed: u64) -> bool {
-    let profile = [Profile::Strict, Profile::Strict, Profile::Default][seed as usize % 3];
+    let profile = profile_of(seed);
     let made = program(seed, profile != Profile::Default);
     let context = |what: &str| format!("seed {seed}: {what}\n{}", made.text);
     let func = tessera_tile::parse(&made.text).unwrap_or_else(|e| panic!("{}", context(&e.to_string())));

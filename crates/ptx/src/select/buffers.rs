@@ -13,6 +13,7 @@ use super::{Repr, Select, View};
 use crate::code::{ArrayClass, WIDEST};
 use crate::inst::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Type, Value};
@@ -46,6 +47,8 @@ struct Plan {
     align: u32,
     /// The first and the last op while it is in use, in program order.
     live: (usize, usize),
+    /// Bytes behind the last element that atomics on it read.
+    rest: Range<u32>,
 }
 
 fn plans(func: &StagedFunc, padded: bool) -> Vec<Plan> {
@@ -75,14 +78,25 @@ fn plans(func: &StagedFunc, padded: bool) -> Vec<Plan> {
             last = last.max(ends[&at]);
         }
         let extents = ty.static_shape().unwrap_or_default();
-        let (strides, bytes) = strides(&extents, ty.dtype().bytes() as i64, padded);
+        // Atomics on bytes access the whole word: no word may be partly padding, but the last.
+        let in_words = ty.dtype().bytes() == 1 && has_atomics(func, value);
+        let (strides, bytes) = strides(&extents, ty.dtype().bytes() as i64, padded && !in_words);
         let asked = func.ops[op].attr("alignment").and_then(Attr::as_int).unwrap_or(1);
         let align = u32::try_from(asked).unwrap_or(ALIGN).clamp(ALIGN, 1024);
-        // Atomics on bytes access the whole word.
-        let bytes = (bytes as u32).next_multiple_of(16);
-        out.push(Plan { op, value, extents, strides, bytes, align, live: (order[&op], last) });
+        let (used, live) = (bytes as u32, (order[&op], last));
+        let bytes = used.next_multiple_of(WIDEST);
+        let rest = if in_words { used..used.next_multiple_of(4) } else { 0..0 };
+        out.push(Plan { op, value, extents, strides, bytes, align, live, rest });
     }
     out
+}
+
+fn has_atomics(func: &StagedFunc, buffer: Value) -> bool {
+    let changes = |&id: &OpId| {
+        let op = &func.ops[id];
+        op.code == StagedOp::Tile(TileOp::Atomic) && op.operands[0] == buffer
+    };
+    func.walk().iter().any(changes)
 }
 
 /// The strides of a buffer in bytes, and its size.
@@ -171,7 +185,24 @@ impl Select<'_> {
             let (param, word) = (first + i, usize::MAX);
             let view = View { param, word, rank, dtype, class, read_only: false, buffer };
             self.set(plan.value, Repr::View(view));
+            self.clear_rest(first + i, base + offsets[i], &plan.rest);
         }
+    }
+
+    /// Gives the bytes behind a buffer's last element a value, once for all its lives.
+    fn clear_rest(&mut self, memory: usize, at: u32, rest: &Range<u32>) {
+        if rest.is_empty() {
+            return;
+        }
+        let (first, base) = (self.first_thread(), self.region(Region::Fixed));
+        let zero = self.asm.mov(Ty::B16, Opnd::Int(0));
+        for byte in rest.clone() {
+            self.asm.when(first, true, |asm| {
+                let addr = Addr::reg(base, i64::from(at + byte));
+                asm.st(Space::Shared, Ty::U8, &[zero.into()], addr, Cache::Usual);
+            });
+        }
+        self.wrote(memory);
     }
 
     /// A buffer has its memory already; here its life begins.

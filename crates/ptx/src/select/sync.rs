@@ -489,6 +489,11 @@ impl Select<'_> {
         }
     }
 
+    /// Records a write of some elements by some threads.
+    pub(super) fn wrote(&mut self, memory: usize) {
+        self.sync.state.writes.entry(memory).or_default().push(Access::Unknown);
+    }
+
     pub fn smem(&self, v: Value) -> Smem {
         match self.repr(v) {
             Repr::Smem(m) => m.clone(),
