@@ -42,7 +42,12 @@ fn after(seed: u64, dtypes: &[DType], launch: Launch<'_>) -> Result<Vec<Vec<u8>>
     Ok(arrays.into_iter().map(|a| a.bytes).collect())
 }
 
-fn on_ptx(func: &TileFunc, gpu: &Emulated, profile: Profile, args: &LaunchArgs) -> Result<(), Diagnostics> {
+fn on_ptx(
+    func: &TileFunc,
+    gpu: &Emulated,
+    profile: Profile,
+    args: &LaunchArgs,
+) -> Result<(), Diagnostics> {
     gpu.compile(func, &CompileOptions::new(profile))?.launch(args)
 }
 
@@ -64,7 +69,8 @@ fn check(seed: u64) -> bool {
     let profile = profile_of(seed);
     let made = program(seed, profile != Profile::Default);
     let context = |what: &str| format!("seed {seed}: {what}\n{}", made.text);
-    let func = tessera_tile::parse(&made.text).unwrap_or_else(|e| panic!("{}", context(&e.to_string())));
+    let func =
+        tessera_tile::parse(&made.text).unwrap_or_else(|e| panic!("{}", context(&e.to_string())));
     if let Err(e) = tessera_ir::verify(&func) {
         panic!("{}", context(&e.to_string()));
     }

@@ -255,7 +255,8 @@ impl Program {
             6 | 7 => {
                 let (at, shape) = self.elements(b);
                 let other = self.other(dtype);
-                let v = self.op(&format!("tile.gather {name} at({at}){other}"), &shown(&shape, dtype));
+                let v =
+                    self.op(&format!("tile.gather {name} at({at}){other}"), &shown(&shape, dtype));
                 self.show(&v, &shape, dtype);
             }
             8 => {
@@ -277,7 +278,9 @@ impl Program {
             }
             _ => {
                 let bits = ["and", "or", "xor"];
-                let op = self.r.pick(&["add", "sub", "max", "min", "exchange", "cas", "and", "or", "xor"]);
+                let op = self
+                    .r
+                    .pick(&["add", "sub", "max", "min", "exchange", "cas", "and", "or", "xor"]);
                 let op = if bits.contains(&op) && compute.is_float() { "max" } else { op };
                 let is_old = matches!(op, "exchange" | "cas");
                 let (at, shape) = match self.r.chance(4) {

@@ -10,9 +10,12 @@ use crate::atomic::{Change, Fold, What};
 use crate::inst::*;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
-use tessera_ir::OpId;
+use tessera_ir::{Attr, OpId};
 use tessera_layout::Layout;
-use tessera_numerics::{Basic, DType};
+use tessera_numerics::{Basic, DType, Profile, ScalarFn};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
+use tessera_tile::ops::atomic::combine;
 
 /// The most entries; more elements take more iterations.
 const MOST: u32 = 2048;
@@ -41,6 +44,20 @@ pub fn shows_order(what: What) -> bool {
 }
 
 impl Select<'_> {
+    /// The operator of an atomic op whose elements, and those of others with it, may be combined in
+    /// any order.
+    pub fn unordered_fold(&self, id: OpId) -> Option<ScalarFn> {
+        let op = &self.func.ops[id];
+        let name = op.attr("op").and_then(Attr::as_word)?;
+        let f = combine(name).filter(|_| op.code == StagedOp::Tile(TileOp::Atomic))?;
+        let what =
+            What::Fold(Fold::new(self.func.ty(op.operands[0]), f, self.dtype(op.operands[1])));
+        let result = op.result();
+        let used = self.func.walk().iter().any(|&o| self.func.ops[o].operands.contains(&result));
+        let any_order = self.profile == Profile::Default || !shows_order(what);
+        (any_order && !used).then_some(f)
+    }
+
     /// Does the updates in row-major order, and gives the old value of each.
     pub fn update_in_order(
         &mut self,
