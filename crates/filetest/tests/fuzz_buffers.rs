@@ -115,7 +115,7 @@ fn check(seed: u64) -> bool {
 
 #[test]
 fn random_kernels_over_buffers_compute_the_same_as_ptx() {
-    let budget = Budget::new(20);
+    let budget = Budget::new(8);
     let (mut ran, mut large) = (0, 0);
     let mut seed = budget.seed;
     while budget.left() {
