@@ -385,7 +385,7 @@ pub fn program(seed: u64, ordered: bool) -> Made {
         params.push(format!("%x{i}: view<[{INPUT}], {d}, read>"));
         params.push(format!("%y{i}: view<[{OUTPUT}], {d}, read_write>"));
     }
-    let text = format!("func @k({}) {{kind = group}} {{\n", list(&params));
+    let text = format!("func @k({}) {{kind = group, grid = [2]}} {{\n", list(&params));
     let free = vec![0; dtypes.len()];
     let mut p = Program {
         r,
