@@ -16,7 +16,7 @@ def acos(x: Any) -> Any:
 def add(a: Any, b: Any) -> Any:
     """Sum. Integers wrap."""
 
-def all(x: Any, axis: Any = ...) -> Any:
+def all(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """Whether every element holds."""
 
 def alloc_register(shape: Any, dtype: Any = ...) -> Any:
@@ -25,7 +25,7 @@ def alloc_register(shape: Any, dtype: Any = ...) -> Any:
 def alloc_shared(shape: Any, dtype: Any, swizzle: Any = ..., alignment: Any = ...) -> Any:
     """A buffer that the group shares, not initialised. In group kernels it names the value last copied into it."""
 
-def any(x: Any, axis: Any = ...) -> Any:
+def any(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """Whether any element holds."""
 
 def apply_causal_mask(scores: Any, q_start: Any, kv_start: Any, value: Any = ..., offset: Any = ...) -> Any:
@@ -40,11 +40,17 @@ def argmax(x: Any, axis: Any = ...) -> Any:
 def argmin(x: Any, axis: Any = ...) -> Any:
     """Where the minimum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the smallest."""
 
+def argsort(x: Any, axis: Any = ..., descending: Any = ...) -> Any:
+    """Where the elements of `ts.tile.sort` were, as i32."""
+
 def asin(x: Any) -> Any:
     """Inverse sine, in radians."""
 
 def assert_(cond: Any, text: Any = ...) -> Any:
     """Stops the launch with an error here where the condition does not hold. `assert cond, text` is the same."""
+
+def associative_scan(x: Any, f: Any, axis: Any = ..., reverse: Any = ...) -> Any:
+    """The running combination of a tile, or of a tuple of tiles, by an associative @ts.func: `f(a, b)`, or of n tiles `f(a1, …, an, b1, …, bn)`. `reverse` runs from the end."""
 
 def atan(x: Any) -> Any:
     """Inverse tangent, in radians."""
@@ -91,6 +97,9 @@ def block_id() -> Any:
 def bounds_mask(x: Any, rows: Any = ..., cols: Any = ..., value: Any = ...) -> Any:
     """Replaces elements at row `rows` and after, and at column `cols` and after, by `value` (`-inf`): for a tile at `k0` of a dimension `S`, `cols=S - k0`."""
 
+def brev(x: Any) -> Any:
+    """The bits in reverse order."""
+
 def broadcast(x: Any, shape: Any) -> Any:
     """Stretches a scalar, or axes of extent 1, to a shape."""
 
@@ -105,6 +114,12 @@ def ceil(x: Any) -> Any:
 
 def clamp(x: Any, low: Any, high: Any) -> Any:
     """`minimum(maximum(x, lo), hi)`; the operands come in the order x, lo, hi."""
+
+def clz(x: Any) -> Any:
+    """How many zero bits are above the highest set bit; of zero, the width."""
+
+def concat(tiles: Any, axis: Any = ...) -> Any:
+    """Tiles one after another along an axis: a tuple of tiles whose other extents agree."""
 
 def context() -> Any:
     """The tunables and dimensions of this configuration, as attributes."""
@@ -130,10 +145,13 @@ def create_mbarrier(count: Any) -> Any:
 def create_tma_descriptor(tensor: Any) -> Any:
     """Reserved."""
 
-def cumprod(x: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
+def ctz(x: Any) -> Any:
+    """How many zero bits are below the lowest set bit; of zero, the width."""
+
+def cumprod(x: Any, axis: Any = ..., exclusive: Any = ..., reverse: Any = ...) -> Any:
     """The running product along an axis."""
 
-def cumsum(x: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
+def cumsum(x: Any, axis: Any = ..., exclusive: Any = ..., reverse: Any = ...) -> Any:
     """The running sum along an axis."""
 
 def div(a: Any, b: Any) -> Any:
@@ -166,6 +184,9 @@ def fence() -> Any:
 def fill(t: Any, value: Any) -> Any:
     """A tile of the shape and dtype of `t` with one value everywhere: tiles are values, so assign it."""
 
+def flip(x: Any, axis: Any = ...) -> Any:
+    """The elements in reverse along an axis, or along all."""
+
 def floor(x: Any) -> Any:
     """Largest whole number not above x."""
 
@@ -175,6 +196,9 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 def full(shape: Any, value: Any, dtype: Any = ...) -> Any:
     """A tile with one value everywhere; the value may be `-math.inf`."""
 
+def funnel_shift(hi: Any, lo: Any, n: Any) -> Any:
+    """The high word of `hi:lo` shifted left by a count, taken modulo the width; the operands come in the order hi, lo, count."""
+
 def grid(*extents: Any) -> Any:
     """Sets the launch grid and gives the group's coordinates: `pm, pn = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))`. One extent gives a scalar."""
 
@@ -183,6 +207,9 @@ def group_id() -> Any:
 
 def group_size() -> Any:
     """How many lanes form a group."""
+
+def histogram(x: Any, bins: Any, mask: Any = ...) -> Any:
+    """How often each of the numbers 0 to `bins - 1` is in a tile of integers, as i32; other numbers, and those where the mask is false, count nowhere."""
 
 def isfinite(x: Any) -> Any:
     """Whether x is neither NaN nor an infinity."""
@@ -217,26 +244,29 @@ def log1p(x: Any) -> Any:
 def log2(x: Any) -> Any:
     """Logarithm to base 2."""
 
-def max(x: Any, axis: Any = ...) -> Any:
-    """The maximum along an axis, or of all elements. NaN propagates."""
+def max(x: Any, axis: Any = ..., keepdims: Any = ..., return_indices: Any = ...) -> Any:
+    """The maximum along an axis, or of all elements. NaN propagates. With `return_indices` also where it is."""
 
 def maximum(a: Any, b: Any) -> Any:
     """The greater operand. NaN wins over any number, and -0 is below +0."""
 
-def mean(x: Any, axis: Any = ...) -> Any:
+def mean(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """The mean along an axis, or of all elements."""
 
-def min(x: Any, axis: Any = ...) -> Any:
-    """The minimum along an axis, or of all elements. NaN propagates."""
+def min(x: Any, axis: Any = ..., keepdims: Any = ..., return_indices: Any = ...) -> Any:
+    """The minimum along an axis, or of all elements. NaN propagates. With `return_indices` also where it is."""
 
 def minimum(a: Any, b: Any) -> Any:
     """The lesser operand. NaN wins over any number, and -0 is below +0."""
 
 def mma(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpose_b: Any = ..., accum: Any = ..., precision: Any = ...) -> Any:
-    """Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
+    """Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, or of each of a batch `(B, M, K)` and `(B, K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
 
 def mul(a: Any, b: Any) -> Any:
     """Product. Integers wrap."""
+
+def mulhi(a: Any, b: Any) -> Any:
+    """The high half of the product."""
 
 def neg(x: Any) -> Any:
     """Negation. Integers wrap, so the least one is its own negative."""
@@ -256,13 +286,16 @@ def philox(seed: Any, counter: Any) -> Any:
 def philox4(seed: Any, counter: Any) -> Any:
     """All four random uint32 words for each counter."""
 
+def popcount(x: Any) -> Any:
+    """How many bits are set."""
+
 def pow(a: Any, b: Any) -> Any:
     """First operand to the power of the second, with C's special cases."""
 
 def print(*values: Any) -> Any:
     """Prints strings, scalars and tiles on one line, with the group's coordinates; in a lane kernel one line for each lane."""
 
-def prod(x: Any, axis: Any = ...) -> Any:
+def prod(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """The product along an axis, or of all elements."""
 
 def program_id(axis: Any) -> Any:
@@ -277,11 +310,14 @@ def range(start: Any, stop: Any = ..., step: Any = ..., prefetch: Any = ...) -> 
 def recip(x: Any) -> Any:
     """IEEE reciprocal `1 / x`."""
 
-def reduce(x: Any, op: Any, axis: Any = ...) -> Any:
-    """Combines elements along an axis (all axes where none is given) with "sum", "max", "min", "prod", "and", "or" or "xor"."""
+def reduce(x: Any, op: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
+    """Combines elements along an axis (all axes where none is given) with "sum", "max", "min", "prod", "and", "or" or "xor", or by an associative @ts.func, as `ts.tile.associative_scan` takes one, as a balanced tree over neighbours."""
 
 def reshape(x: Any, shape: Any) -> Any:
-    """The same elements in row-major order under another shape."""
+    """The same elements in row-major order under another shape; one extent may be -1, which the others decide."""
+
+def roll(x: Any, shift: Any, axis: Any = ...) -> Any:
+    """The elements moved by `shift` along an axis; those that leave at one end enter at the other. Without an axis, in row-major order."""
 
 def round(x: Any) -> Any:
     """Nearest whole number, halves to even."""
@@ -304,8 +340,8 @@ def row_sum(x: Any) -> Any:
 def rsqrt(x: Any) -> Any:
     """Reciprocal of the square root."""
 
-def scan(x: Any, op: Any, axis: Any = ..., exclusive: Any = ...) -> Any:
-    """Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself. A rank-1 tile needs no axis."""
+def scan(x: Any, op: Any, axis: Any = ..., exclusive: Any = ..., reverse: Any = ...) -> Any:
+    """Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself, `reverse` runs from the end. A rank-1 tile needs no axis. `op` is a name, or a function as `ts.tile.associative_scan` takes one."""
 
 def select(cond: Any, a: Any, b: Any) -> Any:
     """Another name for `where`."""
@@ -331,8 +367,17 @@ def softmax_finish(acc: Any, l: Any) -> Any:
 def softmax_online(m: Any, l: Any, s: Any) -> Any:
     """One step of a streaming softmax over blocks of scores `s` (rows, columns), with the running row maximum `m` and sum `l`: gives `m, l, p, alpha` with the new maximum and sum, the weights `p`, and the factor `alpha` for what was accumulated before. A row that is masked so far gives zeros, not NaN."""
 
+def sort(x: Any, axis: Any = ..., descending: Any = ...) -> Any:
+    """The elements in ascending order along an axis; equal elements keep their order, a NaN is above every number."""
+
+def split(x: Any, sections: Any, axis: Any = ...) -> Any:
+    """A tuple of parts: `sections` equal ones, or those between the positions of a tuple, as NumPy's."""
+
 def sqrt(x: Any) -> Any:
     """Square root, correctly rounded."""
+
+def stack(tiles: Any, axis: Any = ...) -> Any:
+    """Tiles of one shape as a tile with one more axis."""
 
 def store(t: Any, index: Any = ..., value: Any = ..., mask: Any = ..., unique: Any = ...) -> Any:
     """Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice."""
@@ -340,8 +385,11 @@ def store(t: Any, index: Any = ..., value: Any = ..., mask: Any = ..., unique: A
 def sub(a: Any, b: Any) -> Any:
     """Difference. Integers wrap."""
 
-def sum(x: Any, axis: Any = ...) -> Any:
+def sum(x: Any, axis: Any = ..., keepdims: Any = ...) -> Any:
     """The sum along an axis, or of all elements."""
+
+def take_along_axis(x: Any, indices: Any, axis: Any) -> Any:
+    """Elements by a tile of positions along an axis, which has the rank of `x`; a position outside gives zero. `x[ids]` takes whole rows."""
 
 def tan(x: Any) -> Any:
     """Tangent of an angle in radians."""
@@ -358,11 +406,17 @@ def tma_load_async(dst: Any, src: Any) -> Any:
 def tma_store_async(dst: Any, src: Any) -> Any:
     """Reserved."""
 
-def transpose(x: Any) -> Any:
-    """Reverses the axes of a tile."""
+def topk(x: Any, k: Any, axis: Any = ...) -> Any:
+    """The `k` largest elements along an axis, largest first, and where they were, as i32: of equal elements the first. A NaN is above every number."""
+
+def transpose(x: Any, axes: Any = ...) -> Any:
+    """Permutes the axes of a tile: axis `i` of the result is axis `axes[i]`; without `axes` their order is reversed."""
 
 def trunc(x: Any) -> Any:
     """Whole part of x."""
+
+def unique_count(x: Any) -> Any:
+    """How many different elements a tile has, as i32; all NaN are one."""
 
 def value_and_grad(*values: Any) -> Any:
     """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
@@ -380,11 +434,27 @@ def zeros(shape: Any, dtype: Any = ...) -> Any:
     """A tile of zeros."""
 
 class group:
-    """Functions: sync, reduce, scan, broadcast, shuffle."""
+    """Functions: sync, reduce, scan, broadcast, shuffle, any, all, ballot, match."""
+
+    @staticmethod
+    def all(p: Any) -> Any:
+        """Whether the condition holds in every lane of the group."""
+
+    @staticmethod
+    def any(p: Any) -> Any:
+        """Whether the condition holds in any lane of the group."""
+
+    @staticmethod
+    def ballot(p: Any) -> Any:
+        """The lanes of the group in which the condition holds, one bit each: a u32 of up to 32 lanes, a u64 of up to 64."""
 
     @staticmethod
     def broadcast(x: Any, src: Any) -> Any:
         """The value of lane `src`, for every lane."""
+
+    @staticmethod
+    def match(x: Any) -> Any:
+        """The lanes of the group that have the same bits as this one, one bit each, as `ballot` gives them."""
 
     @staticmethod
     def reduce(x: Any, op: Any) -> Any:

@@ -283,6 +283,17 @@ impl<'a> Open<'a> {
                 let error = Diagnostic::new(Code::E_UNSUPPORTED, why);
                 return Err(error.at(op.loc.clone()).into());
             }
+            Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                return Err(Diagnostic::new(
+                    Code::E_TILE_LOWERING,
+                    format!(
+                        "`tile.{}` was left in the program: `tile-expand-parts` replaces it",
+                        op.code.mnemonic()
+                    ),
+                )
+                .at(op.loc.clone())
+                .into());
+            }
             Return | ProgramId | NumPrograms | LinearId | LocalId | GroupSize | WarpSize | Dim
             | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
             | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | Atomic
