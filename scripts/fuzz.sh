@@ -24,14 +24,16 @@ scripts/build-extension.sh
 cargo test "${CARGO_FLAGS[@]}" -q --no-run -p tessera-filetest -p tessera-cpu -p tessera-ptx -p tessera-driver -p tessera-autodiff
 
 # Programs of the language against Python itself: `python/tests/oracle`.
-share 23 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
+share 21 "source programs" "$VENV_PYTHON" -m pytest -q -s python/tests/test_oracle.py -k random_programs
 # Random kernels before and after the passes, on the CPU and as PTX; damaged Python; damaged IR.
 share 15 "kernels through the passes" rust tessera-filetest --test suite fuzz_kernels::
 share 5 "damaged IR" rust tessera-filetest --test suite fuzz::damaged
+# Group kernels over shared buffers, as PTX.
+share 4 "buffers as PTX" rust tessera-filetest --test suite fuzz_buffers::
 share 8 "lanes on the CPU" rust tessera-cpu --test suite random_kernels
 share 8 "lanes as PTX" rust tessera-ptx --test suite lane::random::random_kernels
 # Functions on arrays with control flow, planned and lowered, against the interpreter of Graph IR: `python/tests/plans`.
-share 22 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs
+share 20 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs
 share 4 "functions on arrays" rust tessera-driver --test suite graph::random::random_functions
 share 3 "derivatives" rust tessera-autodiff --test suite programs_at_random
 # Descriptions of arrays as broken libraries give them, and damaged or exchanged entries of the cache.

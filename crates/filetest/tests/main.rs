@@ -1,6 +1,7 @@
 //! The tests of whole pipelines: files, random kernels, PTX. They are one binary, which is linked once.
 
 mod budget;
+mod buffer_programs;
 #[path = "../../frontend/tests/common/mod.rs"]
 mod common;
 mod coverage;
@@ -8,6 +9,7 @@ mod elementwise;
 mod expand_math;
 mod filetests;
 mod fuzz;
+mod fuzz_buffers;
 mod fuzz_kernels;
 mod generator;
 #[allow(dead_code, reason = "the tests of the driver use all of it")]

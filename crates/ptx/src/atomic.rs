@@ -90,6 +90,7 @@ impl Fold {
 }
 
 /// One atomic operation.
+#[derive(Copy, Clone, Debug)]
 pub struct Change {
     pub space: Space,
     pub dtype: DType,
@@ -225,6 +226,11 @@ impl Change {
                 let new = s.encode(dtype, value);
                 let wanted = expected.unwrap_or(value);
                 let wanted = s.encode(dtype, wanted);
+                // A code in 16 bits may be a negative number; what was read is one byte.
+                let wanted = match shift {
+                    None => wanted,
+                    Some(_) => s.asm.int(Alu::And, Ty::B16, &[wanted.into(), Opnd::Int(0xff)]),
+                };
                 let cmp = if code_class == Class::B16 { Ty::B16 } else { ty };
                 let same = s.asm.setp(Cmp::Eq, cmp, code, wanted);
                 s.asm.selp(cmp, same, new, code)

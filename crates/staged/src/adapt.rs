@@ -8,11 +8,10 @@ use tessera_tile::{Tile, TileOp};
 /// The type as Tile IR knows it. `None` for what it has nothing like.
 fn erased(ty: &Type) -> Option<Type> {
     match ty {
-        Type::Scalar(_) | Type::View { .. } => Some(ty.clone()),
+        Type::Scalar(_) | Type::View { .. } | Type::Buf { .. } => Some(ty.clone()),
         Type::Frag { .. } => Some(ty.without_layout()),
         Type::Smem { shape, dtype, .. } => Some(Type::Buf { shape: shape.clone(), dtype: *dtype }),
         Type::Tile { .. }
-        | Type::Buf { .. }
         | Type::Tensor { .. }
         | Type::Pipeline { .. }
         | Type::Stage { .. }

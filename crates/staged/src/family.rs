@@ -12,13 +12,12 @@ use std::sync::LazyLock;
 use tessera_ir::{GroupSpec, InferFn, OpInfo, Opcode, TypeClass};
 use tessera_tile::TileOp;
 
-/// Whether an op of Tile IR is one of Staged IR too. What the passes of the tile level remove is
-/// not: implicit origins, and shared memory as the user wrote it. `block_barrier` is the barrier.
+/// Whether an op of Tile IR is one of Staged IR too. Implicit origins are gone here, copies into
+/// buffers are loads and stores, and `block_barrier` is the barrier.
 pub fn in_family(op: TileOp) -> bool {
     !matches!(
         op,
         TileOp::Origin
-            | TileOp::BufAlloc
             | TileOp::CopyAsync
             | TileOp::CopyCommit
             | TileOp::CopyWait

@@ -33,14 +33,16 @@ impl Level for Staged {
         };
         match ty {
             Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => true,
-            Type::Frag { .. } | Type::Smem { .. } => sized(ty),
+            // A buffer is memory of the whole group, whose accesses take effect in program order;
+            // `smem` is memory whose users synchronise.
+            Type::Frag { .. } | Type::Smem { .. } | Type::Buf { .. } => sized(ty),
             Type::Pipeline { stages, fields } => {
                 *stages > 0 && fields.iter().all(|f| sized(&f.as_smem()))
             }
             Type::Stage { fields } => fields.iter().all(|f| sized(&f.as_smem())),
             Type::Pending(tile) => matches!(**tile, Type::Frag { .. }) && Staged::admits(tile),
-            // Here tiles and shared memory have layouts.
-            Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => false,
+            // Here tiles have layouts.
+            Type::Tile { .. } | Type::Tensor { .. } => false,
         }
     }
 

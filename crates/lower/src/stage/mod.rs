@@ -6,6 +6,7 @@
 
 mod ahead;
 mod async_mma;
+mod copies;
 mod footprint;
 mod hoist;
 mod lanes;
@@ -108,6 +109,8 @@ pub fn stage(
     stages: u32,
     notes: &mut Diagnostics,
 ) -> Result<StagedFunc, Diagnostics> {
+    let stored = copies::without_copies(func);
+    let func = stored.as_ref().unwrap_or(func);
     let staged = stage_once(func, staging, stages, notes)?;
     if pinned_warps(func).is_some() {
         return Ok(staged);

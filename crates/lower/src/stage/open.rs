@@ -269,6 +269,20 @@ impl<'a> Open<'a> {
             Store if self.layouts.contains_key(&op.operands[1]) => {
                 return self.store(id, block);
             }
+            Barrier => {
+                let code = match self.team.blocks {
+                    1 => StagedOp::BlockBarrier,
+                    _ => StagedOp::ClusterBarrier,
+                };
+                self.build(block, &op.loc).sync(code);
+                return Ok(());
+            }
+            // `stage-copies` made them loads and stores.
+            CopyAsync | CopyCommit | CopyWait => {
+                let why = "copies into shared buffers are not supported here";
+                let error = Diagnostic::new(Code::E_UNSUPPORTED, why);
+                return Err(error.at(op.loc.clone()).into());
+            }
             Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
                 return Err(Diagnostic::new(
                     Code::E_TILE_LOWERING,
@@ -280,20 +294,11 @@ impl<'a> Open<'a> {
                 .at(op.loc.clone())
                 .into());
             }
-            BufAlloc | CopyAsync => {
-                return Err(Diagnostic::new(
-                    Code::E_UNSUPPORTED,
-                    "shared buffers that are not values are not supported on this target yet",
-                )
-                .at(op.loc.clone())
-                .help("write the whole buffer before each read, so that it can be kept as a value")
-                .into());
-            }
             Return | ProgramId | NumPrograms | LinearId | LocalId | GroupSize | WarpSize | Dim
             | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
-            | Expand | Load | Store | Gather | Scatter | Accumulate | Barrier | Atomic
-            | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | Scan | Ew(_) => {}
+            | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | Atomic
+            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
+            | Scan | Ew(_) => {}
         }
         // All tiles of any other op have one layout: that of the result, or of what is written.
         let place = op

@@ -148,7 +148,12 @@ fn spreads(func: &TileFunc) -> bool {
     let stays = |id: OpId| {
         matches!(
             func.ops[id].code,
-            TileOp::Scan | TileOp::Mma | TileOp::Reshape | TileOp::Transpose | TileOp::Atomic
+            TileOp::Scan
+                | TileOp::Mma
+                | TileOp::Reshape
+                | TileOp::Transpose
+                | TileOp::Atomic
+                | TileOp::BufAlloc
         )
     };
     !func.walk().into_iter().any(stays)

@@ -1,5 +1,6 @@
 //! Gather, scatter and atomics: elements at positions that index tiles give.
 
+use super::in_order::{Update, shows_order};
 use super::{Repr, Select, View};
 use crate::atomic::{Change, Fold, What};
 use crate::inst::*;
@@ -111,7 +112,7 @@ impl Select<'_> {
             let when = self.both(when, owner);
             let when = self.both(when, masks.as_ref().map(|m| m[reg as usize]));
             if unique {
-                self.store_run(Space::Global, view.dtype, addr, &xs[reg as usize..][..1], when);
+                self.store_run(view.space(), view.dtype, addr, &xs[reg as usize..][..1], when);
             } else {
                 shared.push((reg, xs[reg as usize], addr, when));
             }
@@ -119,7 +120,7 @@ impl Select<'_> {
         if unique {
             return Ok(());
         }
-        self.scatter_last(id, view.dtype, &layout, &shared)
+        self.scatter_last(id, &view, &layout, &shared)
     }
 
     /// A value's registers, one for each of the layout's: its own, or a scalar repeated.
@@ -142,39 +143,29 @@ impl Select<'_> {
             ("cas", None) => What::CompareExchange,
             (_, None) => What::Exchange,
         };
-        let (sem, scope) = ordering(op.attr("order"), op.attr("scope"));
+        let (sem, scope) = match view.buffer {
+            // The threads of one block alone access it, and barriers order them.
+            Some(_) => (Sem::Relaxed, Scope::Cta),
+            None => ordering(op.attr("order"), op.attr("scope")),
+        };
         let at = op.group("at").to_vec();
         let expected = op.group("expected").first().copied();
         let layout = self.index_layout(&at);
         let result = op.result();
         let used = self.func.walk().iter().any(|&o| self.func.ops[o].operands.contains(&result));
-        let one = |me: &mut Self, reg: usize, x: Reg, e: Option<Reg>, when: Option<Reg>| {
-            let (addr, inside) = me.indexed(&view, &at, reg, true);
-            let when = me.both(when, inside);
-            let Base::Reg(base) = addr.base else { unreachable!("a register holds the address") };
-            let dtype = view.dtype;
-            let change =
-                Change { space: Space::Global, dtype, what, sem, scope, when, wants_old: used };
-            let old = change.emit(&mut me.scalars(), base, x, e);
-            let old = old.or_else(|u| me.unsupported(id, u.to_string()))?;
-            // A position outside is not accessed and gives zero.
-            Ok::<Option<Reg>, Diagnostics>(match (old, when) {
-                (Some(old), Some(p)) => {
-                    let zero = me.zero(dtype);
-                    Some(me.scalars().select(dtype, p, old, zero))
-                }
-                (old, _) => old,
-            })
-        };
+        let (space, dtype) = (view.space(), view.dtype);
+        let change = Change { space, dtype, what, sem, scope, when: None, wants_old: used };
         let Some(layout) = layout else {
             // One thread acts for the group and broadcasts the result.
             let first = self.first_thread();
-            let x = self.scalar(op.operands[1]);
-            let e = expected.map(|v| self.scalar(v));
-            let old = one(self, 0, x, e, Some(first))?;
+            let value = self.scalar(op.operands[1]);
+            let expected = expected.map(|v| self.scalar(v));
+            let (address, when) = self.updated(&view, &at, 0, Some(first));
+            let update = Update { reg: 0, value, expected, address, when };
+            let old = self.update(id, &change, &update)?;
             let r = match old {
                 Some(old) if used => self.broadcast_first(old),
-                _ => self.zero(view.dtype),
+                _ => self.zero(dtype),
             };
             self.set(result, Repr::Scalar(r));
             return Ok(());
@@ -182,21 +173,30 @@ impl Select<'_> {
         let xs = self.value_regs(op.operands[1], &layout);
         let es = expected.map(|v| self.value_regs(v, &layout));
         let owner = self.owner(&layout);
-        let mut out = Vec::new();
-        for reg in 0..layout.regs() as usize {
-            let valid = match self.valid(&layout, reg as u32) {
-                Ok(false) => {
-                    out.push(self.zero(view.dtype));
-                    continue;
-                }
+        let in_order = view.buffer.is_some()
+            && self.profile != Profile::Default
+            && (used || shows_order(what));
+        let zero = self.zero(dtype);
+        let mut out = vec![zero; layout.regs() as usize];
+        let mut later = Vec::new();
+        for reg in 0..layout.regs() {
+            let valid = match self.valid(&layout, reg) {
+                Ok(false) => continue,
                 valid => valid.err(),
             };
             let when = self.both(valid, owner);
-            let old = one(self, reg, xs[reg], es.as_ref().map(|e| e[reg]), when)?;
-            out.push(match old {
-                Some(old) => old,
-                None => self.zero(view.dtype),
-            });
+            let (address, when) = self.updated(&view, &at, reg as usize, when);
+            let expected = es.as_ref().map(|e| e[reg as usize]);
+            let update = Update { reg, value: xs[reg as usize], expected, address, when };
+            if in_order {
+                later.push(update);
+            } else if let Some(old) = self.update(id, &change, &update)? {
+                out[reg as usize] = old;
+            }
+        }
+        if in_order {
+            let old = self.update_in_order(id, &view, &layout, &change, &later)?;
+            later.iter().zip(old).for_each(|(update, old)| out[update.reg as usize] = old);
         }
         if used && owner.is_some() {
             // The owners share the old values with the other threads.
@@ -206,6 +206,40 @@ impl Select<'_> {
         }
         self.set(result, Repr::Tile(out));
         Ok(())
+    }
+
+    /// The address of an element that is updated, and whether it is.
+    fn updated(
+        &mut self,
+        view: &View,
+        at: &[Value],
+        reg: usize,
+        when: Option<Reg>,
+    ) -> (Reg, Option<Reg>) {
+        let (addr, inside) = self.indexed(view, at, reg, true);
+        let Base::Reg(base) = addr.base else { unreachable!("a register holds the address") };
+        (base, self.both(when, inside))
+    }
+
+    /// Does one update; gives the old value, zero where there is none, if that is wanted.
+    fn update(
+        &mut self,
+        id: OpId,
+        change: &Change,
+        update: &Update,
+    ) -> Result<Option<Reg>, Diagnostics> {
+        let change = Change { when: update.when, ..*change };
+        let (at, x, e) = (update.address, update.value, update.expected);
+        let old = change.emit(&mut self.scalars(), at, x, e);
+        let old = old.or_else(|u| self.unsupported(id, u.to_string()))?;
+        // A position outside is not accessed and gives zero.
+        Ok(match (old, update.when) {
+            (Some(old), Some(p)) => {
+                let zero = self.zero(change.dtype);
+                Some(self.scalars().select(change.dtype, p, old, zero))
+            }
+            (old, _) => old,
+        })
     }
 
     /// Broadcasts the value of the first thread.

@@ -1,4 +1,4 @@
-//! Loads, stores and folds of blocks of global memory. Accesses are as wide as the layout, the
+//! Loads, stores and folds of blocks of global memory and of shared buffers. Accesses are as wide as the layout, the
 //! alignment and the position allow. Where the whole block is inside the array there are no bounds
 //! tests; elsewhere one per element.
 
@@ -55,6 +55,11 @@ impl Select<'_> {
 
     /// `at * stride` in bytes; a constant factor along the contiguous axis.
     pub fn scaled(&mut self, view: &View, axis: usize, at: Reg) -> Reg {
+        if let Some(buffer) = &view.buffer {
+            let stride = Opnd::Int(buffer.strides[axis]);
+            let at = self.narrow(at);
+            return self.asm.int(Alu::MulLo, Ty::U32, &[at.into(), stride]);
+        }
         let bytes = view.dtype.bytes() as i64;
         if view.class.is_contiguous(axis) {
             return match bytes {
@@ -73,6 +78,24 @@ impl Select<'_> {
         self.asm.int(Alu::Add, Ty::S64, &[a.into(), b.into()])
     }
 
+    /// The sum of two addresses or distances, both of 32 or of 64 bits.
+    fn plus(&mut self, a: Reg, b: Reg) -> Reg {
+        let ty = if a.class == Class::B64 { Ty::S64 } else { Ty::U32 };
+        self.asm.int(Alu::Add, ty, &[a.into(), b.into()])
+    }
+
+    /// The distance of a thread's first element from that of the block, along an axis.
+    fn thread_distance(&mut self, view: &View, axis: usize, step: i64, t: Reg) -> Reg {
+        let (mut t, ty) = match view.buffer {
+            Some(_) => (t, Ty::U32),
+            None => (self.widen(t), Ty::S64),
+        };
+        if step != 1 {
+            t = self.asm.int(Alu::MulLo, ty, &[t.into(), Opnd::Int(step)]);
+        }
+        self.scaled(view, axis, t)
+    }
+
     /// Plans the access of `op`, whose tile has this layout.
     fn block_access(&mut self, id: OpId, layout: Arc<Layout>) -> Block {
         let func = self.func;
@@ -83,10 +106,10 @@ impl Select<'_> {
         let ats: Vec<Value> = op.group("at").to_vec();
         let at: Vec<Reg> = ats.iter().map(|&v| self.scalar(v)).collect();
         let mut dims = Vec::new();
-        let mut base = self.word(view.word);
+        let mut base = self.first_address(&view);
         for axis in 0..view.rank {
             let term = self.scaled(&view, axis, at[axis]);
-            base = self.add64(base, term);
+            base = self.plus(base, term);
             if extents[axis] != 0 {
                 dims.push((axis, steps.as_ref().map_or(1, |s| s[axis])));
             }
@@ -112,17 +135,13 @@ impl Select<'_> {
             // Two bytes of narrow elements do not fill a word.
             if vector * bytes < 4 {
                 vector = 1;
-                span = if most * bytes >= 8 { most } else { 1 };
+                span = if most * bytes >= 8 && view.buffer.is_none() { most } else { 1 };
             }
         }
         for (dim, &(axis, step)) in dims.clone().iter().enumerate() {
             let Some(t) = self.thread_coord(&layout, dim) else { continue };
-            let mut t = self.widen(t);
-            if step != 1 {
-                t = self.asm.int(Alu::MulLo, Ty::S64, &[t.into(), Opnd::Int(step)]);
-            }
-            let term = self.scaled(&view, axis, t);
-            base = self.add64(base, term);
+            let term = self.thread_distance(&view, axis, step, t);
+            base = self.plus(base, term);
         }
         let checked = checked_axes(op, view.rank);
         Block { view, layout, base, dims, at, checked, vector, span, rows: BTreeMap::new() }
@@ -145,7 +164,10 @@ impl Select<'_> {
         let mut far = Vec::new();
         for (dim, &(axis, step)) in block.dims.iter().enumerate() {
             let n = unit.coords[dim].offset;
-            if block.view.class.is_contiguous(axis) {
+            if let Some(buffer) = &block.view.buffer {
+                constant += i64::from(n) * step * buffer.strides[axis];
+                far.push(0);
+            } else if block.view.class.is_contiguous(axis) {
                 constant += i64::from(n) * step * bytes;
                 far.push(0);
             } else {
@@ -179,7 +201,7 @@ impl Select<'_> {
             if !block.checked[axis] {
                 continue;
             }
-            let (extent, at) = (self.extent(&block.view, axis), block.at[axis]);
+            let (extent, at) = (self.limit_along(&block.view, axis), block.at[axis]);
             let last = block
                 .dims
                 .iter()
@@ -231,7 +253,7 @@ impl Select<'_> {
                             at = self.asm.int(Alu::Add, Ty::S64, &[at.into(), n]);
                         }
                     }
-                    let extent = self.extent(&block.view, axis);
+                    let extent = self.limit_along(&block.view, axis);
                     // A negative position is large as an unsigned number.
                     let p = self.asm.setp(Cmp::Lt, Ty::U64, at, extent);
                     known.insert((axis, offset), p);
@@ -246,7 +268,7 @@ impl Select<'_> {
     /// Loads `n` contiguous elements; undefined where the condition does not hold.
     pub fn load_codes(&mut self, view: &View, addr: Addr, n: u32, when: Option<Reg>) -> Vec<Reg> {
         let cache = if view.read_only { Cache::ReadOnly } else { Cache::Usual };
-        self.load_run(Space::Global, view.dtype, addr, n, when, cache)
+        self.load_run(view.space(), view.dtype, addr, n, when, cache)
     }
 
     /// Loads `n` contiguous elements from any memory space, in their carrier.
@@ -414,7 +436,7 @@ impl Select<'_> {
                 continue;
             }
             let addr = self.address(block, &unit);
-            let (space, ty, to) = (Space::Global, Ty::B32, to.to_vec());
+            let (space, ty, to) = (view.space(), Ty::B32, to.to_vec());
             let (sem, scope) = (Sem::Weak, Scope::Gpu);
             self.asm.maybe(valid.err(), |asm| {
                 asm.emit(Inst::Ld { space, ty, d: to, addr, cache, sem, scope });
@@ -453,7 +475,7 @@ impl Select<'_> {
                 let inside = self.element_inside(block, &unit.coords, &mut known);
                 let when = self.both(inside, valid.err());
                 let addr = self.address(block, &unit);
-                let (space, sem, scope, d) = (Space::Global, Sem::Weak, Scope::Gpu, vec![code]);
+                let (space, sem, scope, d) = (view.space(), Sem::Weak, Scope::Gpu, vec![code]);
                 self.asm.maybe(when, |asm| {
                     asm.emit(Inst::Ld { space, ty, d, addr, cache, sem, scope });
                 });
@@ -511,7 +533,7 @@ impl Select<'_> {
                 }
                 valid => {
                     let addr = self.address(block, &unit);
-                    let (space, when) = (Space::Global, valid.err());
+                    let (space, when) = (view.space(), valid.err());
                     out.extend(self.load_words(space, view.dtype, addr, unit.n, when, cache));
                 }
             }
@@ -530,7 +552,7 @@ impl Select<'_> {
                 Ok(false) => None,
                 valid => {
                     let addr = self.address(block, &unit);
-                    let (space, n) = (Space::Global, unit.n);
+                    let (space, n) = (view.space(), unit.n);
                     Some(self.load_words(space, view.dtype, addr, n, valid.err(), cache))
                 }
             });
@@ -575,13 +597,13 @@ impl Select<'_> {
         at: &[Reg],
         checked: &[bool],
     ) -> (Addr, Option<Reg>) {
-        let mut base = self.word(view.word);
+        let mut base = self.first_address(view);
         let mut inside = None;
         for axis in 0..view.rank {
             let term = self.scaled(view, axis, at[axis]);
-            base = self.add64(base, term);
+            base = self.plus(base, term);
             if checked[axis] {
-                let extent = self.extent(view, axis);
+                let extent = self.limit_along(view, axis);
                 let p = self.asm.setp(Cmp::Lt, Ty::U64, at[axis], extent);
                 inside = self.both(inside, Some(p));
             }
@@ -605,7 +627,7 @@ impl Select<'_> {
             let mask = mask.map(|v| self.scalar(v));
             let when = self.both(when, mask);
             let x = self.scalar(value);
-            self.store_run(Space::Global, view.dtype, addr, &[x], when);
+            self.store_run(view.space(), view.dtype, addr, &[x], when);
             return Ok(());
         }
         let layout = self.layout(value);
@@ -644,6 +666,7 @@ impl Select<'_> {
         match self.repr(value).clone() {
             Repr::Packed(words) if as_is && block.vector * bytes >= 4 => {
                 let (layout, vector, each) = (block.layout.clone(), block.vector, 4 / bytes);
+                let space = block.view.space();
                 for unit in self.units(block, vector) {
                     let valid = match self.valid(&layout, unit.first) {
                         Ok(false) => continue,
@@ -654,7 +677,7 @@ impl Select<'_> {
                     let raw = &words[(unit.first / each) as usize..][..(unit.n / each) as usize];
                     let raw: Vec<Opnd> = raw.iter().map(|&r| r.into()).collect();
                     self.asm.maybe(when, |asm| {
-                        asm.st(Space::Global, Ty::B32, &raw, addr, Cache::Usual);
+                        asm.st(space, Ty::B32, &raw, addr, Cache::Usual);
                     });
                 }
             }
@@ -676,8 +699,8 @@ impl Select<'_> {
             let when = self.both(valid, owner);
             let addr = self.address(block, &unit);
             let run = &xs[unit.first as usize..][..unit.n as usize];
-            let dtype = block.view.dtype;
-            self.store_run(Space::Global, dtype, addr, run, when);
+            let (space, dtype) = (block.view.space(), block.view.dtype);
+            self.store_run(space, dtype, addr, run, when);
         }
     }
 
@@ -688,9 +711,10 @@ impl Select<'_> {
         masks: Option<&[Reg]>,
         owner: Option<Reg>,
     ) {
+        let space = block.view.space();
         self.each_element(block, owner, masks, |me, r, addr, when| {
             let dtype = me.1;
-            me.0.store_run(Space::Global, dtype, addr, &xs[r as usize..][..1], when);
+            me.0.store_run(space, dtype, addr, &xs[r as usize..][..1], when);
         });
     }
 
@@ -737,14 +761,15 @@ impl Select<'_> {
         let mask = op.group("mask").first().copied();
         let f = ReduceOp::from_name(&name).unwrap_or(ReduceOp::Sum).combine();
         let plain = Fold::new(func.ty(op.operands[0]), f, compute);
+        let space = self.view(op.operands[0]).space();
         let fold = |me: &mut Self, dtype, addr: Addr, x, when| {
             if shared {
                 me.fold_atomic(id, &name, dtype, compute, addr, x, when)
             } else {
-                let old = me.load_run(Space::Global, dtype, addr.clone(), 1, when, Cache::Usual)[0];
+                let old = me.load_run(space, dtype, addr.clone(), 1, when, Cache::Usual)[0];
                 let new = plain.value(&mut me.scalars(), old, x);
                 let new = new.or_else(|u| me.unsupported(id, u.to_string()))?;
-                me.store_run(Space::Global, dtype, addr, &[new], when);
+                me.store_run(space, dtype, addr, &[new], when);
                 Ok(())
             }
         };
@@ -832,7 +857,7 @@ impl Select<'_> {
                     let r = fold.value(&mut self.scalars(), old, xs[first as usize + i]);
                     new.push(r.or_else(|u| self.unsupported(id, u.to_string()))?);
                 }
-                self.store_run(Space::Global, block.view.dtype, addr, &new, when);
+                self.store_run(block.view.space(), block.view.dtype, addr, &new, when);
             }
         }
     }
@@ -860,7 +885,8 @@ impl Select<'_> {
                 when = self.both(when, inside);
             }
             let addr = self.address(block, unit);
-            let old = self.load_run(Space::Global, dtype, addr.clone(), unit.n, when, Cache::Usual);
+            let (space, at) = (block.view.space(), addr.clone());
+            let old = self.load_run(space, dtype, at, unit.n, when, Cache::Usual);
             loaded.push((unit.first, addr, old, when));
         }
         loaded

@@ -7,6 +7,7 @@
 //! Warp specialization is in `warp_specialize`, mbarriers in `mbar`, TMA in `tma`, WGMMA in
 //! `wgmma`, pipelines of `cp.async` in `pipeline`, the persistent loop in `tile_scheduler`.
 
+mod buffers;
 mod canonical;
 mod cluster;
 mod convert;
@@ -16,6 +17,7 @@ mod descriptors;
 mod exchange;
 mod fill;
 mod fused;
+mod in_order;
 mod indexed;
 mod many;
 mod mbar;
@@ -99,9 +101,10 @@ pub enum Repr {
     Stage(pipeline::Stage),
 }
 
-/// A parameter in global memory.
+/// A parameter in global memory, or a buffer in shared memory.
 #[derive(Clone, Debug)]
 pub struct View {
+    /// The number of the parameter; those of buffers come after all parameters.
     pub param: usize,
     /// Its first word: the address, then extents, then strides in bytes.
     pub word: usize,
@@ -109,6 +112,14 @@ pub struct View {
     pub dtype: DType,
     pub class: ArrayClass,
     pub read_only: bool,
+    /// Where a buffer is; none for parameters.
+    pub buffer: Option<Arc<buffers::Place>>,
+}
+
+impl View {
+    pub fn space(&self) -> Space {
+        if self.buffer.is_some() { Space::Shared } else { Space::Global }
+    }
 }
 
 pub struct Select<'a> {
@@ -267,6 +278,7 @@ pub fn select(
     };
     me.draw_number()?;
     me.bind_params();
+    me.bind_buffers();
     me.block(func.body)?;
     if me.remote_reads {
         me.barrier();
@@ -313,6 +325,7 @@ impl<'a> Select<'a> {
                     dtype: elem.storage,
                     class: self.classes[i],
                     read_only: !privilege.writes(),
+                    buffer: None,
                 }),
                 _ => Repr::None,
             };
@@ -536,14 +549,13 @@ impl<'a> Select<'a> {
             TileOp::ArgReduce => self.arg_reduce(id),
             TileOp::Scan => self.scan(id),
             TileOp::Assert => self.assertion(id),
-            TileOp::Barrier | TileOp::CopyCommit | TileOp::CopyWait => {
-                self.barrier();
-                Ok(())
-            }
-            TileOp::BufAlloc | TileOp::CopyAsync => self
-                .unsupported(id, "shared buffers that are not values are not supported here yet"),
+            TileOp::BufAlloc => self.buf_alloc(id),
             TileOp::Print => self.print(id),
-            TileOp::Origin
+            TileOp::Barrier
+            | TileOp::CopyAsync
+            | TileOp::CopyCommit
+            | TileOp::CopyWait
+            | TileOp::Origin
             | TileOp::GroupReduce
             | TileOp::GroupScan
             | TileOp::GroupBroadcast

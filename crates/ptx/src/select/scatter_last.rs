@@ -5,13 +5,12 @@
 //! before it; the others, which only collide in the hash, try again. So an iteration settles one
 //! address per entry in use.
 
-use super::Select;
+use super::{Select, View};
 use crate::inst::*;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
 use tessera_layout::Layout;
-use tessera_numerics::DType;
 
 /// The most entries; more elements take more iterations.
 const MOST: u32 = 2048;
@@ -21,6 +20,8 @@ const BYTES: u32 = 12;
 /// An element that a thread holds.
 struct Element {
     value: Reg,
+    /// Where it is stored, and the same in 64 bits.
+    place: Reg,
     address: Reg,
     /// Its row-major index, plus one.
     number: Reg,
@@ -34,7 +35,7 @@ impl Select<'_> {
     pub fn scatter_last(
         &mut self,
         id: OpId,
-        dtype: DType,
+        view: &View,
         layout: &Arc<Layout>,
         xs: &[(u32, Reg, Addr, Option<Reg>)],
     ) -> Result<(), Diagnostics> {
@@ -55,7 +56,7 @@ impl Select<'_> {
         let mut all = Vec::new();
         for &(reg, value, ref addr, when) in xs {
             let number = self.row_major_number(layout, reg);
-            let element = self.element(dtype, value, addr.clone(), number, when, slots);
+            let element = self.element(view, value, addr.clone(), number, when, slots);
             all.push(element);
         }
         let tid = self.tid();
@@ -107,8 +108,8 @@ impl Select<'_> {
         self.asm.barrier();
         let mut any: Option<Reg> = None;
         for (e, (is_last, at)) in all.iter().zip(last) {
-            let addr = Addr::reg(e.address, 0);
-            self.store_run(Space::Global, dtype, addr, &[e.value], Some(is_last));
+            let addr = Addr::reg(e.place, 0);
+            self.store_run(view.space(), view.dtype, addr, &[e.value], Some(is_last));
             // An entry without remaining elements may have no address yet.
             let found = self.asm.mov(Ty::B64, Opnd::Int(0));
             self.asm.when(e.left, true, |asm| {
@@ -141,7 +142,7 @@ impl Select<'_> {
 
     fn element(
         &mut self,
-        dtype: DType,
+        view: &View,
         value: Reg,
         addr: Addr,
         number: Reg,
@@ -149,24 +150,22 @@ impl Select<'_> {
         slots: u32,
     ) -> Element {
         let Base::Reg(base) = addr.base else { unreachable!("a register holds the address") };
-        let address = match addr.offset {
+        let place = match addr.offset {
             0 => base,
-            n => self.asm.int(Alu::Add, Ty::S64, &[base.into(), Opnd::Int(n)]),
+            n => {
+                let ty = if base.class == Class::B64 { Ty::S64 } else { Ty::U32 };
+                self.asm.int(Alu::Add, ty, &[base.into(), Opnd::Int(n)])
+            }
         };
-        // Adjacent elements use different entries.
-        let by = Opnd::Int((dtype.bytes() as u32).trailing_zeros().into());
-        let low = self.asm.int(Alu::Shr, Ty::U64, &[address.into(), by]);
-        let low = self.asm.cvt(Ty::U32, Ty::U64, None, low);
-        let mixed = self.asm.int(Alu::MulLo, Ty::U32, &[low.into(), Opnd::Int(0x9E37_79B1)]);
-        let by = Opnd::Int((32 - slots.trailing_zeros()).into());
-        let slot = self.asm.int(Alu::Shr, Ty::U32, &[mixed.into(), by]);
+        let address = self.widen(place);
+        let slot = self.hashed(address, view.dtype.bytes() as u32, slots);
         let left = self.asm.reg(Class::Pred);
         let all = match when {
             Some(p) => p,
             None => self.asm.setp(Cmp::Eq, Ty::U32, slot, slot),
         };
         self.move_all(&[left], &[all]);
-        Element { value, address, number, left, slot }
+        Element { value, place, address, number, left, slot }
     }
 
     /// A register's row-major index, plus one.

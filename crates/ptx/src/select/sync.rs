@@ -7,7 +7,7 @@
 //! writes.
 //!
 //! Statements of a group take effect in program order: before threads access elements of global
-//! memory that other threads of the group wrote or read before, they synchronise.
+//! memory or of a buffer that other threads of the group wrote or read before, they synchronise.
 
 use super::{Greatest, Repr, Select};
 use crate::inst::*;
@@ -15,10 +15,11 @@ use crate::module::{DYNAMIC_SHARED, Stmt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
-use tessera_ir::{BlockId, OpId, Type, Value};
+use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_layout::{Layout, Shared};
-use tessera_numerics::DType;
-use tessera_staged::StagedOp;
+use tessera_numerics::{DType, ScalarFn};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_tile::TileOp;
 
 /// An allocation of shared memory.
 #[derive(Clone, Debug)]
@@ -46,10 +47,12 @@ pub enum Region {
 enum Access {
     Block {
         at: Vec<Value>,
-        extent: Option<tessera_ir::Attr>,
-        step: Option<tessera_ir::Attr>,
+        extent: Option<Attr>,
+        step: Option<Attr>,
         layout: Arc<Layout>,
     },
+    /// Atomics that combine elements of a buffer by this operator: their order does not show.
+    Fold(ScalarFn),
     Unknown,
 }
 
@@ -61,16 +64,65 @@ impl Access {
                 let (lanes, warps, ctas) = layout.replicas();
                 lanes.into_iter().chain(warps).chain(ctas).any(|copy| copy)
             }
-            Access::Unknown => true,
+            Access::Fold(_) | Access::Unknown => true,
         }
     }
 }
 
-/// Whether an access conflicts with an earlier one: with any, or with one of other elements or
-/// threads.
-fn clashes(seen: &BTreeMap<usize, Vec<Access>>, param: usize, access: &Access, any: bool) -> bool {
-    let unknown = *access == Access::Unknown;
-    seen.get(&param).is_some_and(|s| s.iter().any(|other| any || unknown || other != access))
+impl Select<'_> {
+    /// Whether an access conflicts with an earlier one: with any, or with one of other elements or
+    /// threads.
+    fn clashes(
+        &self,
+        seen: &BTreeMap<usize, Vec<Access>>,
+        memory: usize,
+        access: &Access,
+        any: bool,
+    ) -> bool {
+        let unknown = *access == Access::Unknown;
+        let is_buffer = memory >= self.func.params().len();
+        let clashes = |other: &Access| {
+            (any || unknown || other != access)
+                && !(is_buffer && are_apart(self.func, access, other))
+        };
+        seen.get(&memory).is_some_and(|seen| seen.iter().any(clashes))
+    }
+}
+
+/// Whether two blocks certainly have no element in common: along some axis, one ends before the
+/// other begins.
+fn are_apart(func: &StagedFunc, a: &Access, b: &Access) -> bool {
+    let range = |access: &Access, axis: usize| -> Option<(Option<Value>, i64, i64)> {
+        let Access::Block { at, extent, step, .. } = access else { return None };
+        let along = |list: &Option<Attr>| list.as_ref()?.as_ints()?.get(axis).copied();
+        let (root, first) = offset(func, *at.get(axis)?, 8);
+        let last = (along(extent)?.max(1) - 1) * along(step).unwrap_or(1);
+        Some((root, first, first.checked_add(last)?))
+    };
+    let axes = match a {
+        Access::Block { at, .. } => at.len(),
+        Access::Fold(_) | Access::Unknown => 0,
+    };
+    (0..axes).any(|axis| match (range(a, axis), range(b, axis)) {
+        (Some(a), Some(b)) => a.0 == b.0 && (a.2 < b.1 || b.2 < a.1),
+        _ => false,
+    })
+}
+
+/// A scalar as another one plus a constant; none where it is a constant.
+fn offset(func: &StagedFunc, v: Value, fuel: u32) -> (Option<Value>, i64) {
+    let (Some(op), Some(fuel)) = (func.def(v), fuel.checked_sub(1)) else { return (Some(v), 0) };
+    let known = match op.code {
+        StagedOp::Tile(TileOp::Const) => op.attr("value").and_then(Attr::as_int).map(|n| (None, n)),
+        StagedOp::Tile(TileOp::Ew(ScalarFn::Add)) => {
+            let [a, b] = [0, 1].map(|i| offset(func, op.operands[i], fuel));
+            let root = if a.0.is_some() && b.0.is_some() { None } else { Some(a.0.or(b.0)) };
+            root.zip(a.1.checked_add(b.1))
+        }
+        _ => None,
+    };
+    // So far from the ends of the range that sums do not wrap.
+    known.filter(|k| k.1.unsigned_abs() < 1 << 40).unwrap_or((Some(v), 0))
 }
 
 #[derive(Clone, Default, Debug)]
@@ -202,7 +254,7 @@ impl Select<'_> {
     }
 
     /// Records which op takes the most shared memory: errors name it.
-    fn takes(&mut self, bytes: u32) {
+    pub(super) fn takes(&mut self, bytes: u32) {
         if self.greatest.as_ref().is_some_and(|g| g.bytes >= bytes) {
             return;
         }
@@ -228,6 +280,11 @@ impl Select<'_> {
     /// Memory for the whole kernel.
     pub fn allocate(&mut self, bytes: u32, align: u32) -> u32 {
         self.takes(bytes);
+        self.reserve(bytes, align)
+    }
+
+    /// The same for what is already recorded.
+    pub(super) fn reserve(&mut self, bytes: u32, align: u32) -> u32 {
         let at = self.sync.fixed.next_multiple_of(align);
         if at > self.sync.fixed {
             self.sync.gaps.push((self.sync.fixed, at));
@@ -413,20 +470,38 @@ impl Select<'_> {
         }
         for &body in bodies {
             for v in self.written_in(body) {
-                if let Repr::View(view) = self.repr(v) {
-                    let param = view.param;
+                let Repr::View(view) = self.repr(v) else { continue };
+                let param = view.param;
+                let fold = self.only_fold(bodies, v);
+                if fold.is_none() {
                     self.sync.state.reads.entry(param).or_default().push(Access::Unknown);
-                    self.sync.state.writes.entry(param).or_default().push(Access::Unknown);
                 }
+                let write = fold.unwrap_or(Access::Unknown);
+                self.sync.state.writes.entry(param).or_default().push(write);
             }
         }
     }
 
-    /// Another group begins: groups are unordered, so accesses of one do not conflict with those of
-    /// the other.
+    /// The one kind of folds that these blocks do with memory, if they do nothing else with it.
+    fn only_fold(&self, bodies: &[BlockId], memory: Value) -> Option<Access> {
+        let mut found = Vec::new();
+        for &body in bodies {
+            self.func.walk_block(body, &mut |id| {
+                if self.func.ops[id].operands.contains(&memory) {
+                    found.push(self.access_of(id).1);
+                }
+            });
+        }
+        let first = found.first().filter(|a| matches!(a, Access::Fold(_)))?;
+        found.iter().all(|other| other == first).then(|| first.clone())
+    }
+
+    /// Another group begins: groups are unordered, so their accesses to parameters do not conflict.
     pub fn begin_group(&mut self) {
-        self.sync.state.reads.clear();
-        self.sync.state.writes.clear();
+        // Buffers are in the same memory for every group.
+        let params = self.func.params().len();
+        self.sync.state.reads.retain(|&memory, _| memory >= params);
+        self.sync.state.writes.retain(|&memory, _| memory >= params);
     }
 
     pub fn leave_loop(&mut self) {
@@ -447,6 +522,9 @@ impl Select<'_> {
                 step: op.attr("step").cloned(),
                 layout: layout.clone(),
             },
+            _ if view.buffer.is_some() => {
+                self.unordered_fold(id).map_or(Access::Unknown, Access::Fold)
+            }
             _ => Access::Unknown,
         };
         (Some(view.param), access)
@@ -455,7 +533,7 @@ impl Select<'_> {
     /// Synchronises if another thread may have written what is read next.
     pub fn before_read(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
-        if clashes(&self.sync.state.writes, param, &access, access.has_copies()) {
+        if self.clashes(&self.sync.state.writes, param, &access, access.has_copies()) {
             self.barrier();
         }
         self.sync.state.reads.entry(param).or_default().push(access);
@@ -465,12 +543,27 @@ impl Select<'_> {
     pub fn before_write(&mut self, id: OpId) {
         let (Some(param), access) = self.access_of(id) else { return };
         let state = &self.sync.state;
-        if clashes(&state.reads, param, &access, access.has_copies())
-            || clashes(&state.writes, param, &access, false)
+        if self.clashes(&state.reads, param, &access, access.has_copies())
+            || self.clashes(&state.writes, param, &access, false)
         {
             self.barrier();
         }
         self.sync.state.writes.entry(param).or_default().push(access);
+    }
+
+    /// A buffer begins in memory that others had: their accesses are its own.
+    pub(super) fn inherit_accesses(&mut self, memory: usize, others: &[usize]) {
+        let state = &mut self.sync.state;
+        for seen in [&mut state.reads, &mut state.writes] {
+            if others.iter().any(|other| seen.get(other).is_some_and(|list| !list.is_empty())) {
+                seen.entry(memory).or_default().push(Access::Unknown);
+            }
+        }
+    }
+
+    /// Records a write of some elements by some threads.
+    pub(super) fn wrote(&mut self, memory: usize) {
+        self.sync.state.writes.entry(memory).or_default().push(Access::Unknown);
     }
 
     pub fn smem(&self, v: Value) -> Smem {

@@ -1,14 +1,15 @@
 //! Ownership of tiles: a tile belongs to the threads that hold it. Its layout is over as many warps
 //! as the role, or the block, has. A role does not use tiles from outside, and a single thread
 //! holds no tiles. Tiles reach shared memory only by explicit ops. Every type's layout is of its
-//! own shape. Pipelines and order barriers are identified by the op that made them.
+//! own shape. Pipelines, order barriers and buffers are identified by the op that made them. Buffers
+//! belong to the whole block: roles do not access them.
 
 use crate::layouts::extents;
 use crate::ops::roles::{RoleInfo, role_info, role_of};
 use crate::{Staged, StagedOp, kind_of};
 use tessera_ir::{Attr, Func, OpErrors, OpId, Type, Value, ValueDef};
 use tessera_layout::Shared;
-use tessera_tile::KernelKind;
+use tessera_tile::{KernelKind, TileOp};
 
 pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
     let threads = func.attrs.get("threads").and_then(Attr::as_int);
@@ -38,6 +39,14 @@ pub(super) fn check(func: &Func<Staged>, errors: &mut OpErrors) {
             if matches!(func.ty(v), Type::Pipeline { .. } | Type::OrderBarrier) && !makes {
                 errors.ty("expected pipelines and order barriers to be used as they were made, got one carried");
             }
+            let is_buffer = matches!(func.ty(v), Type::Buf { .. });
+            if is_buffer && op.code != StagedOp::Tile(TileOp::BufAlloc) {
+                errors.ty("expected a buffer to be used as it was made, got one carried");
+            }
+        }
+        let touched = op.operands.iter().chain(&op.results);
+        if role.is_some() && touched.into_iter().any(|&v| matches!(func.ty(v), Type::Buf { .. })) {
+            errors.structure("expected the whole block to access a buffer, got one in a role");
         }
         let on_shared = op.operands.iter().any(|&v| matches!(func.ty(v), Type::Smem { .. }));
         if group && on_shared && matches!(op.code, StagedOp::Tile(_)) {
@@ -75,9 +84,9 @@ fn layout_of(ty: &Type, warps: i64, role: Option<&RoleInfo>, errors: &mut OpErro
         Type::Pipeline { fields, .. } | Type::Stage { fields } => {
             fields.iter().for_each(|f| shared(&f.as_smem(), &f.layout, errors));
         }
-        Type::Scalar(_) | Type::View { .. } | Type::OrderBarrier => {}
+        Type::Scalar(_) | Type::View { .. } | Type::Buf { .. } | Type::OrderBarrier => {}
         // The level admits none of these.
-        Type::Tile { .. } | Type::Buf { .. } | Type::Tensor { .. } => {}
+        Type::Tile { .. } | Type::Tensor { .. } => {}
     }
 }
 

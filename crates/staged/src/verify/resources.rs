@@ -14,7 +14,7 @@ fn place(at: u64, layout: &Shared) -> u64 {
 }
 
 /// The bytes of shared memory a function requests: its allocations and pipelines, each aligned.
-/// Barriers are not in it.
+/// Barriers are not in it, nor are buffers: those that are never in use together share memory.
 pub fn shared_bytes(func: &Func<Staged>) -> u64 {
     let mut at = 0;
     for id in func.walk() {

@@ -44,7 +44,7 @@ mod tile_scheduler;
 mod uses;
 mod warp_specialize;
 
-use super::{Off, Staging, Step, ahead, hoist, layouts, open, threads::Team};
+use super::{Off, Staging, Step, ahead, copies::has_buffers, hoist, layouts, open, threads::Team};
 use crate::split::split;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -76,6 +76,11 @@ pub fn stage(
     notes: &mut Diagnostics,
 ) -> Result<Option<StagedFunc>, Diagnostics> {
     if !has_matmul_loop(func) {
+        return Ok(None);
+    }
+    if has_buffers(func) {
+        let why = "the kernel has shared buffers that are not values".into();
+        notes.push(synchronous(func, why));
         return Ok(None);
     }
     // In `strict` no MMA is asynchronous.
@@ -135,14 +140,14 @@ pub fn stage(
         },
         Err(why) => why,
     };
-    notes.push(
-        Diagnostic::new(
-            Code::N_NO_ASYNC_MMA,
-            format!("MMAs are issued by warps and not asynchronously: {why}"),
-        )
-        .at(func.loc.clone()),
-    );
+    notes.push(synchronous(func, why));
     Ok(None)
+}
+
+/// The note on a kernel whose MMAs are not asynchronous.
+fn synchronous(func: &TileFunc, why: Refusal) -> Diagnostic {
+    let message = format!("MMAs are issued by warps and not asynchronously: {why}");
+    Diagnostic::new(Code::N_NO_ASYNC_MMA, message).at(func.loc.clone())
 }
 
 /// A function, and why its CTAs do not run in clusters although that is requested.
