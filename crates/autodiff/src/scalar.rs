@@ -35,6 +35,7 @@ pub fn moves(f: ScalarFn) -> bool {
         Maximum | Minimum | Clamp => true,
         FloorDiv | Floor | Ceil | Round | Trunc | Sign => false,
         And | Or | Xor | Not | Shl | Shr => false,
+        Popcount | Clz | Ctz | Brev | MulHi | FunnelShift => false,
         Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
     }
 }
@@ -51,6 +52,7 @@ pub fn is_singular(f: ScalarFn) -> bool {
         Add | Sub | Mul | Neg | Abs | Fma | Floor | Ceil | Round | Trunc | Sign => false,
         Maximum | Minimum | Clamp => false,
         And | Or | Xor | Not | Shl | Shr => false,
+        Popcount | Clz | Ctz | Brev | MulHi | FunnelShift => false,
         Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
     }
 }
@@ -169,6 +171,7 @@ pub trait Scalars {
             }
             FloorDiv | Floor | Ceil | Round | Trunc | Sign => Zero,
             And | Or | Xor | Not | Shl | Shr => Zero,
+            Popcount | Clz | Ctz | Brev | MulHi | FunnelShift => Zero,
             Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Zero,
         })
     }

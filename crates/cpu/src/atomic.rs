@@ -154,8 +154,8 @@ impl Change {
             Minimum if signed => LLVMAtomicRMWBinOpMin,
             Minimum => LLVMAtomicRMWBinOpUMin,
             Mul | Div | FloorDiv | Mod | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round
-            | Trunc | Sign | Clamp | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan
-            | IsInf | IsFinite => {
+            | Trunc | Sign | Clamp | Not | Shl | Shr | Popcount | Clz | Ctz | Brev | MulHi
+            | FunnelShift | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => {
                 return None;
             }
         })

@@ -185,15 +185,15 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
                 },
                 Clamp => x(0).maximum(x(1)).minimum(x(2)),
                 Div | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Or | Xor | Not
-                | Shl | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => UNKNOWN,
+                | Shl | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift | Eq | Ne | Lt | Le
+                | Gt | Ge | IsNan | IsInf | IsFinite => UNKNOWN,
             }
         }
         For | While | Yield | Return | SlowPath | Origin | Iota | Bitcast | Reshape | Transpose
         | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
         | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
-        | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => {
-            UNKNOWN
-        }
+        | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => UNKNOWN,
     }
 }
 

@@ -214,7 +214,10 @@ impl Proof<'_> {
                             && (self.at_least_zero(a) || self.at_least_zero(b))
                     }
                     Shl | Shr | Sign => self.at_least_zero(a),
-                    Not => false,
+                    Not | Brev | FunnelShift => false,
+                    Popcount | Clz | Ctz => true,
+                    // Of products below zero the high half is below zero.
+                    MulHi => self.at_least_zero(a) && self.at_least_zero(b),
                     // Sums that were too large to follow.
                     Add => self.at_least_zero(a) && self.at_least_zero(b),
                     Fma => {
@@ -235,7 +238,8 @@ impl Proof<'_> {
             | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
-            | Reduce | Scan | ArgReduce => true,
+            | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+            | Histogram => true,
         }
     }
 

@@ -7,6 +7,18 @@ macro_rules! shared {
         pub fn shl(a: $t, n: $t) -> $t {
             u32::try_from(n).ok().and_then(|n| a.checked_shl(n)).unwrap_or(0)
         }
+
+        /// The high half of the product. Its bits are right where the product of 128 bits wraps.
+        pub fn mulhi(a: $t, b: $t) -> $t {
+            (i128::from(a).wrapping_mul(i128::from(b)) >> $t::BITS) as $t
+        }
+
+        /// The high word of `hi:lo`, shifted left by the count modulo the width.
+        pub fn funnel_shift(hi: $t, lo: $t, n: $t) -> $t {
+            let word = |x: $t| x as u128 & (u128::MAX >> (128 - $t::BITS));
+            let both = word(hi) << $t::BITS | word(lo);
+            (both << (n as u32 % $t::BITS) >> $t::BITS) as $t
+        }
     };
 }
 

@@ -111,6 +111,8 @@ macro_rules! float_kernel {
                 Basic::IsFinite => P($t::is_finite),
                 Basic::And | Basic::Or | Basic::Xor | Basic::Not => return None,
                 Basic::Shl | Basic::Shr => return None,
+                Basic::Popcount | Basic::Clz | Basic::Ctz | Basic::Brev => return None,
+                Basic::MulHi | Basic::FunnelShift => return None,
             })
         }
     };
@@ -144,6 +146,12 @@ macro_rules! int_kernel {
                 Basic::Not => U(|a| !a),
                 Basic::Shl => B(im::shl),
                 Basic::Shr => B(im::shr),
+                Basic::Popcount => U(|a| a.count_ones() as $t),
+                Basic::Clz => U(|a| a.leading_zeros() as $t),
+                Basic::Ctz => U(|a| a.trailing_zeros() as $t),
+                Basic::Brev => U($t::reverse_bits),
+                Basic::MulHi => B(im::mulhi),
+                Basic::FunnelShift => T(im::funnel_shift),
                 Basic::Eq => C(|a, b| a == b),
                 Basic::Ne => C(|a, b| a != b),
                 Basic::Lt => C(|a, b| a < b),
@@ -184,5 +192,7 @@ fn bool_kernel(f: Basic) -> Option<Kernel> {
         Basic::Ceil | Basic::Round | Basic::Trunc | Basic::Sign => return None,
         Basic::Maximum | Basic::Minimum | Basic::Clamp | Basic::Shl => return None,
         Basic::Shr | Basic::IsNan | Basic::IsInf | Basic::IsFinite => return None,
+        Basic::Popcount | Basic::Clz | Basic::Ctz | Basic::Brev => return None,
+        Basic::MulHi | Basic::FunnelShift => return None,
     })
 }

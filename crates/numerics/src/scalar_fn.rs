@@ -22,6 +22,8 @@ pub enum FnClass {
     Bits,
     /// Integers, giving the same type; the second operand is the count.
     Shift,
+    /// Integers, giving the same type: functions of their bits.
+    Word,
 }
 
 /// The error bounds of basic functions in the default profile (LANGUAGE 13).
@@ -293,6 +295,19 @@ scalar_fns! {
         /// Shift right, keeping the sign of signed types. A count outside the width gives 0, or the
         /// sign.
         Shr = "shr", 2, Shift, Exact;
+        /// How many bits are set.
+        Popcount = "popcount", 1, Word, Exact;
+        /// How many zero bits are above the highest set bit; of zero, the width.
+        Clz = "clz", 1, Word, Exact;
+        /// How many zero bits are below the lowest set bit; of zero, the width.
+        Ctz = "ctz", 1, Word, Exact;
+        /// The bits in reverse order.
+        Brev = "brev", 1, Word, Exact;
+        /// The high half of the product.
+        MulHi = "mulhi", 2, Word, Exact, commutes;
+        /// The high word of `hi:lo` shifted left by a count, taken modulo the width; the operands come
+        /// in the order hi, lo, count.
+        FunnelShift = "funnel_shift", 3, Word, Exact;
         /// Whether the operands are equal. NaN equals nothing.
         Eq = "eq", 2, Compare, Exact, commutes;
         /// Whether the operands differ. NaN differs from everything.
@@ -367,7 +382,7 @@ impl ScalarFn {
             FnClass::Float | FnClass::Predicate => float,
             FnClass::Compare => float || int || boolean,
             FnClass::Bits => int || boolean,
-            FnClass::Shift => int,
+            FnClass::Shift | FnClass::Word => int,
         }
     }
 
@@ -375,7 +390,7 @@ impl ScalarFn {
     pub const fn result(self, dt: DType) -> DType {
         match self.class() {
             FnClass::Compare | FnClass::Predicate => DType::Bool,
-            FnClass::Arith | FnClass::Float | FnClass::Bits | FnClass::Shift => dt,
+            FnClass::Arith | FnClass::Float | FnClass::Bits | FnClass::Shift | FnClass::Word => dt,
         }
     }
 }

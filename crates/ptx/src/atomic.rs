@@ -81,8 +81,8 @@ impl Fold {
             Or => (AtomOp::Or, plain),
             Xor => (AtomOp::Xor, plain),
             Sub | Mul | Div | FloorDiv | Mod | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil
-            | Round | Trunc | Sign | Clamp | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge
-            | IsNan | IsInf | IsFinite => {
+            | Round | Trunc | Sign | Clamp | Not | Shl | Shr | Popcount | Clz | Ctz | Brev
+            | MulHi | FunnelShift | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => {
                 return None;
             }
         })

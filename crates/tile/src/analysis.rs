@@ -56,8 +56,10 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
                     return Some(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x));
                 }
                 Div | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
-                | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan
-                | IsInf | IsFinite => return None,
+                | And | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz | Brev | MulHi
+                | FunnelShift | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => {
+                    return None;
+                }
             };
             if !func.ty(value).dtype().is_int() {
                 return None;
@@ -71,7 +73,7 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
         | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan
-        | ArgReduce => None,
+        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => None,
     }
 }
 

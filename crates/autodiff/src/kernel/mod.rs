@@ -15,6 +15,7 @@
 mod calls;
 mod class;
 mod contract;
+mod parts;
 mod reverse;
 mod rules;
 mod study;

@@ -123,8 +123,8 @@ impl<'a, 's> Reverse<'a, 's> {
                 Store | Accumulate => self.stored(id)?,
                 If => self.branch(id)?,
                 For => self.repeat(id)?,
-                _ if op.results.len() == 1 => {
-                    if let Some(ct) = self.take(op.result())? {
+                _ if op.results.len() == 1 || op.code == Sort => {
+                    if let Some(ct) = self.take(op.results[0])? {
                         if op.code == Load {
                             self.loaded(id, ct)?;
                         } else {
@@ -137,7 +137,8 @@ impl<'a, 's> Reverse<'a, 's> {
                 | Bitcast | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter
                 | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
                 | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
-                | Assert | Reduce | Scan | ArgReduce | Ew(_) => {}
+                | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
+                | ScanBy | Sort | Histogram => {}
             }
         }
         Ok(())

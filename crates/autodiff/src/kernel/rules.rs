@@ -76,12 +76,15 @@ impl Reverse<'_, '_> {
                 self.give(operand(0), part);
             }
             Mma => self.product(id, ct)?,
+            Slice => self.sliced(id, ct)?,
+            Concat => self.concatenated(id, ct)?,
+            Sort => self.sorted(id, ct)?,
             // The others have no derivative by nature, or were refused.
             For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
             | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce => {}
+            | Philox | Print | Assert | ArgReduce | Take | ReduceBy | ScanBy | Histogram => {}
         }
         Ok(())
     }

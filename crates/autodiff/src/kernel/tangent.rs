@@ -49,12 +49,15 @@ impl Tangents<'_, '_> {
                 | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-                | Scan | ArgReduce | Ew(_) => {
+                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+                | Histogram => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
-                    if op.results.len() == 1 && self.study.active[op.result()] {
+                    if (op.results.len() == 1 || op.code == Sort)
+                        && self.study.active[op.results[0]]
+                    {
                         let t = self.rule(id)?;
-                        self.of.set(op.result(), t);
+                        self.of.set(op.results[0], t);
                     }
                 }
             }
@@ -184,7 +187,7 @@ impl Tangents<'_, '_> {
                 Some(self.w.pick(c, a, b))
             }
             Cast => t(0).map(|t| self.w.cast(t, result.dtype())),
-            Reshape | Transpose | Expand | Broadcast | Scan => match t(0) {
+            Reshape | Transpose | Expand | Broadcast | Scan | Slice => match t(0) {
                 Some(t) => {
                     let mut spec = OpSpec::new(op.code, &[t]).result(result);
                     spec.attrs = op.attrs.clone();
@@ -202,6 +205,19 @@ impl Tangents<'_, '_> {
                     t = self.w.mul(t, share)?;
                 }
                 Some(self.w.sum(t, axis))
+            }
+            Concat => {
+                let parts: Vec<Value> = op.operands.iter().map(|&v| self.made(v)).collect();
+                let mut spec = OpSpec::new(Concat, &[]).group("parts", &parts).result(result);
+                spec.attrs = op.attrs.clone();
+                Some(self.w.value(spec)?)
+            }
+            Take | Sort => {
+                let Some(t) = t(0) else { return Ok(None) };
+                let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+                let index = if op.code == Take { op.operands[1] } else { op.results[1] };
+                let index = self.w.get(index);
+                Some(self.w.take(t, index, axis)?)
             }
             Mma => {
                 let mut acc = self.made(op.operands[2]);
@@ -221,7 +237,7 @@ impl Tangents<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Store
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce => None,
+            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram => None,
         })
     }
 }

@@ -48,6 +48,13 @@ impl Scalars<'_> {
                     self.pick(inside, ir.lshr(a, b), c(0))
                 }
             }
+            Basic::Popcount => ir.intrinsic("llvm.ctpop", &[ty], &[a]),
+            // Of zero they are the width.
+            Basic::Clz => ir.intrinsic("llvm.ctlz", &[ty], &[a, ir.bool(false)]),
+            Basic::Ctz => ir.intrinsic("llvm.cttz", &[ty], &[a, ir.bool(false)]),
+            Basic::Brev => ir.intrinsic("llvm.bitreverse", &[ty], &[a]),
+            Basic::MulHi => self.mul_hi(a, b, width as u32, signed),
+            Basic::FunnelShift => ir.intrinsic("llvm.fshl", &[ty], &[a, b, args[2]]),
             Basic::Eq => ir.icmp(IntCmp::LLVMIntEQ, a, b),
             Basic::Ne => ir.icmp(IntCmp::LLVMIntNE, a, b),
             Basic::Lt => cmp(IntCmp::LLVMIntSLT, IntCmp::LLVMIntULT),
@@ -80,8 +87,24 @@ impl Scalars<'_> {
             Basic::Neg | Basic::Abs | Basic::Fma | Basic::Sqrt | Basic::Recip => a,
             Basic::Floor | Basic::Ceil | Basic::Round | Basic::Trunc | Basic::Sign => a,
             Basic::Maximum | Basic::Minimum | Basic::Clamp | Basic::Shl | Basic::Shr => a,
+            Basic::Popcount
+            | Basic::Clz
+            | Basic::Ctz
+            | Basic::Brev
+            | Basic::MulHi
+            | Basic::FunnelShift => a,
             Basic::IsNan | Basic::IsInf | Basic::IsFinite => a,
         }
+    }
+
+    /// The high half of a product, in twice the width.
+    fn mul_hi(&self, a: Val, b: Val, width: u32, signed: bool) -> Val {
+        let ir = self.ir;
+        let ty = ir.ty(a);
+        let wide = ir.vec(ir.int(2 * width), ir.lanes(ty));
+        let extend = |v| if signed { ir.sext(v, wide) } else { ir.zext(v, wide) };
+        let product = ir.mul(extend(a), extend(b));
+        ir.trunc(ir.lshr(product, ir.const_int(wide, i64::from(width))), ty)
     }
 
     /// A selection, made here where the condition is known.

@@ -4,14 +4,14 @@ use super::{Args, Handler::*, Rows, rows};
 use crate::elab::val::{Const, Val};
 use crate::elab::{Elab, show_shape};
 use tessera_diag::{Code, Diagnostic};
-use tessera_ir::{Attr, OpSpec, Type, Value};
+use tessera_ir::{Attr, Dim, OpSpec, Type, Value};
 use tessera_numerics::{Accum, DType};
 use tessera_tile::ops::mma::{LEGAL, accumulator};
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Group "tile.mma" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
-        "Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
+        "Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, or of each of a batch `(B, M, K)` and `(B, K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
     Group "tile.dot" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
         "Another name for `mma`.";
 };
@@ -39,7 +39,65 @@ fn operand(e: &mut Elab<'_>, args: &Args, name: &str, transpose: &str) -> Option
     }
 }
 
+/// Operands of rank 3 are batches of matrices: one MMA for each.
+fn batched(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Val {
+    let (ta, tb) = (e.ty(a).clone(), e.ty(b).clone());
+    let same = ta.rank() == 3 && tb.rank() == 3 && ta.shape()[0].may_equal(&tb.shape()[0]);
+    let acc = match args.get("accumulator") {
+        v @ (Val::Rt(_) | Val::Block(_) | Val::Buf { .. }) => e.runtime(&v),
+        _ => None,
+    };
+    let fits = acc.is_none_or(|v| {
+        let shape = e.ty(v).shape();
+        shape.len() == 3 && shape[0].may_equal(&ta.shape()[0])
+    });
+    if !same || !fits {
+        let shown = (show_shape(ta.shape()), show_shape(tb.shape()));
+        return e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!(
+                "expected shapes (B, M, K) and (B, K, N), and an accumulator (B, M, N), got {} and {}",
+                shown.0, shown.1
+            ),
+            "a batch of matmuls takes one matrix of each operand at a time: give both the same first extent",
+        );
+    }
+    // While checking, one matrix stands for a batch that is not known.
+    let count = ta.shape()[0].as_static().or(tb.shape()[0].as_static());
+    let mut parts = Vec::new();
+    for i in 0..count.unwrap_or(1) {
+        let mut one = args.clone();
+        for (name, v) in [("a", Some(a)), ("b", Some(b)), ("accumulator", acc)] {
+            let Some(v) = v else { continue };
+            let mut dims = e.ty(v).shape().to_vec();
+            dims[0] = Dim::Static(1);
+            let whole = count.is_none() || e.ty(v).shape()[0] == Dim::Static(1);
+            let matrix = match whole {
+                true => v,
+                false => e.slice_value(v, &[i, 0, 0], &[1, 1, 1], dims),
+            };
+            let matrix = e.without_axes(matrix, &[0]);
+            one = one.with(name, Val::Rt(matrix));
+        }
+        match mma(e, &mut one) {
+            Val::Rt(v) => parts.push(e.b().expand(v, 0)),
+            other => return other,
+        }
+    }
+    super::parts::joined(e, &parts, 0)
+}
+
 fn mma(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let ranked = |e: &mut Elab<'_>, name: &str| match args.get(name) {
+        v @ (Val::Rt(_) | Val::Block(_) | Val::Buf { .. }) => e.runtime(&v),
+        _ => None,
+    };
+    if let (Some(a), Some(b)) = (ranked(e, "a"), ranked(e, "b")) {
+        *args = args.with("a", Val::Rt(a)).with("b", Val::Rt(b));
+        if e.ty(a).rank() == 3 || e.ty(b).rank() == 3 {
+            return batched(e, args, a, b);
+        }
+    }
     let (Some(a), Some(b)) =
         (operand(e, args, "a", "transpose_a"), operand(e, args, "b", "transpose_b"))
     else {

@@ -2,6 +2,7 @@
 //! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
 
 mod atomic;
+mod combine;
 mod create;
 pub mod group;
 mod host;
@@ -9,12 +10,14 @@ mod ids;
 mod mask;
 mod memory;
 mod mma;
+mod parts;
 mod pure;
 mod python;
 mod random;
 mod reduce;
 mod shape;
 mod softmax;
+mod sort;
 
 use crate::elab::Elab;
 use crate::elab::call::Given;
@@ -92,13 +95,16 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 14] = [
+        let files: [Rows; 17] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
             mma::ROWS,
             reduce::ROWS,
             shape::ROWS,
+            parts::ROWS,
+            combine::ROWS,
+            sort::ROWS,
             mask::ROWS,
             softmax::ROWS,
             python::ROWS,
@@ -127,6 +133,7 @@ fn elementwise() -> impl Iterator<Item = ApiRow> {
         let signature = match (f, f.arity()) {
             (ScalarFn::Clamp, _) => "(x, low, high)",
             (ScalarFn::Fma, _) => "(a, b, c)",
+            (ScalarFn::FunnelShift, _) => "(hi, lo, n)",
             (_, 1) => "(x)",
             (_, 2) => "(a, b)",
             _ => "(a, b, c)",
@@ -195,6 +202,7 @@ pub fn superfluous(function: &str, signature: &str, params: &[&str], g: &Given) 
 }
 
 /// Arguments by the names of the signature.
+#[derive(Clone)]
 pub struct Args {
     names: Vec<String>,
     values: BTreeMap<String, Given>,
@@ -252,6 +260,15 @@ impl Args {
     /// The value of a parameter; `Val::None` where it was left out.
     pub fn get(&self, name: &str) -> Val {
         self.values.get(name).map_or(Val::None, |g| g.value.clone())
+    }
+
+    /// The same arguments with another value for one of them.
+    pub fn with(&self, name: &str, value: Val) -> Args {
+        let mut out = self.clone();
+        if let Some(given) = out.values.get_mut(name) {
+            given.value = value;
+        }
+        out
     }
 
     pub fn has(&self, name: &str) -> bool {

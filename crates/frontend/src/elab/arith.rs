@@ -112,7 +112,9 @@ impl Elab<'_> {
             return self.no_common_type(operands, &operands[0], f);
         };
         let class = f.map(ScalarFn::class);
-        if dtype == DType::Bool && matches!(class, Some(FnClass::Arith | FnClass::Shift)) {
+        if dtype == DType::Bool
+            && matches!(class, Some(FnClass::Arith | FnClass::Shift | FnClass::Word))
+        {
             dtype = DType::I32;
         }
         if matches!(class, Some(FnClass::Float | FnClass::Predicate)) && !dtype.is_float() {
@@ -438,8 +440,8 @@ fn dim_op(f: ScalarFn) -> Option<DimOp> {
         Minimum => DimOp::Min,
         Maximum => DimOp::Max,
         Div | Neg | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
-        | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf
-        | IsFinite => return None,
+        | And | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift
+        | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => return None,
     })
 }
 

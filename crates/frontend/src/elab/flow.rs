@@ -141,6 +141,16 @@ impl Elab<'_> {
     /// The rest of a run of statements, where those before it did not leave. `exits` says how they
     /// may have left: where they did, nothing reads what the rest would have assigned.
     pub fn rest(&mut self, left: Value, exits: &Exits, rest: &[Stmt]) -> Exits {
+        self.rest_with(left, exits, |this| this.stmts(rest))
+    }
+
+    /// The same of anything that comes after.
+    pub fn rest_with(
+        &mut self,
+        left: Value,
+        exits: &Exits,
+        rest: impl FnOnce(&mut Self) -> Exits,
+    ) -> Exits {
         let gone = |flag: &Flag| *flag != Flag::Never;
         let dead =
             if gone(&exits.brk) || gone(&exits.cont) { Exits::broken() } else { Exits::returned() };
@@ -151,7 +161,7 @@ impl Elab<'_> {
             |_| Exits::none(),
             |this| {
                 this.env().remove(RETURN);
-                let exits = this.stmts(rest);
+                let exits = rest(this);
                 returns = exits.ret == Flag::Always;
                 exits
             },
@@ -313,15 +323,18 @@ impl Elab<'_> {
                             Add | Sub | Mul | Neg => dtype == DType::I64 || dtype.is_unsigned_int(),
                             Div | FloorDiv | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil
                             | Round | Trunc | Sign | Clamp | And | Or | Xor | Not | Shl | Shr
-                            | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
+                            | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift | Eq | Ne | Lt
+                            | Le | Gt | Ge | IsNan | IsInf | IsFinite => false,
                         }),
                         FnClass::Float | FnClass::Shift => false,
+                        FnClass::Word => true,
                     }
                 }
                 For | If | While | Yield | Return | SlowPath | Origin | Bitcast | Load | Store
                 | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
-                | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => false,
+                | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
+                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => false,
             }
         })
     }
@@ -496,6 +509,15 @@ impl Elab<'_> {
                 };
             }
         }
+        // Part by part, whichever side leaves.
+        if let (Val::Tuple(x), Val::Tuple(y)) = (a, b)
+            && x.len() == y.len()
+        {
+            let parts = x.iter().zip(y).map(|(a, b)| {
+                if a == b { a.clone() } else { self.merge_vals(join, name, a, b, first, second) }
+            });
+            return Val::Tuple(parts.collect());
+        }
         let met = self.common_type_of_values(a, b);
         // A side that left the loop with a value of another type: only the rest of the body reads
         // it.
@@ -506,16 +528,6 @@ impl Elab<'_> {
         }
         if let (Val::Unset(l), _) | (_, Val::Unset(l)) = (a, b) {
             return Val::Unset(l.clone());
-        }
-        if let (Val::Tuple(x), Val::Tuple(y)) = (a, b)
-            && x.len() == y.len()
-        {
-            let none = Exits::none();
-            let parts = x.iter().zip(y);
-            let parts = parts.map(|(a, b)| {
-                if a == b { a.clone() } else { self.merge_vals(join, name, a, b, &none, &none) }
-            });
-            return Val::Tuple(parts.collect());
         }
         if let Some(merged) = self.merge_numbers(join, Some(name), a, b) {
             return merged;

@@ -127,7 +127,7 @@ pub fn types(f: ScalarFn, s: &Site<'_>) -> Ruled {
                 FnClass::Float | FnClass::Predicate => "a float",
                 FnClass::Compare => "a number or bool",
                 FnClass::Bits => "an integer or bool",
-                FnClass::Shift => "an integer",
+                FnClass::Shift | FnClass::Word => "an integer",
             }
         )));
     }

@@ -73,8 +73,8 @@ fn exact(f: ScalarFn, a: i128, b: i128, c: i128) -> Option<i128> {
         // The one quotient that does not fit is of the least number.
         FloorDiv if b == -1 => -a,
         Div | FloorDiv | Mod | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Maximum
-        | Minimum | Clamp | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt | Ge
-        | IsNan | IsInf | IsFinite => {
+        | Minimum | Clamp | And | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz | Brev
+        | MulHi | FunnelShift | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => {
             return None;
         }
     })

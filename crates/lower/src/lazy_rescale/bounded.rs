@@ -118,15 +118,17 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
                     Some(Range { lo: a.lo - b.hi, hi: a.hi - b.lo, ..a })
                 }
                 FloorDiv | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc
-                | Maximum | Minimum | And | Or | Xor | Not | Shl | Shr | Eq | Ne | Lt | Le | Gt
-                | Ge | IsNan | IsInf | IsFinite => None,
+                | Maximum | Minimum | And | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz
+                | Brev | MulHi | FunnelShift | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf
+                | IsFinite => None,
             },
         },
         For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
         | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Cast | Bitcast | Load
         | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
         | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-        | Philox | Print | Assert | Reduce | Scan | ArgReduce => None,
+        | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take
+        | ReduceBy | ScanBy | Sort | Histogram => None,
     }
 }
 

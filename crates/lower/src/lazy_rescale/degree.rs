@@ -308,7 +308,8 @@ impl Walk<'_> {
             }
             IsNan => Some(NONE),
             FloorDiv | Mod | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp | And
-            | Or | Xor | Not | Shl | Shr | IsInf | IsFinite => None,
+            | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift
+            | IsInf | IsFinite => None,
         }
     }
 }

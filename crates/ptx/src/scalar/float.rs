@@ -55,6 +55,12 @@ impl Emit {
             // Of integers only; `accepts` has said no.
             Basic::And | Basic::Or | Basic::Xor | Basic::Not => a,
             Basic::Shl | Basic::Shr => a,
+            Basic::Popcount
+            | Basic::Clz
+            | Basic::Ctz
+            | Basic::Brev
+            | Basic::MulHi
+            | Basic::FunnelShift => a,
         })
     }
 

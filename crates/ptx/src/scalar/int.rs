@@ -5,7 +5,7 @@
 use super::divide::{floor_div, modulo};
 use super::emit::Emit;
 use super::val::Val;
-use crate::inst::{Cmp, Ty};
+use crate::inst::{Alu, Cmp, Ty};
 use tessera_numerics::{Basic, DType};
 
 impl Emit {
@@ -34,6 +34,13 @@ impl Emit {
             Basic::Not => a.not(),
             Basic::Shl => shift(a, b, true),
             Basic::Shr => shift(a, b, false),
+            Basic::Popcount => counted(a, Alu::Popc),
+            Basic::Clz => counted(a, Alu::Clz),
+            // The zeros below the lowest bit are those above the highest of the reverse.
+            Basic::Ctz => counted(reversed(a), Alu::Clz),
+            Basic::Brev => reversed(a),
+            Basic::MulHi => a.op2(Alu::MulHi, b),
+            Basic::FunnelShift => funnel_shift(a, b, args[2]),
             Basic::Eq => a.eq(b),
             Basic::Ne => a.ne(b),
             Basic::Lt => a.lt(b),
@@ -65,6 +72,12 @@ impl Emit {
             Basic::Neg | Basic::Abs | Basic::Fma | Basic::Sqrt | Basic::Recip => a,
             Basic::Floor | Basic::Ceil | Basic::Round | Basic::Trunc | Basic::Sign => a,
             Basic::Maximum | Basic::Minimum | Basic::Clamp | Basic::Shl | Basic::Shr => a,
+            Basic::Popcount
+            | Basic::Clz
+            | Basic::Ctz
+            | Basic::Brev
+            | Basic::MulHi
+            | Basic::FunnelShift => a,
             Basic::IsNan | Basic::IsInf | Basic::IsFinite => a,
         }
     }
@@ -84,4 +97,28 @@ fn shift<'e>(a: Val<'e>, b: Val<'e>, left: bool) -> Val<'e> {
         None if width == 64 => by(b.of(Ty::U64).min(64).cvt(Ty::U32, None)),
         None => by(b.of(Ty::U32)),
     }
+}
+
+/// A count of bits, which the instruction gives as a word, in the type of the operand.
+fn counted<'e>(a: Val<'e>, op: Alu) -> Val<'e> {
+    let bits = if a.ty().bits() == 64 { Ty::B64 } else { Ty::B32 };
+    let count = a.of(bits).alu(op, None, false, &[]).of(Ty::U32);
+    if a.ty().bits() == 64 { count.cvt(Ty::U64, None).of(a.ty()) } else { count.of(a.ty()) }
+}
+
+fn reversed(a: Val<'_>) -> Val<'_> {
+    let bits = if a.ty().bits() == 64 { Ty::B64 } else { Ty::B32 };
+    a.of(bits).alu(Alu::Brev, None, false, &[]).of(a.ty())
+}
+
+/// `hi << n | lo >> 1 >> (width - 1 - n)`, which is right for every count below the width.
+fn funnel_shift<'e>(hi: Val<'e>, lo: Val<'e>, n: Val<'e>) -> Val<'e> {
+    let (ty, width) = (hi.ty(), i64::from(hi.ty().bits()));
+    let unsigned = if width == 64 { Ty::U64 } else { Ty::U32 };
+    let n = n.of(unsigned).and(n.of(unsigned).c(width - 1));
+    let word = |v: Val<'e>| if width == 64 { v.cvt(Ty::U32, None) } else { v };
+    let rest = n.c(width - 1) - n;
+    let one = hi.emitter().int(Ty::U32, 1);
+    let low = lo.of(unsigned).shr(one).shr(word(rest));
+    hi.of(unsigned).shl(word(n)).or(low).of(ty)
 }

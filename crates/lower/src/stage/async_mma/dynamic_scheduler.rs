@@ -261,7 +261,8 @@ fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
                 _ => Trend::Any,
             },
             Div | Mod | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
-            | Or | Xor | Not | Eq | Ne | Lt | Le | Gt | Ge | IsNan | IsInf | IsFinite => Trend::Any,
+            | Or | Xor | Not | Popcount | Clz | Ctz | Brev | MulHi | FunnelShift | Eq | Ne | Lt
+            | Le | Gt | Ge | IsNan | IsInf | IsFinite => Trend::Any,
         }),
         ConvertLayout | SmemAlloc | SmemView | FragLoad | FragStore | FragPart | PipelineCreate
         | Acquire | Fill | Publish | Wait | Field | Release | Drain | MmaOpen | MmaIssue

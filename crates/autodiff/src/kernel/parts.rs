@@ -1,0 +1,118 @@
+//! Derivatives of ops that take tiles apart and put them together.
+
+use super::reverse::Reverse;
+use super::weave::{Weave, wide};
+use tessera_diag::Diagnostic;
+use tessera_ir::{Attr, OpId, OpSpec, Type, Value};
+use tessera_numerics::ScalarFn;
+use tessera_tile::ops::parts::slice_steps;
+use tessera_tile::{TileBuild, TileOp};
+
+type Out = Result<Value, Diagnostic>;
+
+impl Weave<'_> {
+    /// Elements by their positions along an axis.
+    pub fn take(&mut self, x: Value, index: Value, axis: usize) -> Out {
+        self.value(OpSpec::new(TileOp::Take, &[x, index]).attr("axis", Attr::Int(axis as i64)))
+    }
+
+    /// The transpose of a slice: a tile of the old shape with zeros where the slice took nothing.
+    pub fn unslice(&mut self, ct: Value, start: &[i64], step: &[i64], to: &Type) -> Out {
+        let sizes = to.static_shape().unwrap_or_default();
+        let mut out = ct;
+        for axis in 0..sizes.len() {
+            let mut extents = self.ty(out).static_shape().unwrap_or_default();
+            let taken = extents[axis];
+            if taken == sizes[axis] && step[axis] == 1 {
+                continue;
+            }
+            extents[axis] = sizes[axis];
+            let index = self.numbers(axis, &extents, start[axis], step[axis], taken);
+            out = self.take(out, index, axis)?;
+        }
+        Ok(out)
+    }
+
+    /// The number of each position along an axis in a slice, (p - start) / step; -1 where it has none.
+    fn numbers(
+        &mut self,
+        axis: usize,
+        extents: &[i64],
+        start: i64,
+        step: i64,
+        taken: i64,
+    ) -> Value {
+        let like = Type::tile(extents, tessera_numerics::DType::I32);
+        let constant = |w: &mut Self, v: i64| w.b().constant(like.clone(), Attr::Int(v));
+        let mut position = self.b().iota(0, extents[axis]);
+        for other in (0..extents.len()).filter(|&d| d != axis) {
+            position = self.b().expand(position, other);
+        }
+        let position = self.broadcast(position, &like);
+        // With a step below zero the slice runs from its start down.
+        let first = constant(self, start);
+        let far = match step < 0 {
+            true => self.b().ew(ScalarFn::Sub, &[first, position]),
+            false => self.b().ew(ScalarFn::Sub, &[position, first]),
+        };
+        let by = constant(self, step.abs());
+        let number = self.b().ew(ScalarFn::FloorDiv, &[far, by]);
+        let rest = self.b().ew(ScalarFn::Mod, &[far, by]);
+        let (zero, end) = (constant(self, 0), constant(self, taken));
+        let whole = self.b().ew(ScalarFn::Eq, &[rest, zero]);
+        let below = self.b().ew(ScalarFn::Lt, &[number, end]);
+        let inside = self.b().ew(ScalarFn::And, &[whole, below]);
+        let none = constant(self, -1);
+        self.b().select(inside, number, none)
+    }
+}
+
+/// Start and step of a slice.
+fn slice_of(op: &tessera_ir::Op<tessera_tile::Tile>) -> (Vec<i64>, Vec<i64>) {
+    let start = op.attr("start").and_then(Attr::as_ints).unwrap_or_default();
+    let step = slice_steps(op.attr("step"), start.len());
+    (start, step)
+}
+
+impl Reverse<'_, '_> {
+    pub fn sliced(&mut self, id: OpId, ct: Value) -> Result<(), Diagnostic> {
+        let op = &self.study.func.ops[id];
+        let (start, step) = slice_of(op);
+        let part = self.w.unslice(ct, &start, &step, &wide(self.study.func.ty(op.operands[0])))?;
+        self.give(op.operands[0], part);
+        Ok(())
+    }
+
+    pub fn concatenated(&mut self, id: OpId, ct: Value) -> Result<(), Diagnostic> {
+        let op = &self.study.func.ops[id];
+        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+        let mut at = 0;
+        for &part in &op.operands {
+            let ty = wide(self.study.func.ty(part));
+            let extent = ty.static_shape().unwrap_or_default()[axis];
+            if self.study.active[part] {
+                let mut start = vec![0; ty.rank()];
+                start[axis] = at;
+                let spec =
+                    OpSpec::new(TileOp::Slice, &[ct]).attr("start", Attr::ints(start)).result(ty);
+                let own = self.w.value(spec)?;
+                self.give(part, own);
+            }
+            at += extent;
+        }
+        Ok(())
+    }
+
+    /// The places of a sorted tile are a permutation: sorted, they say where each element went.
+    pub fn sorted(&mut self, id: OpId, ct: Value) -> Result<(), Diagnostic> {
+        let op = &self.study.func.ops[id];
+        let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
+        let places = self.w.get(op.results[1]);
+        let back =
+            self.w.op(OpSpec::new(TileOp::Sort, &[places]).attr("axis", Attr::Int(axis as i64)))?;
+        let back = self.w.rw.new.ops[back].results[1];
+        let part = self.w.take(ct, back, axis)?;
+        self.give(op.operands[0], part);
+        Ok(())
+    }
+}
