@@ -38,10 +38,10 @@ bench: ## Set up, build as released, then run bench/run.py
 	@scripts/bench.sh
 
 bench-cpu: ## Compare the CPU backend with MKL, NumPy and XLA; BENCH="--quick" passes options
-	@scripts/bench-cpu.sh $(BENCH)
+	@scripts/bench-peers.sh bench.cpu $(BENCH)
 
 bench-models: ## Compare whole functions with XLA on one core; BENCH="--rounds 9" passes options
-	@scripts/bench-models.sh $(BENCH)
+	@scripts/bench-peers.sh bench.models_cpu $(BENCH)
 
 audit: ## Check dependencies: known vulnerabilities, licenses, sources; needs the network
 	@scripts/audit.sh

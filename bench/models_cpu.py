@@ -1,7 +1,7 @@
 """Whole functions on one core, compared with XLA: a GPT block forward and backward, a chain of elementwise ops around a norm, and
 the time to trace and compile a training step of 12 layers.
 
-usage: scripts/bench-models.sh [--rounds N] [--only block|chain|wide-chain|compile] [--cpu-time] [--out FILE]
+usage: scripts/bench-peers.sh bench.models_cpu [--rounds N] [--only block|chain|wide-chain|compile] [--cpu-time] [--out FILE]
 
 Results are compared before anything is timed. Both run in every round, in random order. A figure is the median of the ratios
 (XLA's time over ours) over the rounds, with its 95% confidence interval. Each compilation runs in a new process with empty

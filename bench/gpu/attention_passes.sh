@@ -12,7 +12,7 @@ export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 out=${1:?a folder for results} rounds=${2:-8}
 mkdir -p "$out"
 off=()
-for name in fast_math mask_elimination loop_fusion interleaved_mmas mma_in_flight "interleaved_mmas,mma_in_flight" tile_scheduler \
+for name in fast_math mask_elimination cross_loop_pipelining interleaved_mmas mma_in_flight "interleaved_mmas,mma_in_flight" tile_scheduler \
     raster epilogue overlapped_epilogue producer_loads warp_specialization register_reallocation per_warpgroup_store \
     warpgroup_pingpong async_mma; do
     off+=(--off "$name")

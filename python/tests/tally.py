@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import time
 from collections import Counter
+
+
+def day() -> int:
+    """The seed that holds today, unless ``TESSERA_FUZZ_SEED`` names one: the days since 1970."""
+    return int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The options that the generators share."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", type=int, default=1_000_000_000)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--seed", type=int, default=day())
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--one", type=int, help="the seed of a single program, as it was printed")
+    parser.add_argument("--stop-at", type=int, default=5)
+    return parser
 
 
 class Tally:

@@ -52,7 +52,7 @@ FILES = [
     "test_arguments.py", "test_safe_ops.py", "test_debug.py",
 ]  # fmt: skip
 #: Seconds of random programs in `make test`, by two processes.
-SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 50)
+SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 30)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -1,12 +1,12 @@
-"""Functions of `xp` and `nn` are pickled by name: `multiprocessing`, `functools.partial`, modules that hold an activation."""
+"""Functions of `xp`, `nn` and `op` are pickled by name: `multiprocessing`, `functools.partial`, modules that hold an activation."""
 
 import pickle
 
 import pytest
-from tessera import nn, xp
+from tessera import nn, op, xp
 
 
-@pytest.mark.parametrize("space", [xp, nn], ids=["xp", "nn"])
+@pytest.mark.parametrize("space", [xp, nn, op], ids=["xp", "nn", "op"])
 def test_every_public_function_is_found_again(space):
     public = {n: v for n, v in vars(space).items() if not n.startswith("_") and callable(v) and not isinstance(v, type) and hasattr(v, "__name__")}
     assert len(public) > 20

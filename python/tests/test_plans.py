@@ -21,7 +21,7 @@ import tessera as ts
 from tessera import xp
 
 #: Seconds of random programs in `make test`, by two processes.
-SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 25)
+SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 15)
 WANTED = [
     "cond", "scan", "scan, reverse", "fori_loop", "fori_loop with a traced bound", "while_loop", "vmap", "grad", "value_and_grad", "grad of two",
     "vjp", "jvp", "reduction", "softmax", "norm", "argmax", "argsort", "sort", "top_k", "cumulative_sum", "cumulative_prod", "slice", "pad",

@@ -8,6 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from test_attention import alibi
 
 import tessera as ts
 from tessera import xp
@@ -18,11 +19,6 @@ from tessera.kernels import attention_backward
 @ts.func
 def soft_cap(s, b, h, q, k):
     return 3.0 * ts.tile.tanh(s / 3.0)
-
-
-@ts.func
-def alibi(s, b, h, q, k, slopes):
-    return s + slopes[h] * ts.tile.cast(k - q, ts.f32)
 
 
 @ts.func

@@ -288,3 +288,34 @@ def test_updates_by_truths_and_nothing():
     np.testing.assert_array_equal(np.asarray(ts.jit(lambda x: x.at[[]].add(1))(x)), x)
     for f in (lambda x: x[False], lambda x: x[True, np.array([0, 1])], lambda x: x.at[False].add(1)):
         assert "a single truth" in refused("E_UNSUPPORTED", lambda f=f: ts.jit(f)(x))
+
+
+def of_kernel(expression: str, **names) -> str:
+    """The error of a kernel that computes an expression of `x` and of indices `offsets`."""
+    source = f"def k(x: ts.Tensor['n', ts.f32]):\n    offsets = ts.tile.arange(16)\n    y = {expression}\n    return x\n"
+    space = {"ts": ts, **names}
+    exec(source, space)
+    return refused("E_", lambda: ts.kernel(source=source)(space["k"]))
+
+
+def test_functions_of_whole_arrays_name_those_of_tiles():
+    assert "`ts.xp.exp(x)` is `ts.tile.exp(x)`" in of_kernel("ts.xp.exp(x[:16])")
+    assert "write `ts.tile.exp(x)`" in of_kernel("xp.exp(x[:16])", xp=xp)
+    for text in (of_kernel("ts.tile.asinh(x[:16])"), of_kernel("xp.asinh(x[:16])", xp=xp)):
+        assert "`ts.xp` does, for whole arrays outside a kernel" in text and "did you mean" not in text
+    with pytest.raises(AttributeError, match="`ts.xp` does, for whole arrays outside a kernel"):
+        ts.tile.asinh
+
+
+def test_arrays_are_indexed_where_triton_adds_to_pointers():
+    assert "`x[offsets]` a gather" in of_kernel("ts.tile.load(x + offsets)")
+
+
+def test_pythons_math_in_traced_functions():
+    import math
+
+    assert "for `math.sin(x)` write `ts.xp.sin(x)`" in refused("E_TYPE", ts.jit(lambda x: math.sin(x)), np.float32(1))
+
+
+def test_kernels_are_not_lambdas():
+    assert "write `@ts.kernel` above a `def`" in refused("E_SYNTAX", ts.kernel, lambda x: x)

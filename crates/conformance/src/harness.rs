@@ -218,6 +218,7 @@ pub fn with_args(
 
 /// A kernel compiled for one target.
 pub struct Variant {
+    number: usize,
     pub name: String,
     pub profile: Profile,
     pub promises: Promises,
@@ -293,8 +294,10 @@ impl<'a> Kernel<'a> {
         let mut all = Vec::new();
         for (number, target) in targets.iter().enumerate() {
             for (passes, func) in funcs.iter().flatten().enumerate() {
-                if chosen.is_none_or(|n| n == 2 * number + passes) {
+                let number = 2 * number + passes;
+                if chosen.is_none_or(|n| n == number) {
                     all.push(Variant {
+                        number,
                         name: format!("{} {}\n{func}", target.name, target.profile.name()),
                         profile: target.profile,
                         promises: subject.promises(target.profile),
@@ -323,6 +326,14 @@ impl<'a> Kernel<'a> {
     /// The same where the interpreter's bits are promised.
     pub fn check_strict(&self, args: &[Arg], domain: i64, lanes: i64) {
         self.check_where(args, domain, lanes, |v| v.profile == Profile::Strict);
+    }
+
+    /// One of `shares` shares of the variants gives what the interpreter gives, or where compiling
+    /// is quick every variant. Arguments that take all shares in turn are checked by every variant
+    /// together.
+    pub fn check_share(&self, args: &[Arg], domain: i64, lanes: i64, share: usize, shares: usize) {
+        let all = !self.case.subject.compiles_slowly();
+        self.check_where(args, domain, lanes, |v| all || v.number % shares == share % shares);
     }
 
     /// The same where variants promise it.

@@ -31,7 +31,7 @@ pub trait Subject {
 
     /// How many seconds random kernels are tried where nothing else is said.
     fn random_seconds(&self) -> u64 {
-        10
+        6
     }
 
     /// Whether cases of hundreds of kernels try one target each.

@@ -67,7 +67,7 @@ fn corpus() -> Vec<String> {
 
 #[test]
 fn damaged_text_never_panics() {
-    let (corpus, budget) = (corpus(), Budget::new(10));
+    let (corpus, budget) = (corpus(), Budget::new(6));
     let mut r = Random(budget.seed | 1);
     let mut cases = 0u64;
     while budget.left() {

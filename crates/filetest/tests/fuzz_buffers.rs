@@ -127,7 +127,7 @@ fn check(seed: u64) -> bool {
 
 #[test]
 fn random_kernels_over_buffers_compute_the_same_as_ptx() {
-    let budget = Budget::new(8);
+    let budget = Budget::new(6);
     let (mut ran, mut large) = (0, 0);
     let mut seed = budget.seed;
     while budget.left() {

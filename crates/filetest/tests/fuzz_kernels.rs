@@ -237,7 +237,7 @@ fn kernels_that_were_wrong_once_are_right() {
 
 #[test]
 fn random_kernels_compute_the_same_before_and_after_the_passes() {
-    let budget = Budget::new(30);
+    let budget = Budget::new(15);
     let (mut refused, mut ran, mut faulted, mut on_ptx) = (0, 0, 0, 0);
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
     let mut seed = budget.seed;
@@ -299,7 +299,7 @@ fn damaged(r: &mut Random) -> String {
 
 #[test]
 fn damaged_python_never_panics() {
-    let budget = Budget::new(15);
+    let budget = Budget::new(8);
     let mut r = Random(budget.seed | 1);
     let mut cases = 0u64;
     while budget.left() {

@@ -281,10 +281,21 @@ const NAMES: &[(&str, &str)] = &[
         "rand randn uniform normal random randint rand4x randint4x philox_impl",
         "write `ts.tile.philox(seed, counter)`, which gives a random uint32 for each counter",
     ),
+    // Functions of whole arrays.
+    (
+        "xp",
+        "functions of `ts.xp` take whole arrays, outside a kernel: in a kernel `ts.xp.exp(x)` is `ts.tile.exp(x)`",
+    ),
+    (
+        "asinh acosh atanh arcsinh arccosh arctanh cbrt digamma erfinv gammaln i0 lgamma logaddexp logaddexp2 \
+         nextafter polygamma sinc",
+        "the tile language does not have it; `ts.xp` does, for whole arrays outside a kernel",
+    ),
     // Scheduling that kernels do not say.
     (
         "num_warps num_stages num_ctas",
-        "name it in `@ts.kernel.autotune(space=dict(num_warps=[4, 8]))` or pin it with `@ts.kernel.schedule(warps=8, stages=3)`",
+        "pin it with `@ts.kernel.schedule(warps=8, stages=3)`, or tune it: \
+         `@ts.kernel.autotune(space=dict(num_warps=[4, 8]))`",
     ),
     (
         "inline_asm_elementwise inline_ptx asm",

@@ -17,7 +17,7 @@
 
 use crate::canonicalise::Canonicalise;
 use crate::facts::{int_const, subtree};
-use crate::whole::always;
+use crate::mask_elimination::always;
 use std::collections::BTreeSet;
 use tessera_diag::Loc;
 use tessera_ir::{Attr, BlockId, OpId, Pass, PassContext, Rewriter, Value, ValueDef};

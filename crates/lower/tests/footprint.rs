@@ -4,8 +4,8 @@
 //! Lines that begin with `; ` are options: `warps: - 4 8` pins `num_warps` in turn (`-`: not),
 //! `async_mma: none` is a target without asynchronous MMAs.
 
+use crate::golden;
 use std::fmt::Write;
-use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::stage::{
@@ -15,8 +15,6 @@ use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_target::arrays::ArrayClass;
 use tessera_tile::TileFunc;
 
-const SPLIT: &str = "\n=>\n";
-
 fn headers<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let found = text.lines().filter_map(|l| l.strip_prefix("; ")?.strip_prefix(name));
     found.flat_map(str::split_whitespace).collect()
@@ -25,18 +23,11 @@ fn headers<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
 fn caps(async_mma: bool) -> StageCaps {
     let row = MatrixRow { a: DType::BF16, b: DType::BF16, acc: DType::F32, k: 16 };
     StageCaps {
-        max_threads: 1024,
-        shared_bytes: 227 * 1024,
-        regs_per_thread: 255,
-        regs_per_block: 65536,
-        max_cluster: 1,
-        async_copy: true,
         matrix: vec![row],
         async_mma: if async_mma { vec![row] } else { Vec::new() },
         folds: if async_mma { vec![(ReduceOp::Sum, DType::F32)] } else { Vec::new() },
         register_pools: async_mma,
-        multiprocessors: 132,
-        cache_bytes: 32 << 20,
+        ..golden::caps()
     }
 }
 
@@ -88,19 +79,5 @@ fn footprints(text: &str) -> String {
 
 #[test]
 fn footprints_are_as_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/footprint");
-    let mut paths: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() >= 4);
-    for path in paths {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let (source, wanted) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
-        let got = footprints(source);
-        if std::env::var("TESSERA_BLESS").is_ok_and(|v| v == "1") {
-            std::fs::write(&path, format!("{source}{SPLIT}{got}")).unwrap();
-        } else {
-            assert_eq!(got, wanted, "{}", path.display());
-        }
-    }
+    golden::check("footprint", 4, footprints);
 }

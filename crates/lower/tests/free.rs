@@ -5,11 +5,12 @@
 //! Changed kernels run on scores of every kind, and must give the same results: up to the rounding
 //! of weights, with NaN in the same rows, and rows without scores as zeros.
 
+use crate::golden::{self, tile_func};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tessera_interp::{HostArray, Interp};
-use tessera_ir::{Pass, PassContext, verify};
-use tessera_lower::{Canonicalise, lazy_rescale};
+use tessera_ir::verify;
+use tessera_lower::lazy_rescale;
 use tessera_numerics::{DType, Profile};
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{TileFunc, TileOp, without_slow_paths};
@@ -17,19 +18,8 @@ use tessera_tile::{TileFunc, TileOp, without_slow_paths};
 const SPLIT: &str = "=>\n";
 const ROWS: usize = 16;
 
-fn tile_func(text: &str) -> TileFunc {
-    let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    verify(&func).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    Canonicalise.run(&mut func, &mut PassContext::default()).unwrap();
-    func
-}
-
 fn cases() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/free");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() >= 8, "only {} cases found", paths.len());
-    paths
+    golden::files("free", 8)
 }
 
 /// Numbers that look random and are the same in every run.

@@ -3,16 +3,14 @@
 //! the array layouts: `; align: 16` (bytes), with `; cols: a b` for arrays with contiguous columns,
 //! and `; without async` for a target that has no asynchronous copies.
 
+use crate::golden;
 use std::fmt::Write;
-use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Type, verify};
 use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pipelines};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
-
-const SPLIT: &str = "\n=>\n";
 
 fn header<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|l| l.strip_prefix("; ")?.strip_prefix(name))
@@ -38,18 +36,11 @@ fn run(text: &str) -> String {
     let func = tessera_staged::parse(text).unwrap_or_else(|e| panic!("{e}"));
     verify(&func).unwrap_or_else(|e| panic!("input: {e}"));
     let caps = StageCaps {
-        max_threads: 1024,
         shared_bytes: 99 * 1024,
-        regs_per_thread: 255,
-        regs_per_block: 65536,
-        max_cluster: 1,
         async_copy: header(text, "without async").is_none(),
-        matrix: Vec::new(),
-        async_mma: Vec::new(),
-        folds: Vec::new(),
-        register_pools: false,
         multiprocessors: 108,
         cache_bytes: 24 << 20,
+        ..golden::caps()
     };
     let classes = classes(&func, text);
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Default };
@@ -65,22 +56,5 @@ fn run(text: &str) -> String {
 
 #[test]
 fn cases_give_their_expected_text() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipelines");
-    let bless = std::env::var_os("TESSERA_BLESS").is_some();
-    let mut paths: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    let mut wrong = String::new();
-    for path in &paths {
-        let text = std::fs::read_to_string(path).unwrap();
-        let (input, expected) = text.split_once(SPLIT).unwrap_or((text.trim_end(), ""));
-        let got = run(input);
-        if bless {
-            std::fs::write(path, format!("{input}{SPLIT}{got}")).unwrap();
-        } else if got != expected {
-            let _ = writeln!(wrong, "--- {}\nexpected:\n{expected}\ngot:\n{got}", path.display());
-        }
-    }
-    assert!(paths.len() >= 8, "only {} cases found", paths.len());
-    assert!(wrong.is_empty(), "{wrong}");
+    golden::check("pipelines", 8, run);
 }

@@ -3,23 +3,16 @@
 //! text. A split kernel gives the same bits as before, for lengths that end at a block and inside
 //! one.
 
+use crate::golden::{self, tile_func};
 use std::fmt::Write;
-use std::path::Path;
 use tessera_interp::{HostArray, Interp};
-use tessera_ir::{Pass, PassContext, verify};
-use tessera_lower::{Canonicalise, split};
+use tessera_ir::verify;
+use tessera_lower::split;
 use tessera_numerics::{DType, Profile};
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
 const SPLIT: &str = "=>\n";
-
-fn tile_func(text: &str) -> TileFunc {
-    let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    verify(&func).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    Canonicalise.run(&mut func, &mut PassContext::default()).unwrap();
-    func
-}
 
 /// Of `n` queries and keys, with a number `w` beside them.
 fn run(func: &TileFunc, n: i64, w: i64) -> Vec<u64> {
@@ -44,13 +37,9 @@ fn run(func: &TileFunc, n: i64, w: i64) -> Vec<u64> {
 
 #[test]
 fn cases_give_their_expected_text_and_the_same_bits() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/split");
     let bless = std::env::var_os("TESSERA_BLESS").is_some();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() >= 6, "only {} cases found", paths.len());
     let (mut wrong, mut cut) = (String::new(), 0);
-    for path in paths {
+    for path in golden::files("split", 6) {
         let text = std::fs::read_to_string(&path).unwrap();
         let (input, expected) = text.split_once(SPLIT).unwrap_or((&text, ""));
         let func = tile_func(input);

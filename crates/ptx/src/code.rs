@@ -189,7 +189,7 @@ fn teams(args: &LaunchArgs, team: [u32; 3]) -> u64 {
     args.grid.iter().zip(team).map(|(&g, n)| (g as u64).div_ceil(n.into())).product()
 }
 
-/// Phases that divide `iterations` iterations: `stage-persist` gives phase `i` those up to
+/// Phases that divide `iterations` iterations: `persistent_blocks` gives phase `i` those up to
 /// `t - (t >> (i + 2))`.
 fn phases(iterations: u64) -> u32 {
     iterations.max(1).ilog2().clamp(1, MOST_PHASES)

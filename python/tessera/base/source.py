@@ -38,6 +38,12 @@ def source_of(fn: Callable, given: str | None, decorator: str) -> Source:
             "is not what Python runs",
             "start Python again, or `importlib.reload` the module",
         )
+    if fn.__name__ == "<lambda>":
+        raise _core.error(
+            "E_SYNTAX",
+            f"expected a function made by `def`, got a lambda: `{decorator}` compiles the statements of a function",
+            f"write `@{decorator}` above a `def`",
+        )
     try:
         lines, first = inspect.getsourcelines(fn)
     except (OSError, TypeError, SyntaxError):

@@ -32,9 +32,9 @@ FORMER_FIELDS = {"roles": "warp_specialization", "free_reference": "lazy_rescale
 #: Keyword arguments of attention that had other names until 0.4.
 FORMER_KEYWORDS = {"free_reference": "lazy_rescale"}
 FORMER_PASSES = {
-    "ahead": "register_prefetch", "alternate": "warpgroup_pingpong", "apart": "per_warpgroup_store", "bare": "no_clocks",
-    "chain": "loop_fusion", "defer": "overlapped_epilogue", "divide": "m_split", "encode": "async_mma", "feeds": "producer_loads",
-    "forward": "copy_elision", "order": "dynamic_scheduler", "pair": "interleaved_mmas", "persist": "persistent_blocks",
+    "ahead": "register_prefetch", "alternate": "warpgroup_pingpong", "apart": "per_warpgroup_store", "bare": "clock_elision",
+    "chain": "cross_loop_pipelining", "defer": "overlapped_epilogue", "divide": "m_split", "encode": "async_mma", "feeds": "producer_loads",
+    "forward": "copy_elision", "loop_fusion": "cross_loop_pipelining", "no_clocks": "clock_elision", "order": "dynamic_scheduler", "pair": "interleaved_mmas", "persist": "persistent_blocks",
     "pools": "register_reallocation", "relax": "fast_math", "rings": "software_pipelining", "roles": "warp_specialization",
     "rotate": "mma_in_flight", "seldom": "warp_uniform_branch", "split": "loop_splitting", "stay": "accumulator_coalescing",
     "tiles": "tile_scheduler",

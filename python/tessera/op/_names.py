@@ -130,7 +130,10 @@ def install() -> None:
     """Puts the names into `ts.op`, beside those that are kernels."""
     for name, fn in _all().items():
         if name not in op.__all__:
-            setattr(op, name, placed(following(fn)))
+            call = placed(following(fn))
+            # Pickled by name.
+            call.__module__, call.__name__, call.__qualname__ = op.__name__, name, name
+            setattr(op, name, call)
             op.__all__.append(name)
     for name, source in _SAME.items():
         setattr(op, name, getattr(op, source))

@@ -236,7 +236,7 @@ class Tracer:
     __index__ = __int__
 
     def __float__(self) -> float:
-        raise self._concrete("a float", "return the value from the traced function and convert the result")
+        raise self._concrete("a float", "for `math.sin(x)` write `ts.xp.sin(x)`; to get a number, return the value from the traced function and convert the result")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise self._concrete("a NumPy array", "use the functions of `tessera.xp`, or return the value and convert the result")

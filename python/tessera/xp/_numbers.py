@@ -208,22 +208,23 @@ def logaddexp2(x1: Any, x2: Any) -> Any:
     return p.ew("div", e.logaddexp(p.ew("mul", floats(x1), by), p.ew("mul", floats(x2), by)), by)
 
 
+def _without_nan(x1: Any, x2: Any, function: str, wins: str) -> Tracer:
+    (a, b), _ = p.together(arr(x1), arr(x2))
+    if not is_float(a._dtype):
+        return p.ew(function, a, b)
+    return p.select(p.ew("or", p.ew(wins, a, b), p.ew("isnan", b)), a, b)
+
+
 @eager
 def fmax(x1: Any, x2: Any) -> Any:
     """The larger of two, NaN left out. At ties the derivative is by ``x2`` alone."""
-    (a, b), _ = p.together(arr(x1), arr(x2))
-    if not is_float(a._dtype):
-        return p.ew("maximum", a, b)
-    return p.select(p.ew("or", p.ew("gt", a, b), p.ew("isnan", b)), a, b)
+    return _without_nan(x1, x2, "maximum", "gt")
 
 
 @eager
 def fmin(x1: Any, x2: Any) -> Any:
     """The smaller of two, NaN left out. At ties the derivative is by ``x2`` alone."""
-    (a, b), _ = p.together(arr(x1), arr(x2))
-    if not is_float(a._dtype):
-        return p.ew("minimum", a, b)
-    return p.select(p.ew("or", p.ew("lt", a, b), p.ew("isnan", b)), a, b)
+    return _without_nan(x1, x2, "minimum", "lt")
 
 
 def _euclid(a: Tracer, b: Tracer) -> Tracer:

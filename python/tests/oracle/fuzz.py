@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import linecache
@@ -21,7 +20,7 @@ from typing import Any, Callable
 import numpy as np
 
 import tessera as ts
-from tally import Tally
+from tally import Tally, arguments, day  # noqa: F401
 
 from . import context
 from .expressions import OPTIONAL, Case
@@ -455,22 +454,11 @@ def describe(small: Case, backend: str, took: float, seed: int, found: list[str]
     return f"# seed {seed} on {backend} ({launch}), found after {took:.1f} s\n{small.text}\n{lines}\n"
 
 
-def day() -> int:
-    """The seed that holds today, unless ``TESSERA_FUZZ_SEED`` names one: the days since 1970."""
-    return int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
-
-
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--programs", type=int, default=1_000_000_000)
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--seed", type=int, default=day())
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--one", type=int, help="the seed of a single program, as it was printed")
+    parser = arguments()
     parser.add_argument("--backend", action="append")
     parser.add_argument("--kind", choices=["group", "lane"])
     parser.add_argument("--without", default="", help="kinds of statements and expressions that are not drawn, by commas")
-    parser.add_argument("--stop-at", type=int, default=5)
     parser.add_argument("--minimise", type=float, default=30, help="seconds to make a failing program small")
     parser.add_argument("--lacking", default="", help="optional features that are not drawn, by commas")
     parser.add_argument("--all", action="store_true", help="draw everything, also what this build refuses")

@@ -9,7 +9,6 @@ oracle from itself in f64, times `SLACK`, plus a small part of the largest eleme
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tally import Tally
+from tally import Tally, arguments, day  # noqa: F401
 
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
@@ -290,25 +289,14 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
     return whole
 
 
-def day() -> int:
-    """The seed that holds today, unless ``TESSERA_FUZZ_SEED`` names one: the days since 1970."""
-    return int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
-
-
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--programs", type=int, default=1_000_000_000)
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--seed", type=int, default=day())
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--one", type=int, help="the seed of a single program, as it was printed")
+    parser = arguments()
     parser.add_argument("--backend", action="append", help="cpu, interp, differences (of derivatives), jax; all but the last where none is given")
     parser.add_argument("--profile", action="append", help="strict or default; both where none is given")
     parser.add_argument("--variants", type=int, default=2, help="arguments that each program is called with")
     parser.add_argument("--without", default="", help="kinds of statements that are not drawn, by commas")
     parser.add_argument("--all", action="store_true", help="draw also what is in KNOWN")
     parser.add_argument("--every", action="store_true", help="run each program in every backend and profile, not in one of them")
-    parser.add_argument("--stop-at", type=int, default=5)
     parser.add_argument("--shrink", type=float, default=30, help="seconds to make a failing program small")
     options = parser.parse_args(argv)
     without = frozenset(options.without.split(",")) | (frozenset() if options.all else frozenset(KNOWN))

@@ -2,6 +2,7 @@
 
 use crate::Case;
 use crate::harness::*;
+use std::fmt::Write;
 use tessera_numerics::DType;
 
 pub const SAXPY: &str = "
@@ -47,7 +48,7 @@ pub fn saxpy_of_any_size_and_layout(case: &Case) {
 }
 
 pub fn every_dtype_is_copied_and_compared(case: &Case) {
-    for &dtype in DType::ALL {
+    for (number, &dtype) in DType::ALL.iter().enumerate() {
         let c = dtype.compute();
         let cast = |from: &str, to: &str, ty: DType| match dtype == c {
             true => format!("%{to} = tile.select %yes, %{from}, %{from} : {ty}"),
@@ -75,11 +76,11 @@ pub fn every_dtype_is_copied_and_compared(case: &Case) {
             continue;
         }
         let kernel = case.kernel(&text);
-        for (n, layout) in
-            [(600, Layout::Rows), (37, Layout::Skewed), (19, Layout::Gaps), (300, Layout::Back)]
-        {
+        let forms =
+            [(600, Layout::Rows), (37, Layout::Skewed), (19, Layout::Gaps), (300, Layout::Back)];
+        for (place, &(n, layout)) in forms.iter().enumerate() {
             let all = [1, 2, 3].map(|seed| array(&[n], dtype, layout, seed));
-            kernel.check(&all, n, 64);
+            kernel.check_share(&all, n, 64, number + place, forms.len());
         }
     }
 }
@@ -490,40 +491,47 @@ pub fn all_lanes_at_one_place_leave_the_last_value(case: &Case) {
 pub fn atomics_and_folds_of_every_kind(case: &Case) {
     for dtype in [DType::I32, DType::F32, DType::BF16, DType::U8, DType::I64, DType::F64] {
         let c = dtype.compute();
-        for op in ["add", "max", "exchange", "cas"] {
-            let (given, expected) = match op {
-                "exchange" => (dtype, ""),
-                "cas" => (dtype, " expected(%e)"),
-                _ => (c, ""),
+        // All ops in one kernel, each on an array of its own.
+        let ops = [
+            ("add", c, ""),
+            ("max", c, ""),
+            ("exchange", dtype, ""),
+            ("cas", dtype, " expected(%e)"),
+        ];
+        let (mut params, mut body) = (String::new(), String::new());
+        for (op, given, expected) in ops {
+            let _ = write!(
+                params,
+                ", %h_{op}: view<[m], {dtype}, read_write>, %o_{op}: view<[n], {dtype}, write>"
+            );
+            let convert = match dtype == given {
+                true => "select %yes, %a, %a",
+                false => "cast %a",
             };
-            let cast = |from: &str, to: &str, ty: DType| match dtype == ty {
-                true => format!("%{to} = tile.select %yes, %{from}, %{from} : {ty}"),
-                false => format!("%{to} = tile.cast %{from} : {ty}"),
-            };
-            let kernel = case.kernel(&format!(
-                "func @f(%ix: view<[n], i32, read>, %x: view<[n], {dtype}, read>, %h: view<[m], {dtype}, read_write>, %o: view<[n], {dtype}, write>, %was: view<[m], {dtype}, read>) {{kind = lane}} {{
-                   %i = tile.linear_id : i64
-                   %yes = tile.const {{value = true}} : bool
-                   %0 = tile.const {{value = 0}} : i64
-                   %at32 = tile.load %ix at(%i) {{extent = [0]}} : i32
-                   %at = tile.cast %at32 : i64
-                   %e = tile.load %was at(%0) {{extent = [0]}} : {dtype}
-                   %a = tile.load %x at(%i) {{extent = [0]}} : {dtype}
-                   {}
-                   %old = tile.atomic %h, %v at(%at){expected} {{op = {op}}} : {dtype}
-                   tile.store %o, %old at(%i) {{extent = [0]}}
-                   tile.return
-                 }}",
-                cast("a", "v", given)
-            ));
-            let order: Vec<i32> = (0..50).map(|i| (i * 7) % 11 - 2).collect();
-            let x = array(&[50], dtype, Layout::Rows, 1);
-            let h = array(&[7], dtype, Layout::Gaps, 2);
-            let o = array(&[50], dtype, Layout::Rows, 3);
-            kernel.check_where(&[ints(&order), x, h.clone(), o, h], 50, 32, |v| {
-                v.promises.lane_order
-            });
+            let _ = writeln!(
+                body,
+                "%v_{op} = tile.{convert} : {given}
+                 %old_{op} = tile.atomic %h_{op}, %v_{op} at(%at){expected} {{op = {op}}} : {dtype}
+                 tile.store %o_{op}, %old_{op} at(%i) {{extent = [0]}}"
+            );
         }
+        let kernel = case.kernel(&format!(
+            "func @f(%ix: view<[n], i32, read>, %x: view<[n], {dtype}, read>, %was: view<[m], {dtype}, read>{params}) {{kind = lane}} {{
+               %i = tile.linear_id : i64
+               %yes = tile.const {{value = true}} : bool
+               %0 = tile.const {{value = 0}} : i64
+               %at32 = tile.load %ix at(%i) {{extent = [0]}} : i32
+               %at = tile.cast %at32 : i64
+               %e = tile.load %was at(%0) {{extent = [0]}} : {dtype}
+               %a = tile.load %x at(%i) {{extent = [0]}} : {dtype}
+               {body}tile.return
+             }}"
+        ));
+        let order: Vec<i32> = (0..50).map(|i| (i * 7) % 11 - 2).collect();
+        let h = array(&[7], dtype, Layout::Gaps, 2);
+        let mut all = vec![ints(&order), array(&[50], dtype, Layout::Rows, 1), h.clone()];
+        all.extend(ops.iter().flat_map(|_| [h.clone(), array(&[50], dtype, Layout::Rows, 3)]));
+        kernel.check_where(&all, 50, 32, |v| v.promises.lane_order);
     }
 }
 

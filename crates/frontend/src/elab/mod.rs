@@ -257,7 +257,7 @@ impl Elab<'_> {
                         "make it a parameter: what a kernel captures is numbers, strings, tuples, dtypes and @ts.func functions",
                     ),
                     Val::View(_) => {
-                        d.help("take a slice of it: `x[i0:i0 + T]`, or `x[:]` for a static size")
+                        d.help("index it: `x[i0:i0 + T]` is a slice, `x[offsets]` a gather, `x[:]` all of a static size")
                     }
                     Val::ViewT(_) => d.help("take a slice of it: `x.T[i0:i0 + T, :]`"),
                     Val::Tuple(_) => d.help("take one of its values: `t[0]`"),

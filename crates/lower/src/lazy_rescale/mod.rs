@@ -41,7 +41,7 @@ mod degree;
 mod find;
 
 use crate::canonicalise::Canonicalise;
-use crate::whole::always;
+use crate::mask_elimination::always;
 use find::{Online, Uses, find, follows, number, parts_type};
 use std::collections::BTreeMap;
 use tessera_diag::Loc;

@@ -4,7 +4,6 @@
 //! Input: a group kernel after the tile passes. Output: the same program with a layout on every
 //! tile, data moved between threads only by explicit ops, and valid by the rules of `staged`.
 
-mod ahead;
 mod async_mma;
 mod copies;
 mod footprint;
@@ -13,18 +12,19 @@ mod lanes;
 mod layouts;
 mod open;
 mod passes;
-mod persist;
+mod persistent_blocks;
 mod pipelines;
+mod register_prefetch;
 mod scalars;
 mod seeds;
 mod threads;
 
-pub use ahead::ahead;
 pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;
 pub use passes::{Off, Step};
 pub use pipelines::{chunk_bytes, neighbour_axis, pipelines};
+pub use register_prefetch::register_prefetch;
 pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
 
@@ -152,7 +152,7 @@ fn stage_once(
     let layouts = layouts::assign(func, staging, team);
     let staged = open(func, staging, team, &layouts)?;
     tessera_ir::verify(&staged)?;
-    let staged = match persist::persist(&staged, staging) {
+    let staged = match persistent_blocks::persistent_blocks(&staged, staging) {
         Some(again) if stages > 1 && !off.has(Step::PersistentBlocks) => again,
         _ => staged,
     };
@@ -163,7 +163,7 @@ fn stage_once(
     } else {
         pipelines(&staged, staging, stages, notes)
     };
-    let early = if off.has(Step::RegisterPrefetch) { None } else { ahead::ahead(&staged) };
+    let early = if off.has(Step::RegisterPrefetch) { None } else { register_prefetch(&staged) };
     let staged = early.unwrap_or(staged);
     tessera_ir::verify(&staged)?;
     Ok(staged)

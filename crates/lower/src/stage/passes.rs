@@ -52,8 +52,8 @@ steps! {
     MmaInFlight = "mma_in_flight",
     /// Of two dependent MMAs, the second is issued with the next iteration's first.
     InterleavedMmas = "interleaved_mmas",
-    /// Consecutive loops of two MMAs are fused into one.
-    LoopFusion = "loop_fusion",
+    /// Consecutive loops of two MMAs share one pipeline, which does not drain between them.
+    CrossLoopPipelining = "cross_loop_pipelining",
     /// Loops whose MMAs read registers are unrolled by two.
     UnrollByTwo = "unroll_by_two",
     /// Accumulators keep their registers from loop to loop.
@@ -84,8 +84,8 @@ steps! {
     LoopKernel = "loop_kernel",
     /// Kernels write carried values where the next iteration reads them, without copies.
     CopyElision = "copy_elision",
-    /// Code reads no clocks; without it loops report how long they take (`k.profile()`).
-    NoClocks = "no_clocks",
+    /// Clocks around loops are removed; `k.profile()` switches it off, and loops report how long they take.
+    NoClocks = "clock_elision",
 }
 
 /// The pass that had this name before passes got the names of the field. Schedules and scripts may hold it for one more release.
@@ -95,12 +95,14 @@ fn former(name: &str) -> Option<Step> {
         ("alternate", Step::WarpgroupPingpong),
         ("apart", Step::PerWarpgroupStore),
         ("bare", Step::NoClocks),
-        ("chain", Step::LoopFusion),
+        ("chain", Step::CrossLoopPipelining),
         ("defer", Step::OverlappedEpilogue),
         ("divide", Step::MSplit),
         ("encode", Step::AsyncMma),
         ("feeds", Step::ProducerLoads),
         ("forward", Step::CopyElision),
+        ("loop_fusion", Step::CrossLoopPipelining),
+        ("no_clocks", Step::NoClocks),
         ("order", Step::DynamicScheduler),
         ("pair", Step::InterleavedMmas),
         ("persist", Step::PersistentBlocks),

@@ -15,7 +15,6 @@ use super::soft::Mode;
 use super::tensor::swizzled;
 use super::warp::Warp;
 use crate::inst::Ty;
-use std::collections::BTreeSet;
 
 /// A WGMMA in flight.
 #[derive(Clone, Debug)]
@@ -126,19 +125,27 @@ impl Machine<'_> {
 
     /// The runs of 16 bytes that a warp's part reads.
     fn operand_ranges(&self, w: &Warp, p: &GroupMma, begun: &Begun) -> Res<Vec<(usize, usize)>> {
-        let mut pieces = BTreeSet::new();
+        let mut pieces = Vec::new();
+        // Neighbours are mostly in the same 16 bytes.
+        let mut add = |at: u64| {
+            if pieces.last() != Some(&(at & !15)) {
+                pieces.push(at & !15);
+            }
+        };
         let k = p.row.k as u64;
         if let GroupA::Shared(_) = p.a {
             let a = Matrix::new(begun.a, p.row.a, p.trans_a)?;
             let first = (w.index as u64 % 4) * 16;
             for (i, k) in (first..first + 16).flat_map(|i| (0..k).map(move |k| (i, k))) {
-                pieces.insert(a.at(i, k) & !15);
+                add(a.at(i, k));
             }
         }
         let b = Matrix::new(begun.b, p.row.b, p.trans_b)?;
         for (i, k) in (0..p.row.n as u64).flat_map(|i| (0..k).map(move |k| (i, k))) {
-            pieces.insert(b.at(i, k) & !15);
+            add(b.at(i, k));
         }
+        pieces.sort_unstable();
+        pieces.dedup();
         let mut out: Vec<(usize, usize)> = Vec::new();
         for at in pieces {
             match out.last_mut() {
@@ -297,6 +304,31 @@ fn places(p: &GroupMma, mut each: impl FnMut(usize, usize, usize, usize, usize))
     }
 }
 
+/// `c += a b`, each element summed in the order of k by fused multiply-adds.
+fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], n: usize, k: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has the instruction.
+        return unsafe { multiply_add_fma(a, b, c, n, k) };
+    }
+    multiply_add_plainly(a, b, c, n, k);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "fma,avx")]
+unsafe fn multiply_add_fma(a: &[f32], b: &[f32], c: &mut [f32], n: usize, k: usize) {
+    multiply_add_plainly(a, b, c, n, k);
+}
+
+#[inline(always)]
+fn multiply_add_plainly(a: &[f32], b: &[f32], c: &mut [f32], n: usize, k: usize) {
+    for (a, c) in a.chunks(k).zip(c.chunks_mut(n)) {
+        for (a, b) in a.iter().zip(b.chunks(n)) {
+            c.iter_mut().zip(b).for_each(|(c, b)| *c = a.mul_add(*b, *c));
+        }
+    }
+}
+
 fn sum_float(w: &mut Warp, p: &GroupMma, add: bool, a: &[u64], b: &[u64]) {
     let (n, k) = (p.row.n as usize, p.row.k as usize);
     let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
@@ -314,12 +346,7 @@ fn sum_float(w: &mut Warp, p: &GroupMma, add: bool, a: &[u64], b: &[u64]) {
             };
         });
     }
-    for (row, c) in c.chunks_mut(n).enumerate() {
-        for x in 0..k {
-            let first = a[row * k + x];
-            c.iter_mut().zip(&b[x * n..]).for_each(|(c, b)| *c = first.mul_add(*b, *c));
-        }
-    }
+    multiply_add(&a, &b, &mut c, n, k);
     places(p, |row, column, lane, r, part| {
         let x = c[row * n + column];
         if halves {

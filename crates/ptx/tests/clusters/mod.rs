@@ -2,33 +2,17 @@
 //! multicast). Results are those of the oracle, with race detection and in every schedule; and the
 //! assembler accepts the code without warnings.
 
-use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
-use crate::wgmma::form::{assembled, tools};
+use crate::assembler::tools;
+use crate::gemm::form::{self, Case, Form, Lies, Runs, hopper, integers, plain};
+use crate::wgmma::form::assembled;
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;
 use tessera_ptx::{Alu, Code, Inst, PtxCaps, Shape, compile, usual_classes};
 use tessera_target::frame::Frame;
 
-fn hopper() -> Emulated {
-    Emulated::new(PtxCaps::of(90, true).unwrap().clone())
-}
-
-fn check_on(machine: Emulated, form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
-    let (bm, bn, _) = form.tile;
-    let values = |count: i64, seed: usize, dtype: DType| {
-        integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
-    };
-    let transpose = |yes: bool, dims: [i64; 2]| if yes { [dims[1], dims[0]] } else { dims };
-    let arrays = [
-        lies[0].array(transpose(form.transposed.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(transpose(form.transposed.1, [k, n]), form.b, &values(k * n, 5, form.b)),
-        lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
-    ];
-    let dims = vec![("m", m), ("n", n), ("k", k)];
-    let mut runs = Runs::new(form.text(), dims, [(m + bm - 1) / bm, (n + bn - 1) / bn, 1]);
-    runs.machine = machine;
-    runs.check(&arrays)
+fn check_on(machine: Emulated, form: &Form, size: (i64, i64, i64), lies: [Lies; 3]) -> String {
+    Case { lies: lies.into(), ..Case::new(form.clone(), size) }.check_on(machine)
 }
 
 fn check(form: &Form, size: (i64, i64, i64), lies: [Lies; 3]) -> String {

@@ -1,29 +1,11 @@
 //! What large matmuls assemble to: registers and instructions.
 
 use super::form::{Form, tile_func};
-use std::env;
-use std::path::{Path, PathBuf};
+use crate::assembler::{blessing, folder, tools};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::count::{count, ratchet};
-use tessera_ptx::tools::Tools;
 use tessera_ptx::{Code, PtxCaps, compile, usual_classes, verify};
 use tessera_target::frame::Frame;
-
-fn folder() -> PathBuf {
-    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
-    Path::new(&package).join("tests").join("gemm")
-}
-
-fn tools() -> Option<Tools> {
-    match Tools::find(folder().ancestors().nth(4).unwrap()) {
-        Ok(tools) => Some(tools),
-        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
-        Err(why) => {
-            println!("not assembled: {why}");
-            None
-        }
-    }
-}
 
 fn code(form: &Form, sm: u32) -> Code {
     let func = tile_func(&form.text());
@@ -56,7 +38,7 @@ fn large_matmuls_keep_their_accumulators_in_registers() {
         }
     }
     if tools.is_some() {
-        let blessing = env::var_os("TESSERA_BLESS").is_some_and(|v| v == "1");
-        ratchet(&folder().join("ratchet.txt"), &rows, blessing).unwrap_or_else(|e| panic!("{e}"));
+        let file = folder("gemm").join("ratchet.txt");
+        ratchet(&file, &rows, blessing()).unwrap_or_else(|e| panic!("{e}"));
     }
 }

@@ -7,8 +7,9 @@ use tessera_ir::{PassContext, PassOptions};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::emulate::Emulated;
 use tessera_ptx::interp::Copies;
-use tessera_ptx::{ArrayClass, PtxCaps, compile};
-use tessera_target::{ArgValue, Backend, CompileOptions, LaunchArgs};
+use tessera_ptx::{ArrayClass, PtxCaps, compile, emulate};
+use tessera_target::frame::Frame;
+use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
 /// Runs a kernel as PTX, and its Staged IR on the interpreter of that, and returns what each wrote
@@ -19,6 +20,10 @@ pub struct Runs {
     pub grid: [i64; 3],
     pub profile: Profile,
     pub machine: Emulated,
+}
+
+pub fn hopper() -> Emulated {
+    Emulated::new(PtxCaps::of(90, true).unwrap().clone())
 }
 
 /// An array, its dims and its strides in bytes.
@@ -56,24 +61,26 @@ impl Runs {
     /// these arrays.
     pub fn run(&self, arrays: &[Array]) -> (HostArray, HostArray, String) {
         let func = tile_func(&self.text);
-        let options = CompileOptions::new(self.profile);
+        let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}\n{}", self.text));
+        let mut wanted = arrays.to_vec();
+        let artifact = Interp.compile(&func, &CompileOptions::new(self.profile));
+        let artifact = artifact.unwrap_or_else(|e| panic!("{e}\n{}", self.text));
+        self.launch(&mut wanted, |args| artifact.launch(args));
+        let mut got = arrays.to_vec();
         let mut staged = String::new();
-        let mut out = Vec::new();
-        let backends: [&dyn Backend; 2] = [&Interp, &self.machine];
-        for backend in backends {
-            let mut mine = arrays.to_vec();
-            let artifact = backend.compile(&func, &options);
-            let artifact = artifact.unwrap_or_else(|e| panic!("{e}\n{}", self.text));
-            self.launch(&mut mine, |args| {
-                let classes: Vec<ArrayClass> = args.params.iter().map(class_of).collect();
-                let code = compile(&func, &self.machine.caps, self.profile, &classes)?;
-                staged = code.staged.unwrap_or_default();
-                artifact.launch(args)
-            });
-            out.push(mine.pop().unwrap().0);
-        }
-        let [wanted, got] = <[_; 2]>::try_from(out).unwrap();
-        (wanted, got, staged)
+        // As `Emulated` launches, with one compilation, for these arrays.
+        self.launch(&mut got, |args| {
+            let mut words = Vec::new();
+            let mut classes = vec![ArrayClass::default(); frame.params.len()];
+            frame.fill(&func, args, &mut words, |place, _, b| {
+                classes[place] = ArrayClass::of_param(&frame.params[place].kind, b);
+            })?;
+            let code = compile(&func, &self.machine.caps, self.profile, &classes)?;
+            staged = code.staged.clone().unwrap_or_default();
+            let blocks = u32::try_from(code.blocks(args, 1)).unwrap();
+            emulate::run(&code, &frame, args, words, blocks, &self.machine.options)
+        });
+        (wanted.pop().unwrap().0, got.pop().unwrap().0, staged)
     }
 
     /// All three agree bit by bit.
@@ -89,13 +96,6 @@ impl Runs {
             same(&wanted, &mine.pop().unwrap().0, &staged);
         }
         staged
-    }
-}
-
-pub fn class_of(arg: &ArgValue) -> ArrayClass {
-    match arg {
-        ArgValue::Buffer(b) => ArrayClass::of(b),
-        ArgValue::Scalar(_) => ArrayClass::default(),
     }
 }
 
@@ -305,14 +305,21 @@ impl Case {
     }
 
     pub fn check(&self) -> String {
+        let mut machine = Emulated::new(PtxCaps::of(self.sm, false).unwrap().clone());
+        machine.options.copies = self.copies;
+        machine.options.seed = self.seed;
+        self.check_on(machine)
+    }
+
+    /// Runs on a machine, and returns the Staged IR.
+    pub fn check_on(&self, machine: Emulated) -> String {
         let (m, n, k) = self.size;
         let (bm, bn, _) = self.form.tile;
         let values = |count: i64, seed: usize, dtype: DType| match self.exact {
             true => integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 }),
             false => noise(count as usize, seed),
         };
-        let transpose =
-            |transposed: bool, dims: [i64; 2]| if transposed { [dims[1], dims[0]] } else { dims };
+        let transpose = |yes: bool, dims: [i64; 2]| if yes { [dims[1], dims[0]] } else { dims };
         let Form { a, b, out, transposed, .. } = self.form;
         let (da, db) = (transpose(transposed.0, [m, k]), transpose(transposed.1, [k, n]));
         let arrays = [
@@ -323,9 +330,7 @@ impl Case {
         let dims = vec![("m", m), ("n", n), ("k", k)];
         let mut runs = Runs::new(self.form.text(), dims, [(m + bm - 1) / bm, (n + bn - 1) / bn, 1]);
         runs.profile = self.profile;
-        runs.machine = Emulated::new(PtxCaps::of(self.sm, false).unwrap().clone());
-        runs.machine.options.copies = self.copies;
-        runs.machine.options.seed = self.seed;
+        runs.machine = machine;
         runs.check(&arrays)
     }
 }

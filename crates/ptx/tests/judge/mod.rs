@@ -3,33 +3,15 @@
 
 mod forms;
 
+use crate::assembler::tools;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, iter, thread};
+use std::{iter, thread};
 use tessera_ptx::caps::first_version;
 use tessera_ptx::legal::{kernel_requires, requires, version_of};
 use tessera_ptx::tools::Tools;
 use tessera_ptx::verify::constant_fits;
 use tessera_ptx::*;
-
-/// The top of the checkout.
-fn root() -> PathBuf {
-    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
-    Path::new(&package).ancestors().nth(2).unwrap().to_path_buf()
-}
-
-/// The assembler. `make test` installs and requires it; without it, these tests say so and pass.
-fn tools() -> Option<Tools> {
-    match Tools::find(&root()) {
-        Ok(tools) => Some(tools),
-        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
-        Err(why) => {
-            println!("not judged: {why}");
-            None
-        }
-    }
-}
 
 /// A form, with what is claimed about it.
 struct Form {

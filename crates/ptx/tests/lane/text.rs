@@ -1,30 +1,12 @@
 //! What NVIDIA's assembler makes of a few kernels. `TESSERA_BLESS=1` rewrites the counts.
 
 use super::Variant;
-use std::env;
-use std::path::{Path, PathBuf};
+use crate::assembler::{blessing, folder, tools};
 use tessera_conformance::harness::*;
 use tessera_conformance::lane::groups::{HISTOGRAM, TREE, together};
 use tessera_conformance::lane::memory::{SAXPY, STENCIL, matrix};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::count::{count, ratchet};
-use tessera_ptx::tools::Tools;
-
-fn folder() -> PathBuf {
-    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
-    Path::new(&package).join("tests").join("lane")
-}
-
-fn tools() -> Option<Tools> {
-    match Tools::find(folder().ancestors().nth(4).unwrap()) {
-        Ok(tools) => Some(tools),
-        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
-        Err(why) => {
-            println!("not assembled: {why}");
-            None
-        }
-    }
-}
 
 /// Kernels with arguments that compile in them.
 fn kernels() -> Vec<(&'static str, String, Vec<Arg>)> {
@@ -68,8 +50,8 @@ fn the_assembler_takes_the_code_and_spills_nothing() {
             }
         }
     }
-    let bless = env::var_os("TESSERA_BLESS").is_some_and(|v| v == "1");
-    ratchet(&folder().join("ratchet.txt"), &rows, bless).unwrap_or_else(|e| panic!("{e}"));
+    ratchet(&folder("lane").join("ratchet.txt"), &rows, blessing())
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// The instructions of the fast path.

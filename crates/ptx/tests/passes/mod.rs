@@ -1,34 +1,17 @@
 //! Kernels of Tile IR through the passes that stage them for WGMMA and TMA, to PTX: results are
 //! those of the oracle.
 
-use crate::gemm::form::{self, Form, Lies, Runs, integers, plain};
-use crate::wgmma::form::{assembled, tools, wgmma_calls};
+use crate::assembler::tools;
+use crate::gemm::form::{self, Case, Form, Lies, Runs, hopper, integers, plain};
+use crate::wgmma::form::{assembled, wgmma_calls};
 use tessera_lower::stage::Step;
 use tessera_numerics::{DType, Profile};
-use tessera_ptx::emulate::Emulated;
 use tessera_ptx::{PtxCaps, compile, stamps, usual_classes};
 use tessera_target::frame::Frame;
 
-fn hopper() -> Emulated {
-    Emulated::new(PtxCaps::of(90, true).unwrap().clone())
-}
-
 /// Runs a matmul of some size, with arrays of these layouts, and returns its Staged IR.
-fn check(form: &Form, (m, n, k): (i64, i64, i64), lies: [Lies; 3]) -> String {
-    let (bm, bn, _) = form.tile;
-    let values = |count: i64, seed: usize, dtype: DType| {
-        integers(count as usize, seed, if dtype == DType::U8 { 0 } else { -3 })
-    };
-    let transpose = |yes: bool, dims: [i64; 2]| if yes { [dims[1], dims[0]] } else { dims };
-    let arrays = [
-        lies[0].array(transpose(form.transposed.0, [m, k]), form.a, &values(m * k, 1, form.a)),
-        lies[1].array(transpose(form.transposed.1, [k, n]), form.b, &values(k * n, 5, form.b)),
-        lies[2].array([m, n], form.out, &values(m * n, 9, form.out)),
-    ];
-    let dims = vec![("m", m), ("n", n), ("k", k)];
-    let mut runs = Runs::new(form.text(), dims, [(m + bm - 1) / bm, (n + bn - 1) / bn, 1]);
-    runs.machine = hopper();
-    runs.check(&arrays)
+fn check(form: &Form, size: (i64, i64, i64), lies: [Lies; 3]) -> String {
+    Case { lies: lies.into(), ..Case::new(form.clone(), size) }.check_on(hopper())
 }
 
 fn uses_wgmma(staged: &str) -> bool {
@@ -243,8 +226,11 @@ fn attention_of_three_warpgroups() {
 /// Loops record their clocks on request, and results stay the same.
 #[test]
 fn clocks_of_roles() {
-    let form =
-        Form { out: DType::BF16, off: Some("no_clocks"), ..Form::new(DType::BF16, (128, 128, 64)) };
+    let form = Form {
+        out: DType::BF16,
+        off: Some("clock_elision"),
+        ..Form::new(DType::BF16, (128, 128, 64))
+    };
     stamps::begin();
     check(&form, (300, 136, 136), ROWS);
     let found = stamps::end();

@@ -3,36 +3,15 @@
 
 mod samples;
 
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use crate::assembler::{blessing, folder, tools};
+use std::fs;
 use tessera_ptx::count::{count, ratchet};
-use tessera_ptx::tools::Tools;
 use tessera_ptx::*;
-
-fn folder() -> PathBuf {
-    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
-    Path::new(&package).join("tests").join("text")
-}
-
-fn blessing() -> bool {
-    env::var_os("TESSERA_BLESS").is_some_and(|v| v == "1")
-}
-
-fn tools() -> Option<Tools> {
-    match Tools::find(folder().ancestors().nth(4).unwrap()) {
-        Ok(tools) => Some(tools),
-        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
-        Err(why) => {
-            println!("not assembled: {why}");
-            None
-        }
-    }
-}
 
 #[test]
 fn text_is_as_expected_and_valid() {
     for (name, module) in samples::all() {
-        let file = folder().join(format!("{name}.ptx"));
+        let file = folder("text").join(format!("{name}.ptx"));
         let text = module.text();
         if blessing() {
             fs::write(&file, &text).unwrap();
@@ -57,7 +36,8 @@ fn the_assembler_takes_the_text_and_keeps_the_lines() {
             assert!(code.contains("kernels/sample.py\", line 4"), "{code}");
         }
     }
-    ratchet(&folder().join("ratchet.txt"), &rows, blessing()).unwrap_or_else(|e| panic!("{e}"));
+    ratchet(&folder("text").join("ratchet.txt"), &rows, blessing())
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! How WGMMA tests run: Staged text on its own interpreter, and as PTX on that of PTX; and what the
 //! assembler makes of it.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use crate::gemm::form::{integers, same};
 use tessera_interp::{HostArray, StagedOptions, Timing, run_staged};
 use tessera_ir::Type;
 use tessera_layout::{Layout, Shared};
@@ -104,35 +103,6 @@ pub fn wgmma_calls(code: &Code) -> usize {
     code.kernel().instructions().filter(|i| matches!(i, Inst::Wgmma { .. })).count()
 }
 
-pub fn same(wanted: &HostArray, got: &HostArray, text: &str) {
-    if wanted == got {
-        return;
-    }
-    let (w, g) = (wanted.values(), got.values());
-    let wrong: Vec<usize> = (0..w.len()).filter(|&i| w[i].to_bits() != g[i].to_bits()).collect();
-    let at = wrong.first().copied().unwrap_or(0);
-    panic!(
-        "{} of {} differ, the first at {at}: expected {}, got {}\n{text}",
-        wrong.len(),
-        w.len(),
-        w[at],
-        g[at]
-    );
-}
-
-pub fn tools() -> Option<Tools> {
-    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
-    let folder: PathBuf = Path::new(&package).into();
-    match Tools::find(folder.ancestors().nth(2).unwrap()) {
-        Ok(tools) => Some(tools),
-        Err(why) if env::var_os("TESSERA_NEED_TOOLS").is_some() => panic!("{why}"),
-        Err(why) => {
-            println!("not assembled: {why}");
-            None
-        }
-    }
-}
-
 /// The assembler accepts it without a warning or spills; returns the machine code.
 pub fn assembled(tools: &Tools, code: &Code) -> String {
     let got = tools.assemble(&code.module).unwrap();
@@ -144,11 +114,6 @@ pub fn assembled(tools: &Tools, code: &Code) -> String {
         assert_eq!(found, None, "{words}\n{text}");
     }
     tools.disassemble(&cubin).unwrap()
-}
-
-/// Small integers, so that every sum is exact in any order.
-pub fn integers(n: usize, seed: usize, least: i64) -> Vec<f64> {
-    (0..n).map(|i| (((i + seed) * 7919 + (i + seed) / 13 * 31) % 7) as f64 + least as f64).collect()
 }
 
 pub fn array(dims: [i64; 2], dtype: DType, seed: usize) -> HostArray {

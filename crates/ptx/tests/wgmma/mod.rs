@@ -4,7 +4,8 @@ pub mod form;
 mod loops;
 mod single;
 
-use form::{Case, assembled, tools};
+use crate::assembler::tools;
+use form::{Case, assembled};
 use single::{From, Single};
 use tessera_layout::Layout;
 use tessera_numerics::{DType, Profile};

@@ -39,25 +39,9 @@ fn stored(dtype: DType) -> Dtype {
 }
 
 fn read(dtype: Dtype) -> Option<DType> {
-    let plain = [
-        DType::Bool,
-        DType::I8,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::U8,
-        DType::U16,
-        DType::U32,
-        DType::U64,
-        DType::F64,
-        DType::F32,
-        DType::F16,
-        DType::BF16,
-        DType::Fp8E4M3,
-        DType::Fp8E5M2,
-        DType::E8M0,
-    ];
-    plain.into_iter().find(|&d| stored(d) == dtype)
+    // Those of fewer bits are stored as bytes, and F32 comes before TF32.
+    let plain = |d: &DType| *d == DType::Bool || d.bits() >= 8;
+    DType::ALL.iter().copied().filter(plain).find(|&d| stored(d) == dtype)
 }
 
 /// Name, dtype, extents and elements of an array.

@@ -20,13 +20,13 @@
 //!
 //! The pipeline of the second MMA's operand needs at least two stages, because a stage is filled in
 //! its own iteration and read in the next. Consecutive loops become one sequence of iterations
-//! (`loop_fusion`).
+//! (`cross_loop_pipelining`).
 
-mod loop_fusion;
+mod cross_loop_pipelining;
 
 use super::super::{Off, Step};
 use super::uses::{Users, users, yielded};
-use loop_fusion::{FusedLoops, find_fusable, fuse};
+use cross_loop_pipelining::{JoinedLoops, find_joinable, join};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Effects, OpId, OpSpec, Opcode, Rewriter, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
@@ -50,8 +50,11 @@ pub fn interleave(func: &StagedFunc, off: Off) -> StagedFunc {
     if plans.is_empty() {
         return func.clone();
     }
-    let fused =
-        if off.has(Step::LoopFusion) { Vec::new() } else { find_fusable(func, &users, &plans) };
+    let fused = if off.has(Step::CrossLoopPipelining) {
+        Vec::new()
+    } else {
+        find_joinable(func, &users, &plans)
+    };
     let mut rw = Rewriter::new(func);
     let body = rw.new.body;
     for &id in &func.blocks[func.body].ops {
@@ -455,7 +458,7 @@ fn early(look: &Look<'_>, ops: &Ops, [first, first_done]: [OpId; 2]) -> Ops {
 fn emit(
     rw: &mut Rw<'_>,
     plans: &BTreeMap<OpId, InterleavePlan>,
-    all: &[FusedLoops],
+    all: &[JoinedLoops],
     id: OpId,
     into: BlockId,
 ) {
@@ -464,7 +467,7 @@ fn emit(
         // The fused loop is placed where its first loop is.
         (Some(fused), _) => {
             if fused.loops[0] == id {
-                fuse(rw, plans, fused, into);
+                join(rw, plans, fused, into);
             }
         }
         (None, Some(plan)) => interleaved(rw, plan, id, into),

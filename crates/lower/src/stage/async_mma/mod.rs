@@ -16,7 +16,7 @@
 //!    order in which CTAs take groups;
 //! 5. `mma_in_flight`: an MMA is still in flight while the next iteration begins;
 //! 6. `interleave`: of two dependent MMAs, the second is issued together with the first of the next
-//!    iteration, also across loops (`loop_fusion`);
+//!    iteration, also across loops (`cross_loop_pipelining`);
 //! 7. `clusters`: CTAs of a cluster take neighbouring groups, where that is requested;
 //! 8. `overlapped_epilogue`: a finished tile is stored while the next is computed;
 //! 9. `warp_specialize`: the function is cut along the pipelines into producer and consumer roles;
@@ -44,7 +44,9 @@ mod tile_scheduler;
 mod uses;
 mod warp_specialize;
 
-use super::{Off, Staging, Step, ahead, copies::has_buffers, hoist, layouts, open, threads::Team};
+use super::{
+    Off, Staging, Step, copies::has_buffers, hoist, layouts, open, register_prefetch, threads::Team,
+};
 use crate::split::split;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -96,7 +98,7 @@ pub fn stage(
                 let why = format!("an online softmax rescales in every iteration: {why}");
                 notes.push(Diagnostic::new(Code::N_NO_LAZY_RESCALE, why).at(loc));
             }
-            crate::relax::relax(freed.as_ref().unwrap_or(func))
+            crate::fast_math::fast_math(freed.as_ref().unwrap_or(func))
         }
     };
     let swapped = swap::sides(func, staging);
@@ -218,7 +220,7 @@ fn built(
         now = sound(before);
     }
     if runs(Step::RegisterPrefetch)
-        && let Some(early) = ahead::beside_products(&now)
+        && let Some(early) = register_prefetch::beside_products(&now)
     {
         now = sound(early);
     }
@@ -282,7 +284,7 @@ fn built(
         };
         now = clusters::share(now);
         if runs(Step::RegisterPrefetch)
-            && let Some(early) = ahead::beside_copies(&now)
+            && let Some(early) = register_prefetch::beside_copies(&now)
         {
             now = sound(early);
         }

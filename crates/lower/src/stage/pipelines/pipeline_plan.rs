@@ -3,7 +3,7 @@
 
 use super::super::lanes::is_worth_turning;
 use super::super::scalars::divisor;
-use super::super::{Staging, ahead};
+use super::super::{Staging, register_prefetch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -95,7 +95,7 @@ pub fn plan(func: &StagedFunc, staging: &Staging<'_>, most: u32, notes: &mut Dia
             continue;
         }
         let mut fields: Vec<Field> = Vec::new();
-        let in_registers = ahead::takes(func, id);
+        let in_registers = register_prefetch::takes(func, id);
         for &load in &func.blocks[func.ops[id].regions[0]].ops {
             if func.ops[load].code != StagedOp::Tile(TileOp::Load) || in_registers.contains(&load) {
                 continue;

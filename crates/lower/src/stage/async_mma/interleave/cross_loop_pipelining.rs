@@ -1,4 +1,4 @@
-//! Loop fusion of consecutive loops with interleaved MMAs, for example the unmasked and the masked
+//! Cross-loop pipelining: consecutive loops with interleaved MMAs are one pipeline, for example the unmasked and the masked
 //! part of causal attention.
 //!
 //! Input: consecutive loops that `interleave` accepts, with nothing between them that depends on
@@ -23,8 +23,8 @@ use tessera_numerics::ScalarFn;
 use tessera_staged::{StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 
-/// Loops that are fused, in their order, and the ops between them.
-pub struct FusedLoops {
+/// Loops that share a pipeline, in their order, and the ops between them.
+pub struct JoinedLoops {
     pub loops: Vec<OpId>,
     pub between: BTreeSet<OpId>,
 }
@@ -32,15 +32,15 @@ pub struct FusedLoops {
 /// Operands of a loop before its carried values.
 const BOUNDS: usize = 3;
 
-pub fn find_fusable(
+pub fn find_joinable(
     func: &StagedFunc,
     users: &Users,
     plans: &BTreeMap<OpId, InterleavePlan>,
-) -> Vec<FusedLoops> {
-    let mut out: Vec<FusedLoops> = Vec::new();
+) -> Vec<JoinedLoops> {
+    let mut out: Vec<JoinedLoops> = Vec::new();
     let blocks: BTreeSet<BlockId> = plans.keys().map(|&id| func.ops[id].block).collect();
     for block in blocks {
-        let mut open: Option<FusedLoops> = None;
+        let mut open: Option<JoinedLoops> = None;
         let mut since = Vec::new();
         for &id in &func.blocks[block].ops {
             let Some(plan) = plans.get(&id) else {
@@ -58,7 +58,7 @@ pub fn find_fusable(
                 follows
             });
             if !joined {
-                let next = FusedLoops { loops: vec![id], between: BTreeSet::new() };
+                let next = JoinedLoops { loops: vec![id], between: BTreeSet::new() };
                 out.extend(open.replace(next));
             }
             since.clear();
@@ -139,10 +139,10 @@ fn follows(
         })
 }
 
-pub fn fuse(
+pub fn join(
     rw: &mut Rw<'_>,
     plans: &BTreeMap<OpId, InterleavePlan>,
-    fused: &FusedLoops,
+    fused: &JoinedLoops,
     into: BlockId,
 ) {
     let old = rw.old;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whole functions on one core, compared with XLA: set-up, the peers, a release build of the extension, then bench/models_cpu.py.
-# usage: bench-models.sh [OPTIONS OF python -m bench.models_cpu]
+# `make bench-cpu` and `make bench-models`: set-up, the peers, a release build, then the comparison.
+# usage: bench-peers.sh bench.cpu|bench.models_cpu [OPTIONS OF THAT MODULE]
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh
@@ -11,4 +11,4 @@ set_up build
 quietly "Packages to compare with" bench/packages.sh
 quietly "Release build" scripts/bench-package.sh
 
-PYTHONPATH=$ROOT/build/bench-package exec build/bench-venv/bin/python -m bench.models_cpu "$@"
+PYTHONPATH=$ROOT/build/bench-package exec build/bench-venv/bin/python -m "$@"

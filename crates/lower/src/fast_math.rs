@@ -20,9 +20,9 @@
 //! Must not: depend on what the kernel computes.
 
 use crate::canonicalise::Canonicalise;
+use crate::mask_elimination::always;
 use crate::runs::gathered;
 use crate::stage::{Off, Step};
-use crate::whole::always;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, Op, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value};
 use tessera_numerics::{DType, ReduceOp, ScalarFn};
@@ -71,7 +71,7 @@ impl Uses {
     }
 }
 
-pub(crate) fn relax(func: &TileFunc) -> TileFunc {
+pub(crate) fn fast_math(func: &TileFunc) -> TileFunc {
     let mut func = func.clone();
     let off = Off::of(&func);
     for (_, rule) in RULES.into_iter().filter(|(step, _)| !off.has(*step)) {

@@ -1,4 +1,4 @@
-//! `stage-persist`, persistent blocks for memory-bound kernels: a block computes one group after
+//! `persistent_blocks`, for memory-bound kernels: a block computes one group after
 //! another, so that the loads of the next group overlap with the computation of this one.
 //!
 //! Input: a valid Staged function for one group. Output: the same in a loop over the groups of a
@@ -17,7 +17,7 @@ use tessera_tile::TileOp;
 /// Bytes that a group reads in one tile, from which on the loop is worth it.
 const LEAST: u64 = 48 << 10;
 
-pub fn persist(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
+pub fn persistent_blocks(func: &StagedFunc, staging: &Staging<'_>) -> Option<StagedFunc> {
     if !staging.caps.async_copy || !wants(func, staging) {
         return None;
     }

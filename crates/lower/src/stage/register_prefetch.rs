@@ -1,4 +1,4 @@
-//! `stage-ahead`, register prefetch (double buffering in registers): a loop's loads to registers
+//! `register_prefetch` (double buffering in registers): a loop's loads to registers
 //! are issued one iteration before their use.
 //!
 //! Input: a valid Staged function. Output: each `for` loop that [`takes`] accepts carries the tiles
@@ -178,7 +178,7 @@ pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes_beside)
 }
 
-pub fn ahead(func: &StagedFunc) -> Option<StagedFunc> {
+pub fn register_prefetch(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, takes)
 }
 
