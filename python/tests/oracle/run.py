@@ -78,11 +78,15 @@ def _python(name: str) -> Any:
         "range": tile.range, "min": two(tile.minimum, min), "max": two(tile.maximum, max), "print": tile.print,
         "abs": lambda x: abs(x), "int": as_int, "float": as_float, "bool": lambda x: Val("bool", convert(x, "bool")) if isinstance(x, Val) else bool(x),
         "round": lambda x: tile.round(x) if isinstance(x, Val) else round(x), "pow": lambda a, b: a**b, "len": len,
+        "reversed": lambda items: list(items)[::-1], "enumerate": enumerate, "zip": zip,
     }  # fmt: skip
     return table[name]
 
 
-BUILTINS = {n: _python(n) for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len")}
+BUILTINS = {
+    n: _python(n)
+    for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len", "reversed", "enumerate", "zip")
+}
 HELPERS = {
     "__place__": Place, "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
     "__unbound__": lambda: Val("i64", np.int64(0)),
@@ -129,6 +133,24 @@ class Ts:
     identity = staticmethod(lambda x: x)
 
     def require(self, *constraints: Any) -> None:
+        return None
+
+    def static_range(self, start: Any, stop: Any = None, step: int = 1) -> range:
+        """Numbers that are known when the kernel is compiled: they stay Python's."""
+        lo, hi = (0, start) if stop is None else (start, stop)
+        if any(isinstance(v, Val) for v in (lo, hi, step)):
+            raise OracleError("E_TYPE", "a bound of run time")
+        if not step:
+            raise OracleError("E_ARGUMENT", "a step of 0")
+        return range(lo, hi, step)
+
+    def static_assert(self, cond: Any, text: Any = None) -> None:
+        if isinstance(cond, Val):
+            raise OracleError("E_TYPE", "a condition of run time")
+        if not cond:
+            raise OracleError("E_ASSERT", text or "")
+
+    def static_print(self, *values: Any) -> None:
         return None
 
     def __getattr__(self, name: str) -> Any:
