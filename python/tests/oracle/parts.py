@@ -59,7 +59,7 @@ def rows(a: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
     shape = [-1 if k == axis else 1 for k in range(a.ndim)]
     index = np.broadcast_to(flat.reshape(shape), (*a.shape[:axis], len(flat), *a.shape[axis + 1 :]))
     out = take(a, index, axis)
-    return out.reshape(*a.shape[:axis], *positions.shape, *a.shape[axis + 1 :])
+    return out.reshape((*a.shape[:axis], *positions.shape, *a.shape[axis + 1 :]))
 
 
 def _known(v: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import tessera as ts
 
 from . import context, tile
-from .memory import Array, Index, Place, value_of
+from .memory import Array, Constants, Index, Numbers, Place, value_of
 from .rewrite import rewritten
 from .values import Lacks, NUMPY, OracleError, Val, carrier, cast_array, common, convert, dtype_name, strong
 
@@ -184,6 +184,17 @@ class Program:
                 self.namespace[node.name] = Func(call, self.coroutine)
             else:
                 self.kernels[node.name] = (annotations, call)
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self._capture(node.targets[0].id)
+
+    def _capture(self, name: str) -> None:
+        """Constant tables take positions of run time and stand at the head of loops."""
+        value = self.namespace[name]
+        if isinstance(value, tuple):
+            self.namespace[name] = Numbers(value)
+        elif isinstance(value, np.ndarray):
+            self.namespace[name] = Constants(value, dtype_name(value.dtype))
 
     def launch(self, name: str, arguments: list[Any], grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
         """Runs a kernel on arrays of its own; ``grid`` counts groups, or with ``lanes`` the lanes of a line."""
