@@ -125,7 +125,7 @@ class PartExpressions(Expressions):
         cuts = sorted(self.rng.sample(range(1, n), min(n - 1, self.pick([1, 1, 2]))))
         sizes = [b - a for a, b in zip([0, *cuts], [*cuts, n])]
         self.count("concat")
-        return f"ts.tile.concat(({', '.join(self.tile(s, dt, m, depth) for m in sizes)}))"
+        return f"ts.tile.concat(({', '.join(self.tile(s, dt, m, depth) for m in sizes)},))"
 
     def p_split(self, s: Scope, dt: str, n: int, depth: int) -> str:
         equal = [k for k in (2, 3, 4) if k * n <= W]
@@ -293,7 +293,7 @@ class PartExpressions(Expressions):
             shift = str(self.rng.randint(-4, 4)) if self.chance(0.5) else self.expr(s, "i32", 1)
             return f"ts.tile.roll({t(p, q)}, {shift}{self.pick(['', ', axis=0', ', axis=1', ', axis=-1'])})"
         if kind == "slice":
-            a, b = self.rng.randint(0, 1), self.rng.randint(0, 1)
+            a, b = self.rng.randint(0, p < W), self.rng.randint(0, q < W)
             return f"{t(p + a, q + b)}[{a}:, :{q}]"
         if kind == "cut":
             ints = self.starts(s)

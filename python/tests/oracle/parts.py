@@ -86,7 +86,11 @@ def _span(item: slice, extent: int) -> np.ndarray:
         raise OracleError("E_ARGUMENT", "a step below 0 from a position of run time")
     start = 0 if item.start is None else int(item.start)
     stop = extent if item.stop is None else int(item.stop)
-    return start + step * np.arange(max(-(-(stop - start) // step), 0), dtype=np.int64)
+    far = stop - start
+    if isinstance(item.start, Val) and isinstance(item.stop, Val) and {item.start.dt, item.stop.dt} <= {"i32", "u32"}:
+        far = (far + 2**31) % 2**32 - 2**31  # `v + 8` may have wrapped; the extent is known before that
+    far = (far + 2**63) % 2**64 - 2**63
+    return np.int64(start) + np.int64(step) * np.arange(max(-(-far // step), 0), dtype=np.int64)
 
 
 def subscript(x: Val, index: Any) -> Val:
