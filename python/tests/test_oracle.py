@@ -184,6 +184,14 @@ def test_programs_are_large_and_of_all_kinds() -> None:
         "and in a condition", "a if c else b", "value of or, and", "for else", "while else", "loop variable after its loop", "walrus",
         "literal that widens", "edge literal", "break or continue of a lane", "early return", "chained comparison", "captured",
         "compile-time divisor tile", "load other=", "store mask=", "scatter", "gather", "begun with a literal", "augmented element",
+        "slice of a tile", "slice of a tile that runs backwards", "slice of a tile from a position of run time", "element of a tile",
+        "element of a tile at run time", "flip", "roll", "concat", "split", "stack", "gather from a tile", "take_along_axis", "sort",
+        "argsort", "topk", "histogram", "histogram with a mask", "unique_count", "scan by name", "scan by a function",
+        "reduce by a function", "reduce of several tiles by a function", "reduce by a function along an axis", "max with its place",
+        "part of a narrow tile", "part of a tile of bools", "row of a tile", "reshape", "unrolled loop: count", "unrolled loop: values",
+        "unrolled loop: table", "unrolled loop: enumerate", "unrolled loop: zip", "unrolled loop: reversed", "else of an unrolled loop",
+        "break in unrolled loop", "continue in unrolled loop", "tuple carried: for", "tuple carried: while", "tuple carried: unrolled",
+        "tuple assigned before a loop is left", "reversed range",
     ]  # fmt: skip
     missing = [name for name in wanted if not counts[name]]
     assert not missing, missing

@@ -21,6 +21,7 @@ OPTIONAL = [
     "chained_assign", "target_order", "index_beside_id", "walrus", "helper_global_default", "or_value", "captures_change",
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
     "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
+    "tile_parts", "own_combiners", "sort", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after", "loop_var_slice",
 ]  # fmt: skip
 
 
@@ -72,10 +73,11 @@ class Scope:
         self.tiles: dict[str, tuple[str, int]] = {}
         self.tuples: dict[str, list[str]] = {}
         self.fixed: set[str] = set()  # not to be assigned: loop variables and counters
+        self.known: list[str] = []  # numbers from 0 to W - 1 that are known at compile time: variables of unrolled loops
 
     def copy(self) -> Scope:
         out = Scope(self.arrays, self.prefix, self.names)
-        out.tiles, out.tuples, out.fixed = dict(self.tiles), dict(self.tuples), set(self.fixed)
+        out.tiles, out.tuples, out.fixed, out.known = dict(self.tiles), dict(self.tuples), set(self.fixed), list(self.known)
         return out
 
 
@@ -98,6 +100,7 @@ class Expressions:
         self.returned = False
         self.shared: set[str] = set()
         self.extra: set[str] = set()  # arrays that expressions do not draw from by type
+        self.looped: set[str] = set()  # variables of loops that have ended
         self.plain = 0  # above 0 inside expressions that must have no effects
 
     # Small choices.
@@ -163,6 +166,9 @@ class Expressions:
         """A position along the last axis."""
         roll = self.rng.random()
         ints = [n for n, d in s.names.items() if d in ("i32", "i64")]
+        if s.known and self.chance(0.4):
+            self.count("index by a variable of an unrolled loop")
+            return self.pick([*s.known, f"({self.pick(s.known)} + 3) % {W}"])
         if roll < 0.55 or not ints:
             if self.chance(0.08):
                 self.count("index from the end")
@@ -204,6 +210,10 @@ class Expressions:
         options += [f"{t}[{k}]" for t, ds in s.tuples.items() for k, d in enumerate(ds) if d == dt] * 2
         arrays = self.arrays_of(s, lambda d: d == dt)
         options += [None] * max(2, len(options) // 2) if arrays else []
+        if s.tiles and self.chance(0.3):
+            found = self.element_of(s, dt)
+            if found is not None:
+                return found
         if not options:
             return self.from_other(s, dt)
         found = self.pick(options)
@@ -230,6 +240,9 @@ class Expressions:
     def operand(self, s: Scope, dt: str, depth: int) -> str:
         """An operand beside a strong one: perhaps a literal, or a narrow element."""
         roll = self.rng.random()
+        if s.known and self.chance(0.15):
+            self.count("literal that an unrolled loop counts")
+            return self.pick(s.known)
         if roll < 0.35:
             return self.literal(dt)
         if roll < 0.45:
@@ -405,8 +418,11 @@ class Expressions:
                 return self.pick(names)
             return self.tile_leaf(s, dt, n)
         kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load", "load"]
+        kinds += ["part"] * 6 if self.has("tile_parts") else []
         kind = self.pick([k for k in kinds if "tile_" + k not in self.without])
         t = lambda d=dt: self.tile(s, d, n, depth - 1)  # noqa: E731
+        if kind == "part":
+            return self.part(s, dt, n, depth - 1)
         if kind == "binary":
             op = self.pick(["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"] if dt in INTS else ["+", "-", "*", "/"])
             self.count(f"tile {op}")
@@ -420,6 +436,9 @@ class Expressions:
             self.count("where")
             d = self.pick(SCALARS)
             c = f"{self.tile(s, d, n, depth - 1)} {self.pick(['<', '>=', '==', '!='])} {self.tile(s, d, n, 0)}"
+            if self.has("tile_parts") and self.chance(0.3):
+                self.count("part of a tile of bools")
+                c = self.pick(["({})[::-1]", "ts.tile.flip({})", "ts.tile.roll({}, 1)", "({})[ts.tile.arange(%d) // 2]" % n, "ts.tile.sort({})"]).format(c)
             return f"ts.tile.where({c}, {t()}, {self.pick([t(), self.literal(dt)])})"
         if kind == "cast":
             other = self.pick([d for d in SCALARS if d != dt])

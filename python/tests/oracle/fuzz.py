@@ -187,6 +187,14 @@ PROBES = {
     "scratch_of_two_types": ("group", "if x[0]:\n    u = x[1]\n    y[0] = u\nelse:\n    u = ts.tile.cast(x[1], ts.f32)\n    y[1] = ts.tile.cast(u, ts.i32)"),
     "or_literal": ("group", "v = x[0] or 9\ny[0] = v + 1\nv = 3 if x[1] else v"),
     "dotted": ("group", "y[0] = x[0] + cfg.K"),
+    "tile_parts": ("group", "t = ts.tile.concat((x[0:4], x[4:8][::-1]))\ny[0:8] = ts.tile.roll(t, x[0])"),
+    "own_combiners": ("group", "y[0] = ts.tile.reduce(x[0:8], ts.tile.maximum)"),
+    "sort": ("group", "y[0:8] = ts.tile.sort(x[0:8])\ny[0:2] = ts.tile.histogram(x[0:8], 2)"),
+    "unrolled": ("group", "for j in ts.static_range(3):\n    y[j] = 1\nfor j in (1, 2):\n    y[j] = 2"),
+    "python_iterators": ("group", "for j, v in enumerate(reversed((1, 2))):\n    y[j] = v\nfor j, v in zip((1, 2), (3, 4)):\n    y[j] = v"),
+    "unrolled_value_after": ("group", "for j in range(2):\n    for v in (x[0], x[1]):\n        y[0] = v\n    y[1] = v"),
+    "loop_var_slice": ("group", "for j in range(2):\n    y[0] = j\ny[0:4] = x[0:8][j:j + 4]"),
+    "tuple_carried": ("group", "t = (x[0], x[1])\nfor j in range(3):\n    t = (t[1], t[0])\ny[0] = t[0]"),
 }
 PROBE_HEAD = "class cfg:\n    K = 3\nG0 = 2\n\n"
 

@@ -82,7 +82,12 @@ class Gen(Statements):
         rank2 = self.lane or groups > 1
         head = [f"G0 = {self.rng.randint(1, 7)}", f"G1 = {self.pick(['0.5', '1.5', '-2.0', '3.25'])}"]
         head += ["class cfg:", f"    K = {self.rng.randint(0, 9)}"]
+        head += [f"TAB = ({self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)})"]
+        head += [f"ARR = np.array([{self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)}], np.int32)", "ARR.flags.writeable = False"]
         head.append("")
+        if not self.lane and self.has("own_combiners"):
+            for number in range(self.rng.randint(1, 3)):
+                head += self.combiner(number)
         for number in range(0 if "helpers" in self.without else self.rng.randint(0, 3)):
             head += self.helper(number, rank2)
         # An array of each type that scalars have, and some narrow ones.

@@ -315,6 +315,12 @@ class Constants(Array):
             return self.host[items].item()
         return super().__getitem__(at)
 
+    def __iter__(self) -> Any:
+        """At the head of a loop, which is unrolled."""
+        if self.host.ndim != 1:
+            raise OracleError("E_UNSUPPORTED", "a table of more than one axis at the head of a loop")
+        return iter(self.host.tolist())
+
     def __setitem__(self, at: Any, value: Any) -> None:
         raise OracleError("E_TYPE", "a constant is not written")
 

@@ -14,7 +14,7 @@ import numpy as np
 import tessera as ts
 
 from . import context, tile
-from .memory import Array, Index, Place, value_of
+from .memory import Array, Constants, Index, Numbers, Place, value_of
 from .rewrite import rewritten
 from .values import Lacks, NUMPY, OracleError, Val, carrier, cast_array, common, convert, dtype_name, strong
 
@@ -78,11 +78,15 @@ def _python(name: str) -> Any:
         "range": tile.range, "min": two(tile.minimum, min), "max": two(tile.maximum, max), "print": tile.print,
         "abs": lambda x: abs(x), "int": as_int, "float": as_float, "bool": lambda x: Val("bool", convert(x, "bool")) if isinstance(x, Val) else bool(x),
         "round": lambda x: tile.round(x) if isinstance(x, Val) else round(x), "pow": lambda a, b: a**b, "len": len,
+        "reversed": lambda items: list(items)[::-1], "enumerate": enumerate, "zip": zip,
     }  # fmt: skip
     return table[name]
 
 
-BUILTINS = {n: _python(n) for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len")}
+BUILTINS = {
+    n: _python(n)
+    for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len", "reversed", "enumerate", "zip")
+}
 HELPERS = {
     "__place__": Place, "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
     "__unbound__": lambda: Val("i64", np.int64(0)),
@@ -131,6 +135,24 @@ class Ts:
     def require(self, *constraints: Any) -> None:
         return None
 
+    def static_range(self, start: Any, stop: Any = None, step: int = 1) -> range:
+        """Numbers that are known when the kernel is compiled: they stay Python's."""
+        lo, hi = (0, start) if stop is None else (start, stop)
+        if any(isinstance(v, Val) for v in (lo, hi, step)):
+            raise OracleError("E_TYPE", "a bound of run time")
+        if not step:
+            raise OracleError("E_ARGUMENT", "a step of 0")
+        return range(lo, hi, step)
+
+    def static_assert(self, cond: Any, text: Any = None) -> None:
+        if isinstance(cond, Val):
+            raise OracleError("E_TYPE", "a condition of run time")
+        if not cond:
+            raise OracleError("E_ASSERT", text or "")
+
+    def static_print(self, *values: Any) -> None:
+        return None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(ts, name)
 
@@ -162,6 +184,17 @@ class Program:
                 self.namespace[node.name] = Func(call, self.coroutine)
             else:
                 self.kernels[node.name] = (annotations, call)
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self._capture(node.targets[0].id)
+
+    def _capture(self, name: str) -> None:
+        """Constant tables take positions of run time and stand at the head of loops."""
+        value = self.namespace[name]
+        if isinstance(value, tuple):
+            self.namespace[name] = Numbers(value)
+        elif isinstance(value, np.ndarray):
+            self.namespace[name] = Constants(value, dtype_name(value.dtype))
 
     def launch(self, name: str, arguments: list[Any], grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
         """Runs a kernel on arrays of its own; ``grid`` counts groups, or with ``lanes`` the lanes of a line."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from .expressions import INTS, SCALARS, Expressions, Scope, W
+from .expressions import INTS, SCALARS, Scope, W
+from .part_statements import PartStatements
 from .values import RANGE, carrier
 
 
-class Statements(Expressions):
+class Statements(PartStatements):
     """Draws statements, and blocks of them."""
 
     def block(self, s: Scope, budget: int, depth: int) -> list[str]:
@@ -22,11 +23,15 @@ class Statements(Expressions):
         ]  # fmt: skip
         if not self.lane:
             simple += ["tile", "tile", "tile_store", "swap_slices", "tile_reduce", "masked_store", "scatter", "augment_slice", "augment_tile"]
+            if self.has("tile_parts"):
+                simple += ["parts", "parts"]
         if self.has("chained_assign"):
             simple.append("chained")
         if self.has("target_order"):
             simple.append("target_order")
         compound = ["if_", "if_", "for_", "for_", "while_", "begun", "both", "scratch"]
+        compound += ["unrolled", "unrolled"] if self.has("unrolled") else []
+        compound += ["carried"] if self.has("tuple_carried") else []
         kinds = [k for k in simple + (compound * 2 if depth > 0 else []) if k not in self.without]
         kind = self.pick(kinds)
         if self.loops and self.chance(0.1):
@@ -242,7 +247,7 @@ class Statements(Expressions):
 
     def s_tile(self, s: Scope, depth: int) -> list[str]:
         dt, n = self.pick(SCALARS), self.pick([2, 3, 4, 5, 8])
-        value = self.tile(s, dt, n, 2)
+        value = self.tile(s, dt, n, 3)
         mine = [t for t, have in s.tiles.items() if have == (dt, n)]
         self.count("tile value")
         if mine and self.chance(0.4):
@@ -285,6 +290,14 @@ class Statements(Expressions):
     def s_tile_reduce(self, s: Scope, depth: int) -> list[str]:
         n = self.pick([2, 3, 4, 5, 8])
         f = self.pick(["sum", "sum", "max", "min", "any", "all", "argmax"])
+        if self.has("own_combiners") and self.chance(0.4):
+            dt = self.pick(SCALARS)
+            found = self.combined(s, dt, lambda d: self.tile(s, d, n, 1))
+            if found is not None:
+                self.count("reduce by a function")
+                name = self.name(dt)
+                s.names[name] = dt
+                return [f"{name} = ts.tile.reduce({found[0]}, {found[1]}){found[2]}"]
         self.count("reduce")
         if f in ("any", "all"):
             d = self.pick(SCALARS)
@@ -348,6 +361,9 @@ class Statements(Expressions):
             if ints and self.chance(0.5):
                 self.count("range with a step that is known at run time")
                 head = self.pick(["range(0, 3, {} % 2 * 2 - 1)", "range(3, -1, {} % 2 * 4 - 3)"]).format(self.pick(ints))
+        if self.has("python_iterators") and self.chance(0.15):
+            self.count("reversed range")
+            head = f"reversed({head.replace('ts.tile.', '')})"
         inner = s.copy()
         inner.names[j] = "i64"
         inner.fixed.add(j)
@@ -357,6 +373,7 @@ class Statements(Expressions):
             self.count("loop variable assigned in its loop")
             body.append(f"{j} = {self.expr(s, 'i64', 1)}")
         self.loops.pop()
+        self.looped.add(j)
         out = [f"for {j} in {head}:", *self.indent(body)]
         if self.has("for_else") and (not self.lane or self.has("lane_loop_else")) and self.chance(0.25):
             self.count("for else")

@@ -12,6 +12,12 @@ from tessera._core import real_functions
 
 from . import context
 from .memory import Array, Place, value_of
+from .order import argsort, histogram, sort, topk, unique_count  # noqa: F401
+from .parts import concat, flip, reshape, roll, split, stack, take_along_axis, transpose  # noqa: F401
+from .reduce import (  # noqa: F401
+    all, any, argmax, argmin, associative_scan, cumprod, cumsum, max, mean, min, prod, reduce, row_max, row_mean, row_min,
+    row_prod, row_sum, scan, sum,
+)  # fmt: skip
 from .values import (
     FUNCTIONS, Lacks, NUMPY, OracleError, Val, apply, binary, carrier, cast as cast_to, common, convert, dtype_name,
     maximum as greater, minimum as lesser, ranks, strong,
@@ -195,175 +201,6 @@ def broadcast(x: Any, shape: Any) -> Val:
 def expand_dims(x: Any, axis: int) -> Val:
     x = value_of(x)
     return Val(x.dt, np.expand_dims(x.a, int(axis)))
-
-
-def reshape(x: Any, shape: Any) -> Val:
-    x = value_of(x)
-    return Val(x.dt, x.a.reshape(_shape(shape)))
-
-
-def transpose(x: Any) -> Val:
-    x = value_of(x)
-    return Val(x.dt, x.a.T.copy())
-
-
-# Reductions, in the canonical order of LANGUAGE 14.
-_IDENTITY = {"sum": (0, -0.0), "prod": (1, 1.0)}
-
-
-def _identity(op: str, kind: str) -> Any:
-    t = NUMPY[kind]
-    if op in _IDENTITY:
-        return t.type(_IDENTITY[op][kind[0] == "f"])
-    if op in ("or", "xor"):
-        return t.type(0)
-    if op == "and":
-        return t.type(True) if kind == "bool" else t.type(-1) if kind[0] == "i" else t.type(np.iinfo(t).max)
-    if kind == "bool":
-        return t.type(op == "min")
-    if kind[0] == "f":
-        return t.type(-np.inf if op == "max" else np.inf)
-    return t.type(np.iinfo(t).min if op == "max" else np.iinfo(t).max)
-
-
-def _combine(op: str, dt: str) -> Callable:
-    if op in ("max", "min"):
-        f = greater if op == "max" else lesser
-        return lambda a, b: f(dt, a, b)
-    return {"sum": np.add, "prod": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[op]
-
-
-def _canonical(a: np.ndarray, op: str, dt: str) -> np.ndarray:
-    """CR along axis 0."""
-    n = a.shape[0]
-    if n > 65536:
-        parts = [_canonical(a[k : k + 65536], op, dt) for k in builtins.range(0, n, 65536)]
-        return _canonical(np.stack(parts), op, dt)
-    f = _combine(op, dt)
-    lanes = np.full((64, *a.shape[1:]), _identity(op, dt), NUMPY[dt])
-    for k in builtins.range(0, n, 64):
-        part = a[k : k + 64]
-        lanes[: len(part)] = f(lanes[: len(part)], part)
-    h = 32
-    while h:
-        lanes[:h] = f(lanes[:h], lanes[h : 2 * h])
-        h //= 2
-    return lanes[0]
-
-
-def reduce(x: Any, op: Any, axis: Any = None) -> Val:
-    x = strong(value_of(x))
-    if not isinstance(op, str):
-        raise Lacks("a combiner of one's own")
-    op = "sum" if op == "add" else op
-    dt = carrier(x.dt)
-    if dt == "bool" and op in ("sum", "prod"):
-        dt = "i32"
-    a = convert(x, dt)
-    a = np.moveaxis(a, int(axis), 0) if axis is not None else a.reshape(-1)
-    out = _canonical(a, op, dt)
-    return Val(dt, out if out.ndim else out[()])
-
-
-def _named(op: str) -> tuple[Callable, Callable]:
-    def whole(x: Any, axis: Any = None) -> Val:
-        return reduce(x, op, axis)
-
-    def row(x: Any) -> Val:
-        return reduce(x, op, -1)
-
-    return whole, row
-
-
-sum, row_sum = _named("sum")
-max, row_max = _named("max")
-min, row_min = _named("min")
-prod, row_prod = _named("prod")
-
-
-def any(x: Any, axis: Any = None) -> Val:
-    x = strong(value_of(x))
-    return reduce(Val("bool", convert(x, "bool")), "or", axis)
-
-
-def all(x: Any, axis: Any = None) -> Val:
-    x = strong(value_of(x))
-    return reduce(Val("bool", convert(x, "bool")), "and", axis)
-
-
-def mean(x: Any, axis: Any = None) -> Val:
-    x = value_of(x)
-    kind = "f64" if carrier(x.dt) in ("i64", "u64", "f64") else "f32"
-    total = reduce(Val(kind, convert(x, kind)), "sum", axis)
-    count = x.a.size if axis is None else x.a.shape[int(axis)]
-    return Val(kind, total.a / NUMPY[kind].type(count))
-
-
-def row_mean(x: Any) -> Val:
-    return mean(x, -1)
-
-
-def _place_of(x: Any, axis: Any, best: str) -> Val:
-    x = value_of(x)
-    a = x.a.reshape(-1) if axis is None else x.a
-    key = a
-    if a.dtype.kind == "f":
-        nan = np.isnan(a)
-        # -0 is below +0: order by the bits.
-        zero = (a == 0) & np.signbit(a)
-        first = getattr(np, "arg" + best)(np.where(nan, np.inf if best == "max" else -np.inf, a), axis=0 if axis is None else int(axis))
-        if nan.any() or zero.any():
-            moved = np.moveaxis(a, 0 if axis is None else int(axis), -1)
-            out = np.empty(moved.shape[:-1], np.int64)
-            for where in np.ndindex(*moved.shape[:-1]):
-                row = [_order(v, best) for v in moved[where]]
-                out[where] = row.index(builtins.max(row))
-            first = out
-        return Val("i32", np.asarray(first).astype(np.int32)[()])
-    return Val("i32", np.asarray(getattr(np, "arg" + best)(key, axis=0 if axis is None else int(axis))).astype(np.int32)[()])
-
-
-def _order(v: Any, best: str) -> tuple:
-    if v != v:
-        return (1, 0.0, 0)
-    return (0, float(v), 0 if np.signbit(v) else 1) if best == "max" else (0, -float(v), 1 if np.signbit(v) else 0)
-
-
-def argmax(x: Any, axis: Any = None) -> Val:
-    return _place_of(x, axis, "max")
-
-
-def argmin(x: Any, axis: Any = None) -> Val:
-    return _place_of(x, axis, "min")
-
-
-def scan(x: Any, op: Any, axis: Any = None, exclusive: bool = False) -> Val:
-    x = value_of(x)
-    if not isinstance(op, str):
-        raise Lacks("a combiner of one's own")
-    op = "sum" if op == "add" else op
-    dt = carrier(x.dt)
-    if dt == "bool" and op in ("sum", "prod"):
-        dt = "i32"
-    a = np.moveaxis(convert(x, dt), 0 if axis is None else int(axis), 0)
-    f = _combine(op, dt)
-    out = np.empty_like(a)
-    running = np.full(a.shape[1:], _identity(op, dt), NUMPY[dt])
-    for k in builtins.range(a.shape[0]):
-        if exclusive:
-            out[k] = running
-        running = f(running, a[k])
-        if not exclusive:
-            out[k] = running
-    return Val(dt, np.moveaxis(out, 0, 0 if axis is None else int(axis)))
-
-
-def cumsum(x: Any, axis: Any = None, exclusive: bool = False) -> Val:
-    return scan(x, "sum", axis, exclusive)
-
-
-def cumprod(x: Any, axis: Any = None, exclusive: bool = False) -> Val:
-    return scan(x, "prod", axis, exclusive)
 
 
 # Memory.

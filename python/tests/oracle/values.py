@@ -120,11 +120,9 @@ class Val:
         raise OracleError("E_TYPE", "a tile is not unpacked")
 
     def __getitem__(self, index: Any) -> Val:
-        items = index if isinstance(index, tuple) else (index,)
-        for item in items:
-            if not (item is None or item is Ellipsis or (isinstance(item, slice) and item == slice(None))):
-                raise Lacks("a part of a tile")
-        return Val(self.dt, self.a[index].copy())
+        from .parts import subscript
+
+        return subscript(self, index)
 
     def __repr__(self) -> str:
         return f"{self.dt}:{self.a!r}"

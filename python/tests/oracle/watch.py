@@ -29,7 +29,7 @@ from . import context
 from .memory import Array, Constants, Numbers
 from .rewrite import Rewrite, synchronises
 from .run import BUILTINS, HELPERS, MATH, TILE, TS, Func, _as, cdiv, launch
-from .tile import _identity
+from .reduce import identity
 from .values import Lacks, OracleError, Val, carrier, convert, dtype_name, from_storage, join, to_storage
 
 #: Larger launches are not executed: groups or lanes, and iterations of loops.
@@ -204,7 +204,7 @@ def fresh(param: tuple, dims: dict[str, int]) -> np.ndarray:
     if privilege and privilege.startswith("reduce_"):
         dt = dtype_name(dtype)
         kind = carrier(dt)
-        host = np.full(shape, to_storage(np.asarray(_identity(privilege[len("reduce_") :], kind)), kind, dt), host.dtype)
+        host = np.full(shape, to_storage(np.asarray(identity(privilege[len("reduce_") :], kind)), kind, dt), host.dtype)
         if privilege == "reduce_sum":
             host = np.zeros(shape, host.dtype)
     return host
