@@ -36,7 +36,7 @@ impl Reproducible {
     fn refused(&self, func: &TileFunc, id: OpId) -> Option<Diagnostic> {
         let (op, profile) = (&func.ops[id], self.profile);
         let what = op.attr("op").and_then(Attr::as_word).filter(|_| op.code == TileOp::Atomic)?;
-        let name = func.name_of(op.operands[0]).and_then(|n| n.split('.').next());
+        let name = tessera_lower::user_name(func, op.operands[0]);
         let name = name.unwrap_or("the array");
         if matches!(what, "add" | "sub") && func.ty(op.operands[1]).dtype().is_float() {
             let message = format!(

@@ -23,6 +23,7 @@ mod cover;
 mod empty;
 mod expand_math;
 mod facts;
+pub use facts::user_name;
 mod geometry;
 pub mod graph;
 mod if_convert;

@@ -99,6 +99,8 @@ pub enum Val {
         transposed: bool,
     },
     Tuple(Vec<Val>),
+    /// A record parameter: its fields are read, never assigned.
+    Record(Arc<Record>),
     Context,
     Namespace(String),
     Api(&'static ApiRow),
@@ -115,6 +117,14 @@ pub enum Val {
     Clash(Box<(String, String)>),
     /// The variable of a finished `for` loop; its value is computed where it is read.
     After(Box<AfterLoop>),
+}
+
+/// A record that a kernel takes as one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The name of its class.
+    pub class: String,
+    pub fields: Vec<(String, Val)>,
 }
 
 /// What a loop left in its variable: the last position of the range, or what it was before a loop
