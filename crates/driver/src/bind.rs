@@ -335,7 +335,11 @@ impl<'a> Binder<'a> {
             other => {
                 let message =
                     format!("`{}`: expected an array, got {}", param.shown, other.describe());
-                let help = "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`";
+                let help = if param.is_point() {
+                    "it has no axes: pass `numpy.array(value, \"f32\")`, or another array of shape ()"
+                } else {
+                    "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`"
+                };
                 self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                 return Slot::Static;
             }
@@ -593,13 +597,18 @@ impl<'a> Binder<'a> {
         for (name, want) in &fixed.consts {
             let got = self.config.consts.get(name);
             if *want == Capture::None && got.is_none() && self.params.position(name).is_some() {
-                differ.push(format!("{name} = None, got an array"));
+                differ.push(format!("{name} = None, got a value"));
             } else if let Some(got) = got.filter(|got| *got != want) {
                 differ.push(format!(
                     "{name} = {}, got {}",
                     crate::config::show(want),
                     crate::config::show(got)
                 ));
+            }
+        }
+        for (name, got) in &self.config.consts {
+            if *got == Capture::None && !fixed.consts.contains_key(name) {
+                differ.push(format!("a value of {name}, got None"));
             }
         }
         if fixed.args != self.config.args {

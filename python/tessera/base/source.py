@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from .. import _core
+from .caller import here
 from .stale_source import is_stale
 
 
@@ -35,6 +36,8 @@ def source_of(fn: Callable, given: str | None, decorator: str) -> Source:
         )
     if given is not None:
         return Source(fn.__name__, code.co_filename, _text(given, decorator), 1)
+    if code.co_name == "<lambda>" and decorator == "ts.kernel":
+        raise _core.error("E_SYNTAX", "expected a `def` after `@ts.kernel`, got a `lambda`", "a kernel has statements: write a `def`", place=here())
     if code.co_name == "<lambda>":
         return _lambda(fn, decorator)
     # A file edited since it was imported gives lines of something else.
@@ -64,7 +67,8 @@ def _text(given: object, decorator: str) -> str:
 
 
 def _lambda(fn: Callable, decorator: str) -> Source:
-    """A ``lambda``: its text alone, at its place in the file. Python tells the line of a ``lambda`` only, so there must be one there."""
+    """A ``lambda``: its text alone, at its place in the file. Python tells the line and the parameters of a ``lambda``: there must be one such
+    on the line."""
     code = fn.__code__
     keep_command(code.co_filename)
     lines = linecache.getlines(code.co_filename, fn.__globals__)
@@ -73,6 +77,10 @@ def _lambda(fn: Callable, decorator: str) -> Source:
     except (SyntaxError, ValueError):
         raise _unavailable(fn, decorator) from None
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    if len(found) > 1:
+        stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
+        found = [node for node in found if _names(node.args) == own]
     if not found:
         raise _unavailable(fn, decorator)
     if len(found) > 1:
@@ -80,8 +88,7 @@ def _lambda(fn: Callable, decorator: str) -> Source:
             "E_SYNTAX",
             f"expected one `lambda` on line {code.co_firstlineno}, got {len(found)}: which of them is meant is not known",
             f"put each on a line of its own, or write a function: `@{decorator}` above `def`",
-            code.co_filename,
-            code.co_firstlineno,
+            place=here(),
         )
     (node,) = found
     text = ast.get_source_segment("".join(lines), node)
@@ -90,6 +97,11 @@ def _lambda(fn: Callable, decorator: str) -> Source:
     # In parentheses it may go over several lines.
     before = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
     return Source("lambda", code.co_filename, " " * (before - 1) + f"({text})", node.lineno)
+
+
+def _names(args: ast.arguments) -> tuple[str, ...]:
+    rest = [a for a in (args.vararg, args.kwarg) if a is not None]
+    return tuple(a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest))
 
 
 def keep_command(file: str) -> None:

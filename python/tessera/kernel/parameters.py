@@ -8,7 +8,7 @@ Every form has its own compiled kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 #: The value of a parameter that a call leaves out.
@@ -198,7 +198,7 @@ def described(value: Any) -> str:
     if isinstance(shape, tuple):
         return f"an array of shape {shape}"
     kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return f"a record of `{kind}`" if is_dataclass(value) else f"a value of type {kind}"
 
 
 class Flat:

@@ -57,16 +57,16 @@ class RecordKernelFn(KernelFn):
         try:
             if kwargs or len(args) < len(nodes):
                 args, kwargs = self._by_place(args, kwargs)
+            if len(args) > len(nodes):
+                s = "" if len(nodes) == 1 else "s"
+                raise Misfit("", "E_ARGUMENT", f"expected at most {len(nodes)} argument{s}, got {len(args)}", "leave out those at the end")
             for node, value in zip(nodes, args):
                 if type(node) is Leaf and value is not MISSING:
                     out.append(value)
                 else:
                     node.spread(value, out, form)
         except Misfit as e:
-            raise at_parameter(self._made.source, e.path.partition(".")[0], e.code, e.message, e.help) from None
-        if len(args) > len(nodes):
-            # The kernel of the form says how many there may be.
-            out.extend(args[len(nodes) :])
+            raise at_parameter(self._made.source, e.path.partition(".")[0], e.code, e.message, e.help, here()) from None
         self._form = found = self._of(tuple(form))
         return found, out, kwargs
 

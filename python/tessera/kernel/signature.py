@@ -192,8 +192,8 @@ def _instead(annotation: object) -> str:
     )
 
 
-def at_parameter(source: Source, name: str, code: str, message: str, help: str | None) -> Exception:
-    """The error at a parameter's annotation, or at the parameter."""
+def at_parameter(source: Source, name: str, code: str, message: str, help: str | None, called: Any = None) -> Exception:
+    """The error at a parameter's annotation, or at the parameter; ``called`` is the line of a call."""
     place = None
     indent = len(source.text) - len(source.text.lstrip(" \t"))
     try:
@@ -206,5 +206,5 @@ def at_parameter(source: Source, name: str, code: str, message: str, help: str |
         first, last = source.line + at.lineno - 1, source.line + at.end_lineno - 1
         place = _core.Place(text, first, indent + at.col_offset + 1, last, indent + at.end_col_offset + 1)
     except (SyntaxError, ValueError, AttributeError):
-        return _core.error(code, message, help, source.file, source.line)
-    return _core.error(code, message, help, place=place)
+        return _core.error(code, message, help, source.file, source.line, called=called)
+    return _core.error(code, message, help, place=place, called=called)

@@ -375,12 +375,20 @@ impl Elab<'_> {
                 Some(place) => returned.push(place),
                 None => {
                     let what = self.describe(&v);
+                    let error = Diagnostic::new(
+                        Code::E_GRAPH_INVALID,
+                        format!("expected a kernel to return its parameters only, got {what}"),
+                    )
+                    .at(self.place(item.range()));
+                    if matches!(v, Val::Record(_) | Val::Tuple(_)) {
+                        self.report(
+                            error
+                                .help("return the arrays themselves: `return p.y`, `return xs[0]`"),
+                        );
+                        continue;
+                    }
                     self.report(
-                        Diagnostic::new(
-                            Code::E_GRAPH_INVALID,
-                            format!("expected a kernel to return its parameters only, got {what}"),
-                        )
-                        .at(self.place(item.range()))
+                        error
                         .note("each group computes one block; what it returns must be stored in an array that has all blocks")
                         .help(
                             "add a parameter for the result, store each block into it (as in \
