@@ -188,6 +188,9 @@ mse = mse_loss = nn.mse_loss
 einsum = xp.einsum
 
 cdiv = _builtins.FUNCTIONS["cdiv"]
+static_range = _builtins.FUNCTIONS["static_range"]
+static_assert = _builtins.FUNCTIONS["static_assert"]
+static_print = _builtins.FUNCTIONS["static_print"]
 identity = _builtins.FUNCTIONS["identity"]
 
 # A lock that another thread holds at a fork would stay locked in the child for ever, and what LLVM is changing would stay half done.

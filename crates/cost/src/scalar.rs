@@ -94,7 +94,8 @@ impl Known<'_> {
             | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
-            | Assert | Reduce | Scan | ArgReduce => None,
+            | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy
+            | Sort | Histogram => None,
         }
     }
 

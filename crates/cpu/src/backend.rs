@@ -95,6 +95,8 @@ impl Backend for Cpu {
         tessera_tile::has_elements(func)?;
         let always = tessera_tile::without_slow_paths(func);
         let func = always.as_ref().unwrap_or(func);
+        let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
+        let func = expanded.as_ref().unwrap_or(func);
         supported(func)?;
         let frame = Frame::new(func)?;
         let kernel = Kernel(Arc::new(Core {

@@ -89,9 +89,8 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
                 Ew(_) | Select | Cast | Bitcast => {
                     list.extend(op.results.iter().map(|&r| (r, straight)));
                 }
-                Transpose | Broadcast | Expand | Reshape | Gather | Philox => {
-                    list.extend(op.results.iter().map(|&r| (r, false)))
-                }
+                Transpose | Broadcast | Expand | Reshape | Gather | Philox | Slice | Concat
+                | Take => list.extend(op.results.iter().map(|&r| (r, false))),
                 _ if id == write => {
                     if !straight {
                         return false;
@@ -101,7 +100,8 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
                 | LinearId | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota
                 | Load | Store | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
-                | GroupShuffle | Print | Assert | Reduce | Scan | ArgReduce => {
+                | GroupShuffle | Print | Assert | Reduce | Scan | ArgReduce | ReduceBy | ScanBy
+                | Sort | Histogram => {
                     let before = place(id).is_some_and(|at| at < last);
                     if !(before || straight && together(id)) {
                         return false;

@@ -109,6 +109,7 @@ pub fn lower(
     let mut stages = Vec::new();
     let start = Instant::now();
     let elaborated = kernel.elaborate(config).map_err(|e| e.inside_kernel(Kind::Type))?;
+    elaborated.printed.iter().for_each(|line| tessera_target::tell(line));
     stages.push(("elaborate".to_string(), start.elapsed()));
     let mut func = elaborated.func;
     let mut context = PassContext { notes: elaborated.notes };

@@ -38,15 +38,12 @@ const NAMES: &[(&str, &str)] = &[
         "constexpr",
         "annotate the parameter with `int`, `float`, `bool` or `str`: those are compile-time values",
     ),
+    ("unroll", "write `for i in ts.static_range(n):`, which is unrolled"),
     (
-        "static_range",
-        "write `range(n)` or `ts.tile.range(n)`: whether a loop is unrolled is the compiler's choice",
+        "device_assert",
+        "write `assert condition, \"text\"`; `ts.static_assert` is for compile-time values, and `ts.require(…)` checks sizes when a kernel is called",
     ),
-    (
-        "static_assert device_assert",
-        "write `assert condition, \"text\"`; `ts.require(…)` checks sizes when a kernel is called",
-    ),
-    ("static_print device_print", "write `print(…)` or `ts.tile.print(…)`"),
+    ("device_print", "write `print(…)` or `ts.tile.print(…)`"),
     (
         "fori_loop while_loop",
         "write a Python loop: `for i in range(lo, hi):` or `while condition:`",
@@ -136,7 +133,10 @@ const NAMES: &[(&str, &str)] = &[
     ("atomicAnd", "write `ts.tile.atomic_and(x[i], v)`"),
     ("atomicOr", "write `ts.tile.atomic_or(x[i], v)`"),
     ("atomicXor", "write `ts.tile.atomic_xor(x[i], v)`"),
-    ("gather take take_along_axis", "index with a tile of integers: `x[index]`"),
+    (
+        "gather take",
+        "index with a tile of integers: `x[index]`; `ts.tile.take_along_axis(x, index, axis)` takes one for each element",
+    ),
     (
         "scatter put index_add scatter_add",
         "store at a tile of integers: `y[index] = v`, or `y[index] += v` to add",
@@ -240,20 +240,20 @@ const NAMES: &[(&str, &str)] = &[
     ("broadcast_to expand broadcast_in_dim", "write `ts.tile.broadcast(x, shape)`"),
     (
         "trans permute swapaxes moveaxis permute_dims matrix_transpose",
-        "write `ts.tile.transpose(x)` or `x.T`, which reverse the axes",
+        "write `ts.tile.transpose(x, (1, 0))` with all axes in their new order, or `x.T`, which reverses them",
     ),
     ("unsqueeze newaxis", "write `x[:, None]` or `ts.tile.expand_dims(x, axis)`"),
     ("squeeze", "write `ts.tile.reshape(x, shape)`"),
-    ("flatten ravel", "write `ts.tile.reshape(x, (n,))`"),
+    ("flatten ravel", "write `ts.tile.reshape(x, -1)`"),
     (
-        "cat concat concatenate stack hstack vstack join interleave",
-        "store the parts into slices of a shared buffer or of the result, one after another",
+        "cat concatenate hstack vstack join interleave",
+        "write `ts.tile.concat((a, b), axis=0)` or `ts.tile.stack((a, b), axis=0)`",
     ),
     (
-        "split hsplit vsplit",
-        "slice the array where it is loaded: `x[m:m + 16]` and `x[m + 16:m + 32]`",
+        "hsplit vsplit chunk",
+        "write `ts.tile.split(x, 2, axis=0)`, or slices: `x[:16]` and `x[16:]`",
     ),
-    ("flip roll", "read the array at the positions that you want: `x[n - 1 - ts.tile.arange(16)]`"),
+    ("fliplr flipud reverse", "write `ts.tile.flip(x, axis=0)` or `x[::-1]`"),
     (
         "tile repeat",
         "index with a tile: `x[ts.tile.arange(n) % 16]`, or broadcast with `x[:, None]`",
@@ -281,17 +281,10 @@ const NAMES: &[(&str, &str)] = &[
         "reduce or scan the condition: `ts.tile.cumsum(ts.tile.cast(c, ts.i32))` numbers the elements that hold",
     ),
     ("xor_sum", "write `ts.tile.reduce(x, \"xor\")`"),
+    ("top_k lexsort", "write `ts.tile.topk(x, k)`, `ts.tile.sort(x)` or `ts.tile.argsort(x)`"),
     (
-        "associative_scan",
-        "write `ts.tile.scan(x, \"sum\", axis=0)`, `ts.tile.cumsum` or `ts.tile.cumprod`; other operators are not there yet",
-    ),
-    (
-        "sort argsort topk",
-        "not there yet: sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
-    ),
-    (
-        "histogram bincount unique",
-        "add at a tile of positions: `h[index] += 1` with `h: ts.Region[ts.reduce_sum, ts.Tensor[\"m\", ts.i32]]`",
+        "bincount unique",
+        "write `ts.tile.histogram(x, bins)` or `ts.tile.unique_count(x)`; all groups add at a tile of positions by `h[index] += 1` with `h: ts.Region[ts.reduce_sum, ts.Tensor[\"m\", ts.i32]]`",
     ),
     (
         "rand randn uniform normal random randint rand4x randint4x philox_impl",
@@ -362,7 +355,7 @@ const METHODS: &[(&str, &str)] = &[
 
 /// Keyword arguments: of which functions (a prefix, empty for all), the names, and what to write.
 const KEYWORDS: &[(&str, &str, &str)] = &[
-    ("", "keepdims keep_dims keepdim", "index the result: `[:, None]` puts the axis back"),
+    ("", "keep_dims keepdim", "write `keepdims=`"),
     ("", "dim axes", "write `axis=`"),
     ("tile.reshape", "newshape new_shape", "write `shape=`"),
     ("tile.full", "fill_value", "write `value=`"),
@@ -432,30 +425,18 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
     ),
     ("tile.cast", "fp_downcast_rounding rounding", "casts round to nearest even"),
     ("tile.cast", "bitcast", "write `ts.tile.bitcast(x, dtype)`"),
-    (
-        "tile.cum",
-        "reverse dtype",
-        "the scan goes up: subtract it from the sum for the other direction",
-    ),
-    (
-        "tile.scan",
-        "reverse combine_fn",
-        "the scan goes up, with an operator by name: \"sum\", \"max\", \"min\" or \"prod\"",
-    ),
-    (
-        "tile.reduce",
-        "combine_fn",
-        "name the operator: \"sum\", \"max\", \"min\", \"prod\", \"and\", \"or\" or \"xor\"",
-    ),
+    ("tile.cum", "dtype", "cast the tile first: `ts.tile.cast(x, dtype)`"),
+    ("tile.scan", "combine_fn", "write `op=`: a name such as \"sum\", or a @ts.func"),
+    ("tile.reduce", "combine_fn", "write `op=`: a name such as \"sum\", or a @ts.func"),
     (
         "tile.max",
-        "return_indices propagate_nan initial where",
-        "write `ts.tile.argmax(x, axis=…)` for the index; NaN always propagates",
+        "propagate_nan initial where",
+        "leave it out: NaN always propagates; choose elements with `ts.tile.where(c, x, 0.0)`",
     ),
     (
         "tile.min",
-        "return_indices propagate_nan initial where",
-        "write `ts.tile.argmin(x, axis=…)` for the index; NaN always propagates",
+        "propagate_nan initial where",
+        "leave it out: NaN always propagates; choose elements with `ts.tile.where(c, x, 0.0)`",
     ),
     ("tile.maximum", "propagate_nan", "leave it out: NaN propagates"),
     ("tile.minimum", "propagate_nan", "leave it out: NaN propagates"),
@@ -476,18 +457,11 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
 /// Built-in functions of Python that people try and kernels do not have.
 const PYTHON: &[(&str, &str)] = &[
     ("divmod", "write `a // b` and `a % b`"),
-    (
-        "enumerate zip map filter iter next",
-        "loops count: `for i in range(n):`, then index with `i`",
-    ),
+    ("map filter iter next", "loops count: `for i in range(n):`, then index with `i`"),
     ("sum", "write `ts.tile.sum(x)` for a tile, and a loop for anything else"),
     ("any", "write `ts.tile.any(c)` for a tile, and `a or b` for scalars"),
     ("all", "write `ts.tile.all(c)` for a tile, and `a and b` for scalars"),
-    (
-        "sorted",
-        "sort on the host, or write the network with `ts.tile.minimum` and `ts.tile.maximum`",
-    ),
-    ("reversed", "count up, and reverse the index: `j = n - 1 - i`"),
+    ("sorted", "write `ts.tile.sort(x)` for a tile"),
     (
         "list tuple dict set",
         "write a tuple, `(a, b)`, whose length is known; arrays are parameters",
@@ -530,7 +504,8 @@ pub fn path(path: &str) -> Option<String> {
             return Some(write.to_string());
         }
         if place == 0 {
-            if let Some(row) = crate::api::find(&format!("tile.{part}")) {
+            let row = crate::api::find(&format!("tile.{part}"));
+            if let Some(row) = row.or_else(|| crate::api::find(part)) {
                 return Some(format!("write `ts.{}{}`", row.name, row.signature));
             }
             if tessera_numerics::DType::parse(part).is_some() {

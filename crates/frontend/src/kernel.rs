@@ -100,8 +100,8 @@ impl Kernel {
     pub fn elaborate(&self, config: &Config) -> Result<Elaborated, Diagnostics> {
         let mut run = elaborate(&self.decl, &self.parsed, self.kind, config, Mode::Full)?;
         let notes = std::mem::take(&mut run.diags).sorted().into_result()?;
-        let Run { func, params, tables, returns, .. } = run;
-        Ok(Elaborated { func, params, tables, returns, notes })
+        let Run { func, params, tables, returns, printed, .. } = run;
+        Ok(Elaborated { func, params, tables, returns, notes, printed })
     }
 }
 
@@ -114,6 +114,7 @@ struct Run {
     privileges: Vec<Option<Privilege>>,
     static_dims: BTreeSet<String>,
     diags: Diagnostics,
+    printed: Vec<String>,
 }
 
 /// A kernel that uses a lane id anywhere, also in a function it calls, is a lane kernel.
@@ -315,6 +316,7 @@ fn elaborate(
         inlined: 0,
         too_large: false,
         tables: Vec::new(),
+        printed: Vec::new(),
     };
     let mut params = parameters(&mut elab, parsed);
     elab.stmts(&parsed.def.body);
@@ -347,6 +349,7 @@ fn elaborate(
         privileges,
         static_dims: elab.static_dims,
         diags,
+        printed: elab.printed,
     })
 }
 

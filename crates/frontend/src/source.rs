@@ -244,4 +244,6 @@ pub struct Elaborated {
     pub returns: Vec<usize>,
     /// Warnings and notes.
     pub notes: Diagnostics,
+    /// The lines of `ts.static_print`.
+    pub printed: Vec<String>,
 }

@@ -31,7 +31,7 @@ fn fix(body: &str, message: &str, help: &str) {
 fn names_of_triton_say_what_to_write() {
     fix("y[0:4] = tl.dot(x[0:4], x[0:4])", "`tl.dot` is Triton's", "ts.tile.mma");
     fix("b = tl.constexpr(4)", "`tl.constexpr`", "`int`");
-    fix("for i in tl.static_range(4):\n    y[i] = 0.0", "tl.static_range", "range(n)");
+    fix("for i in tl.static_range(4):\n    y[i] = 0.0", "tl.static_range", "ts.static_range(");
     fix("m = tl.program_id(0)", "tl.program_id", "ts.tile.program_id(axis)");
     fix("t = tl.load(x)", "tl.load", "arrays take the place of pointers");
     fix("t = ts.tile.constexpr", "`ts.tile.constexpr` is not known", "`int`");
@@ -78,15 +78,19 @@ fn methods_and_attributes_say_what_to_write() {
 fn keyword_arguments_are_named_and_repaired() {
     let tile = "t = A[0:16, 0:16]\n";
     fix(
-        &format!("{tile}u = ts.tile.sum(t, axis=1, keepdims=True)"),
-        "E_ARGUMENT `ts.tile.sum` has no parameter `keepdims`",
-        "[:, None]",
+        &format!("{tile}u = ts.tile.sum(t, axis=1, keepdim=True)"),
+        "E_ARGUMENT `ts.tile.sum` has no parameter `keepdim`",
+        "`keepdims=`",
     );
     fix(&format!("{tile}u = ts.tile.sum(t, dim=1)"), "has no parameter `dim`", "write `axis=`");
     fix(&format!("{tile}u = ts.tile.sum(t, axsi=1)"), "has no parameter `axsi`", "`axis=`?");
     fix(&format!("{tile}u = ts.tile.sum(t, 1, axis=1)"), "gets `axis` twice", "leave out one");
-    fix(&format!("{tile}u = ts.tile.sum(t, 1, 2)"), "takes at most 2 arguments", "leave it out");
-    fix("u = ts.tile.sum()", "`ts.tile.sum` needs a value for `x`", "ts.tile.sum(x, axis=None)");
+    fix(
+        &format!("{tile}u = ts.tile.sum(t, 1, True, 2)"),
+        "takes at most 3 arguments",
+        "leave it out",
+    );
+    fix("u = ts.tile.sum()", "`ts.tile.sum` needs a value for `x`", "ts.tile.sum(x, axis=None");
     fix("t = ts.tile.load(x, 0, cache_modifier=\"cg\")", "cache_modifier", "leave it out");
     fix("ts.tile.atomic_add(x[0], 1.0, sem=\"relaxed\")", "`sem`", "order=");
     fix(&format!("{tile}u = ts.tile.mma(t, t, acc=t)"), "`acc`", "accumulator=");

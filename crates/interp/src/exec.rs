@@ -6,12 +6,14 @@ use crate::fault::{Outcome, broken, fault};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::mma::mma;
+use crate::parts::{concat, slice, take};
 use crate::philox::philox;
 use crate::program::{Action, Inst};
 use crate::reduce::reduce;
 use crate::room::{bytes_of, room};
 use crate::scan::{arg_reduce, scan};
 use crate::shape::rearrange;
+use crate::sort::{histogram, sort};
 use crate::value::{Data, Tile};
 use std::sync::Arc;
 use tessera_diag::Code;
@@ -133,6 +135,32 @@ impl Machine<'_> {
             }
             Action::ArgReduce { max, len, inner } => {
                 Arc::new(arg_reduce(self.value(inst, 0)?, *max, *len, *inner))
+            }
+            Action::Slice { shape, first, strides } => {
+                Arc::new(slice(self.value(inst, 0)?, shape, *first, strides))
+            }
+            Action::Concat { lens, inner } => {
+                let parts: Outcome<Vec<_>> =
+                    (0..inst.args.len()).map(|i| self.value(inst, i).cloned()).collect();
+                Arc::new(concat(&parts?, lens, *inner).ok_or_else(odd)?)
+            }
+            Action::Take { len, count, inner } => {
+                let index = self.value(inst, 1)?.positions().ok_or_else(odd)?;
+                Arc::new(take(self.value(inst, 0)?, &index, *len, *count, *inner).ok_or_else(odd)?)
+            }
+            Action::ReduceBy { combine, len, inner } => {
+                return self.reduce_by(inst, *combine, *len, *inner).map(|()| None);
+            }
+            Action::ScanBy { combine, len, inner, reverse } => {
+                return self.scan_by(inst, *combine, *len, *inner, *reverse).map(|()| None);
+            }
+            Action::Sort { len, inner, descending } => {
+                let (sorted, places) = sort(self.value(inst, 0)?, *len, *inner, *descending);
+                return self.give(inst, vec![Arc::new(sorted), Arc::new(places)]).map(|()| None);
+            }
+            Action::Histogram { bins } => {
+                let values = self.value(inst, 0)?.positions().ok_or_else(odd)?;
+                Arc::new(histogram(&values, *bins))
             }
             Action::Ew { f, kernel } => {
                 let args: Outcome<Vec<_>> =

@@ -9,7 +9,7 @@ use tessera_diag::{Code, Diagnostics};
 use tessera_ir::{Attr, BlockId, Dim, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn, cast, decode};
 use tessera_support::Entity;
-use tessera_tile::ops::{atomic::combine, host::pieces};
+use tessera_tile::ops::{atomic::combine, host::pieces, parts::slice_steps};
 use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
 
 /// Elements of one tile or buffer: far above any kernel's, far below what memory holds.
@@ -281,6 +281,42 @@ impl Preparer<'_> {
                 Action::ArgReduce { max: word(op, "op")? == "max", len, inner }
             }
             TileOp::Ew(f) => Action::Ew { f, kernel: kernel(f, dtype(0), op)? },
+            TileOp::Slice => {
+                let (strides, start) = (strides_of(&extents(ty(0))), ints(op, "start")?);
+                let step = slice_steps(op.attr("step"), strides.len());
+                Action::Slice {
+                    shape: extents(result()),
+                    first: start.iter().zip(&strides).map(|(&at, s)| at as usize * s).sum(),
+                    strides: step
+                        .iter()
+                        .zip(&strides)
+                        .map(|(&by, &s)| by as isize * s as isize)
+                        .collect(),
+                }
+            }
+            TileOp::Concat => {
+                let lens: Outcome<Vec<_>> =
+                    op.operands.iter().map(|&v| Ok(along(func.ty(v), op)?.0)).collect();
+                Action::Concat { lens: lens?, inner: along(ty(0), op)?.1 }
+            }
+            TileOp::Take => {
+                let ((len, inner), (count, _)) = (along(ty(0), op)?, along(ty(1), op)?);
+                Action::Take { len, count, inner }
+            }
+            TileOp::ReduceBy => {
+                let (len, inner) = along(ty(0), op)?;
+                Action::ReduceBy { combine: self.block(op.regions[0], errors), len, inner }
+            }
+            TileOp::ScanBy => {
+                let (len, inner) = along(ty(0), op)?;
+                let combine = self.block(op.regions[0], errors);
+                Action::ScanBy { combine, len, inner, reverse: flag(op, "reverse") }
+            }
+            TileOp::Sort => {
+                let (len, inner) = along(ty(0), op)?;
+                Action::Sort { len, inner, descending: flag(op, "descending") }
+            }
+            TileOp::Histogram => Action::Histogram { bins: elements(result()) },
         }))
     }
 

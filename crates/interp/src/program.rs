@@ -211,6 +211,42 @@ pub(crate) enum Action {
         f: ScalarFn,
         kernel: Kernel,
     },
+    /// A part of a tile: result element by position in the operand, from `first` on.
+    Slice {
+        shape: Vec<usize>,
+        first: usize,
+        strides: Vec<isize>,
+    },
+    /// The parts as outer × len × inner, with the `len` of each.
+    Concat {
+        lens: Vec<usize>,
+        inner: usize,
+    },
+    /// The operand as outer × len × inner, the positions as outer × count × inner.
+    Take {
+        len: usize,
+        count: usize,
+        inner: usize,
+    },
+    ReduceBy {
+        combine: usize,
+        len: usize,
+        inner: usize,
+    },
+    ScanBy {
+        combine: usize,
+        len: usize,
+        inner: usize,
+        reverse: bool,
+    },
+    Sort {
+        len: usize,
+        inner: usize,
+        descending: bool,
+    },
+    Histogram {
+        bins: usize,
+    },
 }
 
 /// What an atomic op does with an element.

@@ -12,7 +12,12 @@ use tessera_diag::{Code, Loc};
 
 impl Machine<'_> {
     /// Runs a block and gives what it yields.
-    fn block(&mut self, number: usize, args: Vec<Tile>, loc: &Loc) -> Outcome<Vec<Tile>> {
+    pub(crate) fn block(
+        &mut self,
+        number: usize,
+        args: Vec<Tile>,
+        loc: &Loc,
+    ) -> Outcome<Vec<Tile>> {
         self.poll.poll()?;
         let block = &self.program.blocks[number];
         for (&slot, value) in block.args.iter().zip(args) {
@@ -129,7 +134,7 @@ impl Machine<'_> {
         merge(m, new, old, loc)
     }
 
-    fn carried(&mut self, inst: &Inst, first: usize) -> Outcome<Vec<Tile>> {
+    pub(crate) fn carried(&mut self, inst: &Inst, first: usize) -> Outcome<Vec<Tile>> {
         (first..inst.args.len()).map(|i| self.take(inst, i)).collect()
     }
 
@@ -140,7 +145,7 @@ impl Machine<'_> {
         }
     }
 
-    fn give(&mut self, inst: &Inst, results: Vec<Tile>) -> Outcome<()> {
+    pub(crate) fn give(&mut self, inst: &Inst, results: Vec<Tile>) -> Outcome<()> {
         if results.len() != inst.results.len() {
             return Err(broken("a region that yields another number of values", &inst.loc));
         }

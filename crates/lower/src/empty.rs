@@ -12,7 +12,7 @@ use crate::canonicalise::remove_dead;
 use crate::facts::quoted;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{
-    Attr, Attrs, Changed, Dim, Effects, OpId, Opcode, Pass, PassContext, Type, Value,
+    Attr, Attrs, Changed, Dim, Effects, OpId, OpSpec, Opcode, Pass, PassContext, Type, Value,
 };
 use tessera_numerics::{DType, ReduceOp, Scalar};
 use tessera_tile::{Tile, TileFunc, TileOp};
@@ -83,10 +83,16 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
         if op.results.iter().any(|&r| matches!(func.ty(r), Type::Buf { .. })) {
             return None;
         }
+        // Each result becomes a constant of its own.
         for &result in &op.results[1..] {
-            let stands_in = op.results[0];
+            let ty = func.ty(result).clone();
+            let at = func.blocks[op.block].ops.iter().position(|&o| o == id).unwrap_or(0);
+            let spec = OpSpec::new(TileOp::Const, &[]).attr("value", zero(ty.dtype())).result(ty);
+            let new = func.insert(op.block, at, spec, op.loc.clone()).expect("the type is given");
+            let stands_in = func.ops[new].result();
             func.replace_uses(result, stands_in);
         }
+        func.ops[id].regions.clear();
         func.ops[id].results.truncate(1);
         set(func, id, zero(func.ty(op.results[0]).dtype()));
         return None;
@@ -119,6 +125,26 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
                 return Some((id, undefined(func, id, taken, op.attr("op"))));
             }
         }
+        // Parts without elements add nothing.
+        TileOp::Concat => {
+            let kept: Vec<Value> =
+                op.operands.iter().copied().filter(|&v| !is_empty(func, v)).collect();
+            let op = &mut func.ops[id];
+            op.group_lens = vec![kept.len()];
+            op.operands = kept;
+        }
+        // Every position is outside.
+        TileOp::Take | TileOp::Histogram => set(func, id, zero(func.ty(op.results[0]).dtype())),
+        TileOp::ReduceBy => {
+            let error = undefined(func, id, taken, None);
+            func.ops[id].regions.clear();
+            for &result in &op.results[1..] {
+                func.replace_uses(result, op.results[0]);
+            }
+            func.ops[id].results.truncate(1);
+            set(func, id, zero(func.ty(op.results[0]).dtype()));
+            return Some((id, error));
+        }
         TileOp::ArgReduce => {
             set(func, id, Attr::Int(0));
             return Some((id, undefined(func, id, taken, op.attr("op"))));
@@ -130,7 +156,7 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
 
 fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: Option<&Attr>) -> Diagnostic {
     let of = quoted(func, taken, "a tile");
-    let operator = operator.and_then(Attr::as_word).unwrap_or("max");
+    let operator = operator.and_then(Attr::as_word).unwrap_or("reduction");
     Diagnostic::new(
         Code::E_SHAPE_MISMATCH,
         format!("expected at least one element for the `{operator}` of {of}, got none: its axis has extent 0"),

@@ -65,9 +65,8 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
         | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
         | Bitcast | Reshape | Transpose | Broadcast | Expand | Store | Gather | Scatter
         | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
-        | Philox | Print | Assert | Ew(_)) => {
-            code.info().effects == Effects::Pure && op.regions.is_empty()
-        }
+        | Philox | Print | Assert | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy
+        | Sort | Histogram) => code.info().effects == Effects::Pure && op.regions.is_empty(),
     }
 }
 

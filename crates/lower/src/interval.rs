@@ -191,9 +191,8 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         For | While | Yield | Return | SlowPath | Origin | Iota | Bitcast | Reshape | Transpose
         | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
         | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
-        | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => {
-            UNKNOWN
-        }
+        | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => UNKNOWN,
     }
 }
 

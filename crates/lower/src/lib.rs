@@ -22,6 +22,7 @@ mod check;
 mod cover;
 mod empty;
 mod expand_math;
+mod expand_parts;
 mod facts;
 pub use facts::user_name;
 mod geometry;
@@ -49,6 +50,7 @@ pub use check::{Check, races};
 pub use cover::{Cover, Launched, covers};
 pub use empty::Empty;
 pub use expand_math::{ExpandMath, expanded_functions};
+pub use expand_parts::ExpandParts;
 pub use geometry::{Geometry, geometry_error};
 pub use if_convert::IfConvert;
 pub use lazy_rescale::lazy_rescale;
@@ -77,7 +79,11 @@ pub const TILE_PASSES: &[(&str, MakePass)] = &[
 ];
 
 /// Passes that a backend requests by name, outside the common pipeline.
-pub const BACKEND_PASSES: &[(&str, MakePass)] = &[("tile-expand-math", || Box::new(ExpandMath))];
+pub const BACKEND_PASSES: &[(&str, MakePass)] = &[
+    ("tile-expand-math", || Box::new(ExpandMath)),
+    ("tile-expand-parts", || Box::new(ExpandParts(tessera_tile::Scans::Ordered))),
+    ("tile-expand-parts-parallel", || Box::new(ExpandParts(tessera_tile::Scans::Parallel))),
+];
 
 pub fn pass_by_name(name: &str) -> Option<Box<dyn Pass<Tile>>> {
     let mut all = TILE_PASSES.iter().chain(BACKEND_PASSES);

@@ -235,7 +235,8 @@ impl Proof<'_> {
             | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
-            | Reduce | Scan | ArgReduce => true,
+            | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+            | Histogram => true,
         }
     }
 

@@ -130,6 +130,12 @@ pub fn compile(
 ) -> Result<Code, Diagnostics> {
     tessera_ir::verify(func)?;
     tessera_tile::has_elements(func)?;
+    let scans = match profile {
+        Profile::Default => tessera_tile::Scans::Parallel,
+        Profile::Deterministic | Profile::Strict => tessera_tile::Scans::Ordered,
+    };
+    let expanded = tessera_tile::expand_parts(func, scans);
+    let func = expanded.as_ref().unwrap_or(func);
     let frame = Frame::new(func)?;
     let mut reported = Diagnostics::new();
     let mut footprint = None;

@@ -23,7 +23,7 @@ pub fn in_family(op: TileOp) -> bool {
             | TileOp::CopyCommit
             | TileOp::CopyWait
             | TileOp::Barrier
-    )
+    ) && !tessera_tile::is_part(op)
 }
 
 pub(crate) fn all() -> Vec<TileOp> {
@@ -123,6 +123,13 @@ fn infer(op: TileOp) -> Option<InferFn> {
         | TileOp::Barrier
         | TileOp::Print
         | TileOp::Assert => None,
+        TileOp::Slice
+        | TileOp::Concat
+        | TileOp::Take
+        | TileOp::ReduceBy
+        | TileOp::ScanBy
+        | TileOp::Sort
+        | TileOp::Histogram => None,
     }
 }
 

@@ -35,7 +35,8 @@ pub(crate) fn follow(code: TileOp, layout: &Layout, attrs: &Attrs) -> Result<Arc
         | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
         | Bitcast | Reshape | Broadcast | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
-        | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_) => {
+        | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_)
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
             return Err("expected an op whose result's layout follows from its operand's".into());
         }
     }))
@@ -94,6 +95,14 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         | TileOp::GroupShuffle
         | TileOp::Print
         | TileOp::Assert => {}
+        // Not ops of Staged IR.
+        TileOp::Slice
+        | TileOp::Concat
+        | TileOp::Take
+        | TileOp::ReduceBy
+        | TileOp::ScanBy
+        | TileOp::Sort
+        | TileOp::Histogram => {}
     }
 }
 

@@ -159,6 +159,8 @@ impl Level for Tile {
                     | TileOp::Reduce
                     | TileOp::Scan
                     | TileOp::ArgReduce
+                    | TileOp::ReduceBy
+                    | TileOp::Histogram
                     | TileOp::CopyAsync
                     | TileOp::CopyCommit
                     | TileOp::CopyWait

@@ -2,7 +2,8 @@
 
 use crate::Tile;
 use crate::ops::{
-    atomic, control_ops, elementwise, group, host, ids, memory, mma, reduce, shape, value,
+    atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
+    sort, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -179,6 +180,26 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(shape::infer_expand), verify: Some(shape::verify_expand),
         example: "%r = tile.expand %t {axis = 0} : tile<1x8x2xf32>",
     }
+    /// A part of a tile: along each axis the positions `start`, `start + step`, … as many as the
+    /// result has. A step below zero runs backwards.
+    Slice = 0x34 "slice" since "0.4" {
+        operands: [x: Tile], groups: [], attrs: [start: Ints required, step: Ints optional], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(parts::verify_slice),
+        example: "%r = tile.slice %t {start = [2, 0]} : tile<4x2xf32>",
+    }
+    /// Tiles one after another along an axis.
+    Concat = 0x35 "concat" since "0.4" {
+        operands: [], groups: [parts: Tile [1, usize::MAX]], attrs: [axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(parts::infer_concat), verify: Some(parts::verify_concat),
+        example: "%r = tile.concat parts(%t, %t) {axis = 0} : tile<16x2xf32>",
+    }
+    /// Elements by their positions along one axis (NumPy's `take_along_axis`): `index` has the rank
+    /// of `x`, and its extents along the other axes. A position outside gives zero.
+    Take = 0x36 "take" since "0.4" {
+        operands: [x: Tile, index: Tile], groups: [], attrs: [axis: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(parts::infer_take), verify: Some(parts::verify_take),
+        example: "%e8 = tile.const {value = 1.0} : tile<4xf32>\n%r = tile.take %e8, %ix {axis = 0} : tile<8xf32>",
+    }
     /// Reads the block of memory that begins at `at`; an extent of 0 takes one position and drops
     /// the axis, and `step` takes every so manyth position along each axis. Positions outside read as
     /// zero, or as `other`. `bounds` says for each axis whether the access is known to be `inside`;
@@ -347,5 +368,37 @@ define_ops! {
         operands: [x: Tile], groups: [], attrs: [op: Word required, axis: Int required], regions: [],
         results: Some(1), effects: Pure, infer: Some(reduce::infer_argreduce), verify: Some(reduce::verify_argreduce),
         example: "%r = tile.argreduce %t {op = max, axis = 1} : tile<8xi32>",
+    }
+    /// Combines the elements of several tiles along an axis by its region; the axis goes. The region
+    /// takes the elements of all tiles on the left, then those on the right, and yields their
+    /// combination. The order is the balanced tree over neighbours: (0, 1), (2, 3), …, level by
+    /// level; a last element without a neighbour goes up unchanged.
+    ReduceBy = 0x55 "reduce_by" since "0.4" {
+        operands: [], groups: [x: Tile [1, usize::MAX]],
+        attrs: [axis: Int required], regions: [combine],
+        results: None, effects: Control, infer: None, verify: Some(combine::verify_reduce_by),
+        example: "%r = tile.reduce_by x(%t) {axis = 1} : tile<8xf32> do (%a: f32, %b: f32) {\n  %s = tile.mul %a, %b : f32\n  tile.yield %s\n}",
+    }
+    /// Combines the elements up to each position along an axis by its region, as `reduce_by` does,
+    /// and keeps every step: the left fold, ascending; with `reverse` from the end, descending.
+    ScanBy = 0x56 "scan_by" since "0.4" {
+        operands: [], groups: [x: Tile [1, usize::MAX]],
+        attrs: [axis: Int required, reverse: Bool optional], regions: [combine],
+        results: None, effects: Control, infer: None, verify: Some(combine::verify_scan_by),
+        example: "%r = tile.scan_by x(%t) {axis = 1} : tile<8x2xf32> do (%a: f32, %b: f32) {\n  %s = tile.mul %a, %b : f32\n  tile.yield %s\n}",
+    }
+    /// Sorts along an axis: the elements, and where each was, as i32. Equal elements keep their
+    /// order. A NaN is above every number: last, or first where `descending`.
+    Sort = 0x57 "sort" since "0.4" {
+        operands: [x: Tile], groups: [], attrs: [axis: Int required, descending: Bool optional], regions: [],
+        results: Some(2), effects: Pure, infer: Some(sort::infer_sort), verify: Some(sort::verify_sort),
+        example: "%r, %places = tile.sort %t {axis = 0} : tile<8x2xf32>, tile<8x2xi32>",
+    }
+    /// How often each of the numbers 0, 1, … below the extent of the result is in a tile of
+    /// integers; other numbers count nowhere.
+    Histogram = 0x58 "histogram" since "0.4" {
+        operands: [x: Tile], groups: [], attrs: [], regions: [],
+        results: Some(1), effects: Pure, infer: None, verify: Some(sort::verify_histogram),
+        example: "%r = tile.histogram %ix : tile<16xi32>",
     }
 }

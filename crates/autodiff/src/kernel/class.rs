@@ -61,11 +61,14 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::Transpose
         | TileOp::Broadcast
         | TileOp::Expand
+        | TileOp::Slice
+        | TileOp::Concat
         | TileOp::Mma => None,
         // They have no derivative by nature, or do nothing to values.
         TileOp::Const
         | TileOp::Iota
         | TileOp::ArgReduce
+        | TileOp::Histogram
         | TileOp::Philox
         | TileOp::ProgramId
         | TileOp::NumPrograms
@@ -107,6 +110,11 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
             Some(ReduceOp::Sum) => None,
             _ => Some("folds with another operator than a sum".into()),
         },
+        TileOp::Take => Some("takes elements of a tile by a tile of positions".into()),
+        TileOp::Sort => Some("sorts what is differentiated".into()),
+        TileOp::ReduceBy | TileOp::ScanBy => {
+            Some("combines elements by a function of its own".into())
+        }
         TileOp::Gather => Some("gathers elements by a tile of positions".into()),
         TileOp::Scatter => Some("scatters elements by a tile of positions".into()),
         TileOp::Atomic => Some("changes memory by `tile.atomic`".into()),

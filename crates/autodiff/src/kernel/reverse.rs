@@ -137,7 +137,8 @@ impl<'a, 's> Reverse<'a, 's> {
                 | Bitcast | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter
                 | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
                 | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
-                | Assert | Reduce | Scan | ArgReduce | Ew(_) => {}
+                | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
+                | ScanBy | Sort | Histogram => {}
             }
         }
         Ok(())

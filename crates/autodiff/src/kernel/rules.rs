@@ -81,7 +81,8 @@ impl Reverse<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
             | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce => {}
+            | Philox | Print | Assert | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy
+            | Sort | Histogram => {}
         }
         Ok(())
     }

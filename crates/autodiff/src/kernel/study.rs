@@ -43,13 +43,21 @@ fn passes(code: TileOp) -> bool {
         | TileOp::Mma
         | TileOp::Reduce
         | TileOp::Scan
+        | TileOp::Slice
+        | TileOp::Concat
+        | TileOp::Take
+        | TileOp::ReduceBy
+        | TileOp::ScanBy
+        | TileOp::Sort
         | TileOp::GroupReduce
         | TileOp::GroupScan
         | TileOp::GroupBroadcast
         | TileOp::GroupShuffle
         | TileOp::Atomic
         | TileOp::SlowPath => true,
-        TileOp::ArgReduce | TileOp::Philox | TileOp::Const | TileOp::Iota => false,
+        TileOp::ArgReduce | TileOp::Histogram | TileOp::Philox | TileOp::Const | TileOp::Iota => {
+            false
+        }
         TileOp::ProgramId
         | TileOp::NumPrograms
         | TileOp::LinearId

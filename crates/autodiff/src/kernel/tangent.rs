@@ -49,7 +49,8 @@ impl Tangents<'_, '_> {
                 | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-                | Scan | ArgReduce | Ew(_) => {
+                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+                | Histogram => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if op.results.len() == 1 && self.study.active[op.result()] {
@@ -221,7 +222,8 @@ impl Tangents<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Store
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce => None,
+            | Philox | Print | Assert | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy
+            | Sort | Histogram => None,
         })
     }
 }

@@ -87,7 +87,11 @@ impl Behind<'_> {
         match op.code {
             TileOp::Ew(_) | TileOp::Select | TileOp::Cast => None,
             // Their results are not active.
-            TileOp::ArgReduce | TileOp::Philox | TileOp::Print | TileOp::Assert => None,
+            TileOp::ArgReduce
+            | TileOp::Histogram
+            | TileOp::Philox
+            | TileOp::Print
+            | TileOp::Assert => None,
             TileOp::Broadcast => {
                 let same =
                     self.func.ty(op.operands[0]).shape() == self.func.ty(op.result()).shape();
@@ -98,9 +102,15 @@ impl Behind<'_> {
             TileOp::Reduce | TileOp::GroupReduce => Some("a reduction of it".into()),
             TileOp::Scan | TileOp::GroupScan => Some("a running result of it".into()),
             TileOp::Mma => Some("an MMA of it".into()),
-            TileOp::Reshape | TileOp::Transpose | TileOp::Expand => {
-                Some("its elements at other places".into())
-            }
+            TileOp::Reshape
+            | TileOp::Transpose
+            | TileOp::Expand
+            | TileOp::Slice
+            | TileOp::Concat
+            | TileOp::Take
+            | TileOp::Sort => Some("its elements at other places".into()),
+            TileOp::ReduceBy => Some("a reduction of it".into()),
+            TileOp::ScanBy => Some("a running result of it".into()),
             TileOp::Load | TileOp::Gather => Some("an element that it chooses".into()),
             TileOp::SlowPath
             | TileOp::Yield
@@ -163,7 +173,9 @@ impl Behind<'_> {
             | Transpose | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-            | Scan | ArgReduce => Ok(None),
+            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                Ok(None)
+            }
         }
     }
 }

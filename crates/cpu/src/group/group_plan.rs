@@ -286,6 +286,14 @@ pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
         | TileOp::Reduce
         | TileOp::Scan
         | TileOp::ArgReduce => false,
+        // Expanded before.
+        TileOp::Slice
+        | TileOp::Concat
+        | TileOp::Take
+        | TileOp::ReduceBy
+        | TileOp::ScanBy
+        | TileOp::Sort
+        | TileOp::Histogram => false,
     }
 }
 

@@ -290,6 +290,9 @@ impl<'a> Group<'a> {
                 let site = self.code.site(Site::assertion(func, id));
                 self.fail(failed, site);
             }
+            Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                unreachable!("`expand_parts` replaces these")
+            }
             Origin | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle => {
                 unreachable!("`code::supported` refuses these in group kernels")
             }

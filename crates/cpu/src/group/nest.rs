@@ -177,7 +177,8 @@ impl<'a> Group<'a> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Store | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert
-            | Reduce | Scan | ArgReduce => Vec::new(),
+            | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+            | Histogram => Vec::new(),
         }
     }
 
@@ -254,7 +255,9 @@ impl<'a> Group<'a> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Store | Scatter | Accumulate
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce
-            | Scan | ArgReduce => unreachable!("`is_expression` lists these ops"),
+            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                unreachable!("`is_expression` lists these ops")
+            }
         }
     }
 

@@ -74,7 +74,8 @@ impl<'a> Lanes<'a> {
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
             | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
             | CopyAsync | CopyCommit | CopyWait | Mma | GroupBroadcast | GroupShuffle | Philox
-            | Assert | Reduce | Scan | ArgReduce | Ew(_) => {
+            | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
+            | ScanBy | Sort | Histogram => {
                 self.synchronise(id, "a group operation");
                 if self.plan.is_group(id) {
                     self.take_one(id);

@@ -40,7 +40,8 @@ impl<'a> Lanes<'a> {
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
             | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
             | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
-            | Philox | Print | Reduce | Scan | ArgReduce | Ew(_) => {
+            | Philox | Print | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take
+            | ReduceBy | ScanBy | Sort | Histogram => {
                 let result = op.result();
                 if self.plan.is_folded(result) {
                     return;
@@ -97,7 +98,9 @@ impl<'a> Lanes<'a> {
             | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | Scan
-            | ArgReduce => unreachable!("`is_pure` lists the ops that only compute"),
+            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                unreachable!("`is_pure` lists the ops that only compute")
+            }
         }
     }
 

@@ -121,6 +121,7 @@ fn is_read_first(func: &TileFunc, load: Value, store: &tessera_ir::Op<tessera_ti
             match user.code {
                 TileOp::Store if shape(user) != shape(store) => return false,
                 TileOp::Reduce | TileOp::Scan | TileOp::ArgReduce | TileOp::Mma => {}
+                TileOp::ReduceBy | TileOp::ScanBy | TileOp::Sort | TileOp::Histogram => {}
                 _ => list.extend(&user.results),
             }
         }
@@ -155,6 +156,13 @@ fn is_pointwise(func: &TileFunc) -> bool {
             TileOp::Reduce
                 | TileOp::Scan
                 | TileOp::ArgReduce
+                | TileOp::Slice
+                | TileOp::Concat
+                | TileOp::Take
+                | TileOp::ReduceBy
+                | TileOp::ScanBy
+                | TileOp::Sort
+                | TileOp::Histogram
                 | TileOp::Mma
                 | TileOp::For
                 | TileOp::Gather

@@ -11,6 +11,8 @@ use tessera_tile::TileOp;
 pub const ROWS: Rows = rows! {
     Any "tile.print" "(*values)" Call(print), "Prints strings, scalars and tiles on one line, with the group's coordinates; in a lane kernel one line for each lane.";
     Any "tile.assert_" "(cond, text=None)" Call(assert), "Stops the launch with an error here where the condition does not hold. `assert cond, text` is the same.";
+    Any "static_assert" "(cond, text=None)" Call(static_assert), "An error while the kernel is compiled where a compile-time condition does not hold.";
+    Any "static_print" "(*values)" Call(static_print), "Prints values while the kernel is compiled: compile-time values, and the types of others.";
     Any "identity" "(x)" Call(identity), "The value itself: the default of a function parameter.";
 };
 
@@ -41,6 +43,65 @@ fn assert(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let (cond, text) = (args.get("cond"), args.get("text"));
     e.assertion(&cond, &text);
     Val::None
+}
+
+fn static_assert(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let text = match args.get("text") {
+        Val::Const(Const::Str(s)) => format!(": {s}"),
+        _ => String::new(),
+    };
+    match e.truth(&args.get("cond")) {
+        Some(Truth::Known(true) | Truth::Open) => Val::None,
+        Some(Truth::Known(false)) => {
+            let shown = args.text("cond");
+            e.error_help(
+                Code::E_ASSERT,
+                format!("expected `{shown}` to hold at compile time{text}"),
+                "the kernel says that it is not for such values",
+            )
+        }
+        // While checking, what is made of open constants is not known.
+        Some(Truth::Run(v)) if e.mode == Mode::Check && e.depends_on_open(v) => Val::None,
+        Some(Truth::Run(_)) => e.error_help(
+            Code::E_TYPE,
+            "expected a condition that is known at compile time",
+            "a condition of run time is asserted by `assert cond, text`",
+        ),
+        None => Val::Poison,
+    }
+}
+
+fn static_print(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let values = std::mem::take(&mut args.rest);
+    // Once for each configuration, not while the kernel is checked.
+    if e.mode == Mode::Check {
+        return Val::None;
+    }
+    let shown: Vec<String> = values.iter().map(|g| shown(e, &g.value)).collect();
+    e.printed.push(shown.join(" "));
+    Val::None
+}
+
+/// A value as `static_print` shows it.
+fn shown(e: &Elab<'_>, v: &Val) -> String {
+    match v {
+        Val::None => "None".into(),
+        Val::Const(Const::Bool(b)) => if *b { "True" } else { "False" }.into(),
+        Val::Const(Const::Int(i)) => i.to_string(),
+        Val::Const(Const::Float(x)) => format!("{x:?}"),
+        Val::Const(Const::Str(s)) => s.clone(),
+        Val::Const(Const::DType(t)) => t.to_string(),
+        Val::Dim(d) => d.to_string(),
+        Val::Tuple(items) => {
+            let items: Vec<String> = items.iter().map(|v| shown(e, v)).collect();
+            match &items[..] {
+                [one] => format!("({one},)"),
+                _ => format!("({})", items.join(", ")),
+            }
+        }
+        Val::Rt(v) => e.ty(*v).to_string(),
+        other => e.describe(other),
+    }
 }
 
 fn identity(e: &mut Elab<'_>, args: &mut Args) -> Val {

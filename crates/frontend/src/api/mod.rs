@@ -2,6 +2,7 @@
 //! and what it elaborates to. Python's `ts.tile` and its stubs are made from this table.
 
 mod atomic;
+mod combine;
 mod create;
 pub mod group;
 mod host;
@@ -9,12 +10,14 @@ mod ids;
 mod mask;
 mod memory;
 mod mma;
+mod parts;
 mod pure;
 mod python;
 mod random;
 mod reduce;
 mod shape;
 mod softmax;
+mod sort;
 
 use crate::elab::Elab;
 use crate::elab::call::Given;
@@ -92,13 +95,16 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 14] = [
+        let files: [Rows; 17] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
             mma::ROWS,
             reduce::ROWS,
             shape::ROWS,
+            parts::ROWS,
+            combine::ROWS,
+            sort::ROWS,
             mask::ROWS,
             softmax::ROWS,
             python::ROWS,

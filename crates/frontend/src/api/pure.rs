@@ -283,6 +283,13 @@ fn effect(code: TileOp) -> Option<&'static str> {
         | TileOp::GroupShuffle
         | TileOp::Reduce
         | TileOp::Scan
-        | TileOp::ArgReduce => None,
+        | TileOp::ArgReduce
+        | TileOp::Slice
+        | TileOp::Concat
+        | TileOp::Take
+        | TileOp::ReduceBy
+        | TileOp::ScanBy
+        | TileOp::Sort
+        | TileOp::Histogram => None,
     }
 }

@@ -11,6 +11,10 @@ use tessera_tile::TileBuild;
 pub const ROWS: Rows = rows! {
     Any "tile.range" "(start, stop=None, step=1, prefetch=None)" Call(range), "At the head of a loop: `start, start + step, …` below `stop`, one after another.";
     Any "py.range" "(start, stop=None, step=1)" Call(range), "At the head of a loop.";
+    Any "static_range" "(start, stop=None, step=1)" Call(range), "At the head of a loop that is unrolled: its variable is a compile-time integer in each round.";
+    Any "py.reversed" "(items)" Call(range), "At the head of a loop: a range or a tuple from its end.";
+    Any "py.enumerate" "(items)" Call(range), "At the head of a loop over a tuple: each item with its number.";
+    Any "py.zip" "(*items)" Call(range), "At the head of a loop over tuples: their items side by side.";
     Any "py.min" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Minimum)), "The smallest of two scalars or more.";
     Any "py.max" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Maximum)), "The largest of two scalars or more.";
     Any "py.pow" "(a, b)" Call(|e, a| two(e, a, ScalarFn::Pow)), "`a ** b`.";

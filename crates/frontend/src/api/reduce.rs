@@ -9,13 +9,13 @@ use tessera_numerics::{DType, ReduceOp, ScalarFn};
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
-    Group "tile.reduce" "(x, op, axis=None)" Call(reduce),
-        "Combines elements along an axis (all axes where none is given) with \"sum\", \"max\", \"min\", \"prod\", \"and\", \"or\" or \"xor\".";
-    Group "tile.sum" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Sum)), "The sum along an axis, or of all elements.";
-    Group "tile.max" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Max)), "The maximum along an axis, or of all elements. NaN propagates.";
-    Group "tile.min" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Min)), "The minimum along an axis, or of all elements. NaN propagates.";
-    Group "tile.prod" "(x, axis=None)" Call(|e, a| with(e, a, ReduceOp::Prod)), "The product along an axis, or of all elements.";
-    Group "tile.mean" "(x, axis=None)" Call(|e, a| mean(e, a, false)), "The mean along an axis, or of all elements.";
+    Group "tile.reduce" "(x, op, axis=None, keepdims=False)" Call(reduce),
+        "Combines elements along an axis (all axes where none is given) with \"sum\", \"max\", \"min\", \"prod\", \"and\", \"or\" or \"xor\", or by an associative @ts.func, as `ts.tile.associative_scan` takes one, as a balanced tree over neighbours.";
+    Group "tile.sum" "(x, axis=None, keepdims=False)" Call(|e, a| with(e, a, ReduceOp::Sum)), "The sum along an axis, or of all elements.";
+    Group "tile.max" "(x, axis=None, keepdims=False, return_indices=False)" Call(|e, a| extremum(e, a, ReduceOp::Max)), "The maximum along an axis, or of all elements. NaN propagates. With `return_indices` also where it is.";
+    Group "tile.min" "(x, axis=None, keepdims=False, return_indices=False)" Call(|e, a| extremum(e, a, ReduceOp::Min)), "The minimum along an axis, or of all elements. NaN propagates. With `return_indices` also where it is.";
+    Group "tile.prod" "(x, axis=None, keepdims=False)" Call(|e, a| with(e, a, ReduceOp::Prod)), "The product along an axis, or of all elements.";
+    Group "tile.mean" "(x, axis=None, keepdims=False)" Call(|e, a| mean(e, a, false)), "The mean along an axis, or of all elements.";
     Group "tile.row_sum" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Sum)), "The sum along the last axis.";
     Group "tile.row_max" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Max)), "The maximum along the last axis.";
     Group "tile.row_min" "(x)" Call(|e, a| rows_with(e, a, ReduceOp::Min)), "The minimum along the last axis.";
@@ -25,12 +25,12 @@ pub const ROWS: Rows = rows! {
         "Where the maximum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the largest.";
     Group "tile.argmin" "(x, axis=None)" Call(|e, a| arg(e, a, ReduceOp::Min)),
         "Where the minimum is, as i32: along an axis, or in row-major order over all elements. Of equal elements the first; NaN counts as the smallest.";
-    Group "tile.scan" "(x, op, axis=None, exclusive=False)" Call(scan),
-        "Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself. A rank-1 tile needs no axis.";
-    Group "tile.cumsum" "(x, axis=None, exclusive=False)" Call(|e, a| scan_with(e, a, ReduceOp::Sum)), "The running sum along an axis.";
-    Group "tile.cumprod" "(x, axis=None, exclusive=False)" Call(|e, a| scan_with(e, a, ReduceOp::Prod)), "The running product along an axis.";
-    Group "tile.any" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::Or)), "Whether any element holds.";
-    Group "tile.all" "(x, axis=None)" Call(|e, a| truth(e, a, ReduceOp::And)), "Whether every element holds.";
+    Group "tile.scan" "(x, op, axis=None, exclusive=False, reverse=False)" Call(scan),
+        "Combines elements along an axis one after another and keeps every step; `exclusive` leaves out the element itself, `reverse` runs from the end. A rank-1 tile needs no axis. `op` is a name, or a function as `ts.tile.associative_scan` takes one.";
+    Group "tile.cumsum" "(x, axis=None, exclusive=False, reverse=False)" Call(|e, a| scan_with(e, a, ReduceOp::Sum)), "The running sum along an axis.";
+    Group "tile.cumprod" "(x, axis=None, exclusive=False, reverse=False)" Call(|e, a| scan_with(e, a, ReduceOp::Prod)), "The running product along an axis.";
+    Group "tile.any" "(x, axis=None, keepdims=False)" Call(|e, a| truth(e, a, ReduceOp::Or)), "Whether any element holds.";
+    Group "tile.all" "(x, axis=None, keepdims=False)" Call(|e, a| truth(e, a, ReduceOp::And)), "Whether every element holds.";
 };
 
 /// The axes to reduce, last first, so that the numbers of the remaining ones do not change.
@@ -38,6 +38,23 @@ fn axes(e: &mut Elab<'_>, args: &Args, rank: usize) -> Option<Vec<usize>> {
     let rank = rank as i64;
     match args.get("axis") {
         Val::None => Some((0..rank as usize).rev().collect()),
+        Val::Tuple(items) => {
+            let mut axes = Vec::new();
+            for v in &items {
+                let axis = super::parts::axis_of(e, v, rank as usize)?;
+                if axes.contains(&axis) {
+                    e.error_help(
+                        Code::E_ARGUMENT,
+                        format!("expected each axis once, got {axis} twice"),
+                        "leave out one of them",
+                    );
+                    return None;
+                }
+                axes.push(axis);
+            }
+            axes.sort_unstable_by(|a, b| b.cmp(a));
+            Some(axes)
+        }
         v => {
             match v.as_const_int().filter(|a| (-rank..rank).contains(a)) {
                 Some(a) => Some(vec![a.rem_euclid(rank) as usize]),
@@ -83,10 +100,52 @@ fn apply(
     }
     let rank = e.ty(v).rank();
     let Some(axes) = axes_of(e, rank) else { return Val::Poison };
-    for axis in axes {
+    let Some(keep) = flag(e, args, "keepdims") else { return Val::Poison };
+    for &axis in &axes {
         v = e.b().reduce(v, op, axis);
     }
-    Val::Rt(v)
+    Val::Rt(if keep { kept_axes(e, v, &axes) } else { v })
+}
+
+/// A result with the reduced axes put back, of extent 1.
+pub fn kept_axes(e: &mut Elab<'_>, v: Value, axes: &[usize]) -> Value {
+    let mut ascending = axes.to_vec();
+    ascending.sort_unstable();
+    let mut out = v;
+    for axis in ascending {
+        if e.ty(out).rank() == 0 {
+            let one = Type::value(vec![Dim::Static(1)], e.ty(out).dtype());
+            let spec = OpSpec::new(TileOp::Broadcast, &[out]).result(one);
+            out = e.b().value(spec).expect("the result type is given");
+            continue;
+        }
+        out = e.b().expand(out, axis);
+    }
+    out
+}
+
+/// The largest or smallest element, and where it is.
+fn extremum(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
+    let Some(indices) = flag(e, args, "return_indices") else { return Val::Poison };
+    let value = with(e, args, op);
+    if !indices || value == Val::Poison {
+        return value;
+    }
+    let rank = e.runtime(&args.get("x")).map_or(0, |v| e.ty(v).rank());
+    let several = matches!(args.get("axis"), Val::Tuple(_));
+    if several || (args.get("axis") == Val::None && rank > 1) {
+        return e.error_help(
+            Code::E_ARGUMENT,
+            "expected one axis with `return_indices`",
+            "say along which axis: ts.tile.max(x, axis=1, return_indices=True); ts.tile.argmax gives the place among all elements",
+        );
+    }
+    let mut place = arg(e, args, op);
+    if let (Val::Rt(v), Some(true)) = (&place, flag(e, args, "keepdims")) {
+        let Some(axes) = axes(e, args, rank) else { return Val::Poison };
+        place = Val::Rt(kept_axes(e, *v, &axes));
+    }
+    Val::Tuple(vec![value, place])
 }
 
 fn with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
@@ -109,7 +168,7 @@ pub fn operator(e: &mut Elab<'_>, args: &Args) -> Option<ReduceOp> {
         e.error_help(
             Code::E_ARGUMENT,
             format!("expected one of {}, got {what}", names.join(" ")),
-            "combine by one of these names; a mean is ts.tile.mean",
+            "combine by one of these names or by a @ts.func; a mean is ts.tile.mean",
         );
     }
     op
@@ -147,6 +206,10 @@ pub fn combines(e: &mut Elab<'_>, op: ReduceOp, v: Value) -> bool {
 }
 
 fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let f = args.get("op");
+    if super::combine::is_function(&f) {
+        return super::combine::reduce_by(e, args, &f);
+    }
     match operator(e, args) {
         Some(op) => with(e, args, op),
         None => Val::Poison,
@@ -154,6 +217,17 @@ fn reduce(e: &mut Elab<'_>, args: &mut Args) -> Val {
 }
 
 fn scan(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let f = args.get("op");
+    if super::combine::is_function(&f) {
+        if super::parts::is_true(&args.get("exclusive")) {
+            return e.error_help(
+                Code::E_UNSUPPORTED,
+                "expected no `exclusive` in a scan by a function: it has no identity to begin with",
+                "scan, then move the results by one: ts.tile.concat((first, s[:-1]))",
+            );
+        }
+        return super::combine::scan_by(e, args, &f);
+    }
     match operator(e, args) {
         Some(op) => scan_with(e, args, op),
         None => Val::Poison,
@@ -176,6 +250,12 @@ fn scan_with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
     if !combines(e, op, v) {
         return Val::Poison;
     }
+    let Some(reverse) = flag(e, args, "reverse") else { return Val::Poison };
+    let turned = |e: &mut Elab<'_>, v: Value| match reverse {
+        true => super::parts::flipped(e, v, &[axes[0]]),
+        false => v,
+    };
+    let v = turned(e, v);
     let mut spec = OpSpec::new(TileOp::Scan, &[v])
         .attr("op", Attr::word(op.name()))
         .attr("axis", Attr::Int(axes[0] as i64))
@@ -183,7 +263,10 @@ fn scan_with(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
     if exclusive {
         spec = spec.attr("exclusive", Attr::Bool(true));
     }
-    e.b().value(spec).map_or(Val::Poison, Val::Rt)
+    match e.b().value(spec) {
+        Ok(v) => Val::Rt(turned(e, v)),
+        Err(_) => Val::Poison,
+    }
 }
 
 fn arg(e: &mut Elab<'_>, args: &mut Args, op: ReduceOp) -> Val {
@@ -231,6 +314,10 @@ fn mean(e: &mut Elab<'_>, args: &mut Args, last: bool) -> Val {
     let total = if last { rows_with(e, args, ReduceOp::Sum) } else { with(e, args, ReduceOp::Sum) };
     // A mean counts every element, so padding counts too: even zeros of it are refused.
     if let Val::Rt(mut v) = total {
+        // Axes that were put back are behind the reductions.
+        while let Some(op) = e.func.def(v).filter(|op| op.code != TileOp::Reduce) {
+            v = op.operands[0];
+        }
         for _ in &reduced {
             let Some(id) = e.func.def_id(v) else { break };
             e.func.ops[id].attrs.set("whole", tessera_ir::Attr::Bool(true));

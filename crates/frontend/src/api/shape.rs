@@ -13,8 +13,8 @@ pub const ROWS: Rows = rows! {
     Any "tile.bitcast" "(x, dtype)" Call(bitcast), "The same bits as another dtype of the same width.";
     Any "tile.where" "(cond, a, b)" Call(where_), "Takes `a` where the condition holds and `b` elsewhere.";
     Any "tile.select" "(cond, a, b)" Call(where_), "Another name for `where`.";
-    Group "tile.transpose" "(x)" Call(transpose), "Reverses the axes of a tile.";
-    Group "tile.reshape" "(x, shape)" Call(reshape), "The same elements in row-major order under another shape.";
+    Group "tile.transpose" "(x, axes=None)" Call(transpose), "Permutes the axes of a tile: axis `i` of the result is axis `axes[i]`; without `axes` their order is reversed.";
+    Group "tile.reshape" "(x, shape)" Call(reshape), "The same elements in row-major order under another shape; one extent may be -1, which the others decide.";
     Group "tile.broadcast" "(x, shape)" Call(broadcast), "Stretches a scalar, or axes of extent 1, to a shape.";
     Group "tile.expand_dims" "(x, axis)" Call(expand_dims), "Inserts an axis of extent 1.";
     Any "cdiv" "(a, b)" Call(cdiv), "`ceil(a / b)` of integers: how many tiles of extent `b` cover `a`.";
@@ -85,6 +85,9 @@ fn where_(e: &mut Elab<'_>, args: &mut Args) -> Val {
 }
 
 fn transpose(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    if args.has("axes") {
+        return permuted(e, args);
+    }
     match e.runtime(&args.get("x")) {
         Some(v) if e.ty(v).rank() > 0 => e.transpose(v),
         Some(v) => Val::Rt(v),
@@ -92,9 +95,75 @@ fn transpose(e: &mut Elab<'_>, args: &mut Args) -> Val {
     }
 }
 
+fn permuted(e: &mut Elab<'_>, args: &Args) -> Val {
+    let Some(v) = super::parts::tile_of(e, &args.get("x"), "to transpose") else {
+        return Val::Poison;
+    };
+    let rank = e.ty(v).rank();
+    let given = match args.get("axes") {
+        Val::Tuple(items) => items,
+        one => vec![one],
+    };
+    let axes: Option<Vec<usize>> =
+        given.iter().map(|a| super::parts::axis_of(e, a, rank)).collect();
+    let Some(axes) = axes else { return Val::Poison };
+    let mut seen = axes.clone();
+    seen.sort_unstable();
+    if seen != (0..rank).collect::<Vec<_>>() {
+        return e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected each of the {rank} axes once, got {axes:?}"),
+            "write all axes in their new order: ts.tile.transpose(x, (1, 0))",
+        );
+    }
+    let dims = axes.iter().map(|&a| e.ty(v).shape()[a].clone()).collect();
+    let ty = Type::value(dims, e.ty(v).dtype());
+    let perm = Attr::ints(axes.iter().map(|&a| a as i64));
+    finish(e, OpSpec::new(TileOp::Transpose, &[v]).attr("perm", perm).result(ty))
+}
+
+/// A shape of which one extent may be -1: as many elements as are left.
+fn shape_with_rest(e: &mut Elab<'_>, v: &Val, of: &[Dim]) -> Option<tessera_ir::Shape> {
+    let items = match v {
+        Val::Tuple(items) => items.clone(),
+        one => vec![one.clone()],
+    };
+    let Some(open) = items.iter().position(|v| v.as_const_int() == Some(-1)) else {
+        return create::shape_of(e, v);
+    };
+    if items.iter().filter(|v| v.as_const_int() == Some(-1)).count() > 1 {
+        e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            "expected -1 once in a shape, got it again",
+            "write the other extent out",
+        );
+        return None;
+    }
+    let mut shape = Vec::new();
+    for (place, v) in items.iter().enumerate() {
+        shape.push(if place == open { Dim::Any } else { e.extent(v, "each extent of the shape")? });
+    }
+    let whole = of.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_static()?));
+    let mut rest = shape.iter().enumerate().filter(|(i, _)| *i != open).map(|(_, d)| d);
+    let others = rest.try_fold(1i64, |n, d| n.checked_mul(d.as_static()?));
+    if let (Some(whole), Some(others)) = (whole, others) {
+        if others == 0 || whole % others != 0 {
+            e.error_help(
+                Code::E_SHAPE_MISMATCH,
+                format!("expected extents that divide {whole} elements, got {others} beside -1"),
+                "a reshape keeps the elements: the product of the extents must stay the same",
+            );
+            return None;
+        }
+        shape[open] = Dim::Static(whole / others);
+    }
+    Some(shape)
+}
+
 fn reshape(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(v) = e.runtime(&args.get("x")) else { return Val::Poison };
-    let Some(shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
+    let of = e.ty(v).shape().to_vec();
+    let Some(shape) = shape_with_rest(e, &args.get("shape"), &of) else { return Val::Poison };
     let ty = e.ty(v).clone();
     if ty.rank() == 0 {
         return e.error_help(

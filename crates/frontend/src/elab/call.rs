@@ -144,7 +144,7 @@ impl Elab<'_> {
 
     /// The arguments from left to right. `places` names those, by their position, that name a place
     /// in memory and read nothing.
-    fn arguments(&mut self, c: &ExprCall, places: &[&str]) -> Option<Vec<Given>> {
+    pub fn arguments(&mut self, c: &ExprCall, places: &[&str]) -> Option<Vec<Given>> {
         let mut out = Vec::new();
         for (position, arg) in c.arguments.args.iter().enumerate() {
             if let Expr::Starred(s) = arg {
@@ -434,7 +434,7 @@ impl Elab<'_> {
     }
 
     /// How many positions a range has, going up or down. What is not above 0 is none.
-    fn iterations(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
+    pub fn iterations(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
         let (from, to) = if up { (lo, hi) } else { (hi, lo) };
         let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
         let one = self.b().index(1);

@@ -141,6 +141,16 @@ impl Elab<'_> {
     /// The rest of a run of statements, where those before it did not leave. `exits` says how they
     /// may have left: where they did, nothing reads what the rest would have assigned.
     pub fn rest(&mut self, left: Value, exits: &Exits, rest: &[Stmt]) -> Exits {
+        self.rest_with(left, exits, |this| this.stmts(rest))
+    }
+
+    /// The same of anything that comes after.
+    pub fn rest_with(
+        &mut self,
+        left: Value,
+        exits: &Exits,
+        rest: impl FnOnce(&mut Self) -> Exits,
+    ) -> Exits {
         let gone = |flag: &Flag| *flag != Flag::Never;
         let dead =
             if gone(&exits.brk) || gone(&exits.cont) { Exits::broken() } else { Exits::returned() };
@@ -151,7 +161,7 @@ impl Elab<'_> {
             |_| Exits::none(),
             |this| {
                 this.env().remove(RETURN);
-                let exits = this.stmts(rest);
+                let exits = rest(this);
                 returns = exits.ret == Flag::Always;
                 exits
             },
@@ -321,7 +331,8 @@ impl Elab<'_> {
                 For | If | While | Yield | Return | SlowPath | Origin | Bitcast | Load | Store
                 | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
-                | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => false,
+                | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
+                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => false,
             }
         })
     }

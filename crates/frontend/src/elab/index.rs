@@ -41,7 +41,7 @@ impl Elab<'_> {
             }
             Val::Rt(_) | Val::Buf { .. } | Val::Block(_) => {
                 let Some(value) = self.runtime(&base) else { return Val::Poison };
-                self.new_axes(value, &items)
+                self.tile_subscript(value, &items)
             }
             other => {
                 let what = self.describe(&other);
@@ -50,53 +50,6 @@ impl Elab<'_> {
                     format!("expected a tensor, tile or tuple before `[`, got {what}"), "subscripts take elements of arrays, shared buffers and tuples, and put axes into tiles: `t[:, None]`")
             }
         }
-    }
-
-    /// `x[:, None]` and the like.
-    fn new_axes(&mut self, value: Value, items: &[&Expr]) -> Val {
-        let rank = self.ty(value).rank();
-        let mut kept = 0;
-        let mut axes = Vec::new();
-        // `...` stands for the axes that are not written out.
-        let written = items.iter().filter(|e| matches!(e, Expr::Slice(_))).count();
-        let mut place = 0;
-        let mut dots = 0;
-        for item in items {
-            place += 1;
-            match item {
-                Expr::EllipsisLiteral(_) if dots == 0 => {
-                    dots = 1;
-                    let rest = rank.saturating_sub(written);
-                    kept += rest;
-                    place = place + rest - 1;
-                }
-                Expr::Slice(s) if s.lower.is_none() && s.upper.is_none() && s.step.is_none() => {
-                    kept += 1
-                }
-                Expr::NoneLiteral(_) => axes.push(place - 1),
-                _ => {
-                    return self.error_help(
-                        Code::E_UNSUPPORTED,
-                        "expected `:` or `None` in the subscript of a tile",
-                        "a tile is a whole value: slice the tensor it came from, reduce it, or choose elements with \
-                         ts.tile.where(ts.tile.arange(n) == i, a, b)",
-                    );
-                }
-            }
-        }
-        if kept > rank {
-            let shape = show_shape(self.ty(value).shape());
-            return self.error_help(
-                Code::E_SHAPE_MISMATCH,
-                format!("expected at most {rank} axes for a tile of shape {shape}, got {kept}"),
-                "a tile takes `:` for each of its axes and `None` for each new one: `t[:, None]`",
-            );
-        }
-        let mut out = value;
-        for axis in axes {
-            out = self.b().expand(out, axis);
-        }
-        Val::Rt(out)
     }
 
     /// The place in memory that a subscript names.
@@ -363,7 +316,7 @@ impl Elab<'_> {
     }
 
     /// `stop - start`, which must fold to a compile-time integer.
-    fn slice_extent(
+    pub fn slice_extent(
         &mut self,
         s: &ruff_python_ast::ExprSlice,
         lower: &Val,

@@ -5,6 +5,7 @@ use super::call::Range;
 use super::expr::Truth;
 use super::flow::{Exits, Flag, RETURN};
 use super::literal::{Weak, Weight, join};
+use super::unroll::Iterable;
 use super::val::{AfterLoop, Const, Last, Val};
 use super::{Elab, Env, Mode};
 use crate::names::{
@@ -105,10 +106,74 @@ impl Loop<'_> {
     }
 }
 
-/// Another try with a variable carried in a certain type.
+/// Another try with a variable carried in a certain type, or, without one, a tuple in its parts.
 struct Again {
     name: String,
-    ty: Type,
+    ty: Option<Type>,
+}
+
+/// How the parts of a tuple are nested.
+enum Parts {
+    One,
+    Several(Vec<Parts>),
+}
+
+impl Parts {
+    /// `None` where a part is no number or tile, and so cannot be carried.
+    fn of(v: &Val) -> Option<Parts> {
+        match v {
+            Val::Tuple(items) => {
+                items.iter().map(Parts::of).collect::<Option<_>>().map(Parts::Several)
+            }
+            Val::Const(Const::Str(_) | Const::DType(_)) => None,
+            Val::Rt(_) | Val::Const(_) | Val::Dim(_) | Val::Open(_) | Val::After(_) => {
+                Some(Parts::One)
+            }
+            _ => None,
+        }
+    }
+
+    /// The variable of each part: no name of Python's has a dot in it.
+    fn names(&self, name: &str) -> Vec<String> {
+        match self {
+            Parts::One => vec![name.to_string()],
+            Parts::Several(parts) => parts
+                .iter()
+                .enumerate()
+                .flat_map(|(i, p)| p.names(&format!("{name}.{i}")))
+                .collect(),
+        }
+    }
+
+    /// Binds the variables of the parts of a tuple; false where it is of another form.
+    fn spread(&self, name: &str, v: &Val, env: &mut Env) -> bool {
+        match (self, v) {
+            (Parts::One, Val::Tuple(_)) => false,
+            (Parts::One, v) => {
+                env.insert(name.to_string(), v.clone());
+                true
+            }
+            (Parts::Several(parts), Val::Tuple(items)) if parts.len() == items.len() => {
+                let mut all = parts.iter().zip(items).enumerate();
+                all.all(|(i, (p, v))| p.spread(&format!("{name}.{i}"), v, env))
+            }
+            (Parts::Several(_), _) => false,
+        }
+    }
+
+    /// The tuple of the variables of its parts.
+    fn collect(&self, name: &str, env: &Env) -> Val {
+        match self {
+            Parts::One => env.get(name).cloned().unwrap_or(Val::Poison),
+            Parts::Several(parts) => Val::Tuple(
+                parts
+                    .iter()
+                    .enumerate()
+                    .map(|(i, p)| p.collect(&format!("{name}.{i}"), env))
+                    .collect(),
+            ),
+        }
+    }
 }
 
 /// What a try may have changed.
@@ -124,14 +189,22 @@ struct Saved {
     weak_used: BTreeSet<Value>,
     open_values: BTreeSet<Value>,
     origins: std::collections::BTreeMap<String, super::Origin>,
+    printed: usize,
 }
 
 impl Elab<'_> {
     pub fn for_stmt(&mut self, s: &StmtFor) -> Exits {
         let loc = self.loc.clone();
-        let Some(range) = self.range_of(&s.iter) else {
-            self.poison_assigned(&s.body, &s.target);
-            return Exits::none();
+        let range = match self.iterable(&s.iter) {
+            Some(Iterable::Range(range)) => range,
+            Some(Iterable::Items(items)) => {
+                self.loc = loc;
+                return self.unrolled(s, &items);
+            }
+            None => {
+                self.poison_assigned(&s.body, &s.target);
+                return Exits::none();
+            }
         };
         let Expr::Name(target) = &*s.target else {
             self.loc = self.place(s.target.range());
@@ -186,6 +259,7 @@ impl Elab<'_> {
             weak_used: self.weak_used.clone(),
             open_values: self.open_values.clone(),
             origins: self.origins.clone(),
+            printed: self.printed.len(),
         }
     }
 
@@ -201,21 +275,32 @@ impl Elab<'_> {
         self.weak_used = saved.weak_used;
         self.open_values = saved.open_values;
         self.origins = saved.origins;
+        self.printed.truncate(saved.printed);
     }
 
     /// Emits a loop. A variable that begins as a literal takes the type of the values it is merged
     /// with: until that is known it is weakly typed, and the body is elaborated again once it is.
     fn repeat(&mut self, l: &Loop<'_>) -> Exits {
         let mut wanted: Vec<(String, Type)> = Vec::new();
-        let tries = 2 * l.changed().len() + 2;
-        for _ in 0..tries {
+        // Tuples that the body changes.
+        let mut tuples: Vec<String> = Vec::new();
+        let mut tries = 2 * l.changed().len() + 2;
+        while tries > 0 {
+            tries -= 1;
             let saved = self.save();
-            match self.try_repeat(l, &wanted) {
+            match self.try_repeat(l, &wanted, &tuples) {
                 Ok(exits) => return self.after_loop(l, exits),
                 Err(again) => {
                     self.restore(saved);
                     wanted.retain(|(n, _)| *n != again.name);
-                    wanted.push((again.name, again.ty));
+                    match again.ty {
+                        Some(ty) => wanted.push((again.name, ty)),
+                        None => {
+                            let parts = self.env().get(&again.name).and_then(Parts::of);
+                            tries += 2 * parts.map_or(0, |p| p.names(&again.name).len());
+                            tuples.push(again.name);
+                        }
+                    }
                 }
             }
         }
@@ -271,9 +356,15 @@ impl Elab<'_> {
     }
 
     /// The variables that the loop carries, with their values before it.
-    fn carried(&mut self, l: &Loop<'_>, before: &Env, wanted: &[(String, Type)]) -> Vec<Carried> {
+    fn carried(
+        &mut self,
+        l: &Loop<'_>,
+        parts: Vec<String>,
+        before: &Env,
+        wanted: &[(String, Type)],
+    ) -> Vec<Carried> {
         let mut out = Vec::new();
-        for name in l.changed() {
+        for name in l.changed().into_iter().chain(parts) {
             let ty = wanted.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone());
             // The loop's own variable has a value in every iteration; see `Last::Carried`.
             if l.head.variable() == Some(&name) {
@@ -313,13 +404,28 @@ impl Elab<'_> {
     }
 
     /// `Err` names a variable that should have been carried with another type.
-    fn try_repeat(&mut self, l: &Loop<'_>, wanted: &[(String, Type)]) -> Result<Exits, Again> {
+    fn try_repeat(
+        &mut self,
+        l: &Loop<'_>,
+        wanted: &[(String, Type)],
+        tuples: &[String],
+    ) -> Result<Exits, Again> {
         let loc = self.loc.clone();
+        let tuples: Vec<(String, Parts)> = tuples
+            .iter()
+            .filter_map(|name| Some((name.clone(), Parts::of(self.env().get(name)?)?)))
+            .collect();
+        for (name, parts) in &tuples {
+            if let Some(v) = self.env().get(name).cloned() {
+                parts.spread(name, &v, self.env());
+            }
+        }
+        let hidden: Vec<String> = tuples.iter().flat_map(|(name, p)| p.names(name)).collect();
         if l.asks_for_its_end() {
             self.env().insert(l.ended.clone(), Val::Const(Const::Bool(false)));
         }
         let before = self.env().clone();
-        let carried = self.carried(l, &before, wanted);
+        let carried = self.carried(l, hidden.clone(), &before, wanted);
         let (lo, hi, step) = match &l.head {
             Head::Range { range, .. } => (Some(range.lo), Some(range.hi), Some(range.step)),
             Head::While { .. } => (None, None, None),
@@ -402,6 +508,10 @@ impl Elab<'_> {
                     }
                 }
             }
+            for (name, parts) in &tuples {
+                let whole = parts.collect(name, this.env());
+                this.env().insert(name.clone(), whole);
+            }
             // Who has returned is not here.
             this.env().remove(RETURN);
             args
@@ -429,6 +539,13 @@ impl Elab<'_> {
             let next = self.b().ew(ScalarFn::Add, &[args[0], step]);
             yields.push(next);
         }
+        for (name, parts) in &tuples {
+            let end = self.env().get(name).cloned().unwrap_or(Val::Poison);
+            if !parts.spread(name, &end, self.env()) && end != Val::Poison {
+                let (a, b) = (self.describe(&before[name]), self.describe(&end));
+                self.changed_type(name, &a, &b, &loc);
+            }
+        }
         for c in &carried {
             let end = self.env().get(&c.name).cloned().unwrap_or(Val::Poison);
             yields.push(self.carry(c, &end, &loc)?);
@@ -441,7 +558,7 @@ impl Elab<'_> {
             match self.env().get(&name).cloned() {
                 Some(Val::Rt(v)) if own => {
                     let ty = self.ty(v).clone();
-                    return Err(Again { name, ty });
+                    return Err(Again { name, ty: Some(ty) });
                 }
                 Some(v @ Val::Const(_)) if own => {
                     tested.insert(name, v);
@@ -475,7 +592,8 @@ impl Elab<'_> {
         self.b().yield_(&yields);
         let mut others = l.changed();
         others.retain(|n| l.head.variable() != Some(n));
-        self.check_uncarried(&before, &carried, &others);
+        others.retain(|n| !tuples.iter().any(|(t, _)| t == n));
+        self.check_uncarried(&before, &carried, &others)?;
         self.block = outer;
         let results = self.func.ops[op].results.clone();
         let offset = usize::from(!plain && lo.is_some());
@@ -489,6 +607,11 @@ impl Elab<'_> {
             };
             self.env().insert(c.name.clone(), value);
         }
+        for (name, parts) in &tuples {
+            let whole = parts.collect(name, self.env());
+            self.env().insert(name.clone(), whole);
+        }
+        self.env().retain(|name, _| !hidden.contains(name));
         if let Some(value) = returned {
             self.env().insert(RETURN.into(), value);
         }
@@ -621,7 +744,7 @@ impl Elab<'_> {
                 let dtype = dtype.unwrap_or(got.dtype());
                 let joined = Type::value(shape.to_vec(), dtype);
                 if joined != ty {
-                    return Err(Again { name: c.name.clone(), ty: joined });
+                    return Err(Again { name: c.name.clone(), ty: Some(joined) });
                 }
                 Ok(self.convert(end, dtype, shape).unwrap_or(c.init))
             }
@@ -684,7 +807,7 @@ impl Elab<'_> {
             let c = &carried[*place];
             if self.weak_used.contains(arg) {
                 let ty = self.ty(c.init).clone();
-                return Err(Again { name: c.name.clone(), ty });
+                return Err(Again { name: c.name.clone(), ty: Some(ty) });
             }
             self.weak.remove(arg);
         }
@@ -700,7 +823,7 @@ impl Elab<'_> {
         match &value {
             Some(Val::Rt(v)) => {
                 let ty = self.ty(*v).clone();
-                Err(Again { name: RETURN.into(), ty })
+                Err(Again { name: RETURN.into(), ty: Some(ty) })
             }
             Some(Val::Tuple(parts)) if parts.iter().any(|v| matches!(v, Val::Rt(_))) => {
                 self.error_help(
@@ -744,14 +867,19 @@ impl Elab<'_> {
                 met = met.or(ty);
             }
             if let Some(ty) = met.filter(|_| all) {
-                return Err(Again { name: name.clone(), ty });
+                return Err(Again { name: name.clone(), ty: Some(ty) });
             }
         }
         Ok(())
     }
 
     /// What is no number may not change in a loop: which buffer a name means must be known.
-    fn check_uncarried(&mut self, before: &Env, carried: &[Carried], changed: &BTreeSet<String>) {
+    fn check_uncarried(
+        &mut self,
+        before: &Env,
+        carried: &[Carried],
+        changed: &BTreeSet<String>,
+    ) -> Result<(), Again> {
         for name in changed {
             let (Some(old), Some(new)) = (before.get(name), self.env().get(name).cloned()) else {
                 continue;
@@ -761,13 +889,20 @@ impl Elab<'_> {
             let unset =
                 matches!(old, Val::Unset(_) | Val::Maybe(..) | Val::Clash(_) | Val::After(_));
             if !poisoned && !unset && !carried.iter().any(|c| c.name == *name) && *old != new {
+                if matches!(old, Val::Tuple(_))
+                    && Parts::of(old).is_some()
+                    && Parts::of(&new).is_some()
+                {
+                    return Err(Again { name: name.clone(), ty: None });
+                }
                 self.error_help(
                     Code::E_UNSUPPORTED,
                     format!("expected `{name}` to mean the same in every iteration of the loop"),
-                    "numbers and tiles may change in a loop; which array, function or tuple a name means may not",
+                    "numbers, tiles and tuples of them may change in a loop; which array or function a name means may not",
                 );
             }
         }
+        Ok(())
     }
 
     /// The variable of a loop after it: the last position, or what it was before a loop without an

@@ -14,6 +14,8 @@ pub mod names;
 pub mod record;
 pub mod stmt;
 pub mod table;
+pub mod tile_index;
+pub mod unroll;
 pub mod val;
 
 use crate::parsed::Parsed;
@@ -102,6 +104,8 @@ pub struct Elab<'k> {
     pub inlined: usize,
     /// Whether the kernel was found to have too many ops: nothing more is elaborated then.
     pub too_large: bool,
+    /// The lines of `ts.static_print`.
+    pub printed: Vec<String>,
     /// The constant arrays that were used so far, each with its parameter of the function.
     pub tables: Vec<(Arc<Table>, Value)>,
 }

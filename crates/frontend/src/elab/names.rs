@@ -9,8 +9,21 @@ use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::DimExpr;
 
 /// Python's built-in functions that kernels may call, by the row that does the work.
-const BUILTINS: [&str; 10] =
-    ["range", "min", "max", "abs", "float", "int", "bool", "len", "round", "pow"];
+const BUILTINS: [&str; 13] = [
+    "range",
+    "min",
+    "max",
+    "abs",
+    "float",
+    "int",
+    "bool",
+    "len",
+    "round",
+    "pow",
+    "reversed",
+    "enumerate",
+    "zip",
+];
 
 /// Fixes for what no table knows.
 const ALL_FUNCTIONS: &str = "docs/functions.md lists the functions that kernels have";

@@ -97,7 +97,7 @@ impl Elab<'_> {
     }
 
     /// The number at a position of a table that is known, counted from the end where it is negative.
-    fn table_constant(&self, view: Value, at: &[i64]) -> Option<Val> {
+    pub fn table_constant(&self, view: Value, at: &[i64]) -> Option<Val> {
         let (table, _) = self.tables.iter().find(|(_, known)| *known == view)?;
         if at.len() != table.dims.len() {
             return None;

@@ -72,7 +72,9 @@ impl Canon<'_> {
         {
             return self.inline(op.regions[usize::from(!taken)], &op.results, into);
         }
-        if op.code.info().effects != Effects::Pure {
+        let info = op.code.info();
+        let plain = info.groups.is_empty() && op.results.len() == 1;
+        if info.effects != Effects::Pure || !plain {
             return self.copy(id, into);
         }
         let operands: Vec<Value> = op.operands.iter().map(|&v| self.rw.get(v)).collect();

@@ -126,7 +126,8 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
         | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Cast | Bitcast | Load
         | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
         | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-        | Philox | Print | Assert | Reduce | Scan | ArgReduce => None,
+        | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take
+        | ReduceBy | ScanBy | Sort | Histogram => None,
     }
 }
 

@@ -13,6 +13,7 @@
 mod condition;
 mod held;
 mod ragged_flow;
+mod ragged_parts;
 mod ragged_state;
 
 use crate::facts::{
@@ -58,7 +59,12 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         TileOp::Reduce => {
             let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
             let name = op.attr("op").and_then(Attr::as_word)?;
+            // Of one element the reduction is the element.
+            let extent = func.ty(op.operands[0]).shape()[axis].as_static();
             let state = flow.state(op.operands[0])[axis];
+            if extent == Some(1) && op.attr("whole").is_none() {
+                return None;
+            }
             // Zeros add nothing to a sum; any other padding, or any other operator, counts them in.
             let harmless = matches!((name, state), ("sum" | "or" | "xor", Axis::Zero(_)))
                 && op.attr("whole").is_none();
@@ -78,6 +84,26 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             let root = state.root().filter(|_| !matches!(state, Axis::Zero(_)))?;
             let what = format!("a scan ({name}) along");
             Some((root, error(func, id, op.operands[0], axis, root, &what, state, filler(name))))
+        }
+        TileOp::ReduceBy => over(func, flow, id, "a reduction by a function along", |_| true, "…"),
+        // What is folded before the padding does not take it in.
+        TileOp::ScanBy => {
+            let reverse = op.attr("reverse").and_then(Attr::as_bool) == Some(true);
+            let counts = |r: Root| reverse || r.front || r.spread != Spread::Ends;
+            over(func, flow, id, "a scan by a function along", counts, "…")
+        }
+        TileOp::Sort => {
+            let falls = op.attr("descending").and_then(Attr::as_bool) == Some(true);
+            let fill = if falls { "-math.inf" } else { "math.inf" };
+            over(func, flow, id, "a sort along", |_| true, fill)
+        }
+        TileOp::Histogram => {
+            let x = op.operands[0];
+            flow.state(x).into_iter().enumerate().find_map(|(axis, state)| {
+                let root = state.root()?;
+                let what = "a histogram over";
+                Some((root, error(func, id, x, axis, root, what, state, Some("-1"))))
+            })
         }
         TileOp::ArgReduce => {
             let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
@@ -117,6 +143,24 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         }
         _ => None,
     }
+}
+
+/// An op on several tiles along its axis, which takes in their padding where `counts` says so.
+fn over(
+    func: &TileFunc,
+    flow: &Flow<'_>,
+    id: OpId,
+    what: &str,
+    counts: impl Fn(Root) -> bool,
+    fill: &str,
+) -> Option<(Root, Diagnostic)> {
+    let op = &func.ops[id];
+    let axis = op.attr("axis").and_then(Attr::as_int)? as usize;
+    op.operands.iter().find_map(|&v| {
+        let state = flow.state(v)[axis];
+        let root = state.root().filter(|&r| counts(r))?;
+        Some((root, error(func, id, v, axis, root, what, state, Some(fill))))
+    })
 }
 
 /// What to write in place of padding so that an operator passes over it; `None` is the mask's own

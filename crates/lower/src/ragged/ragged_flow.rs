@@ -14,7 +14,7 @@ use tessera_tile::{TileFunc, TileOp};
 pub(super) type State = Vec<Axis>;
 
 pub(super) struct Flow<'f> {
-    func: &'f TileFunc,
+    pub(super) func: &'f TileFunc,
     states: SideTable<Value, Option<State>>,
     /// What any element of a value may be, where constants alone make it.
     wholes: SideTable<Value, Option<Held>>,
@@ -99,7 +99,7 @@ fn inner(func: &TileFunc, owner: OpId) -> Vec<OpId> {
     out
 }
 
-fn spoil(axis: Axis) -> Axis {
+pub(super) fn spoil(axis: Axis) -> Axis {
     axis.spoiled()
 }
 
@@ -191,6 +191,17 @@ impl Flow<'_> {
                 self.block(op.regions[1]);
                 self.carry(id, yielded(func, op.regions[1]), &args);
                 self.merge_all(&args, &op.results);
+            }
+            TileOp::Slice
+            | TileOp::Concat
+            | TileOp::Take
+            | TileOp::ReduceBy
+            | TileOp::ScanBy
+            | TileOp::Sort => {
+                let states = self.parts(id);
+                for (&value, state) in op.results.iter().zip(states) {
+                    self.set(value, state);
+                }
             }
             TileOp::If => {
                 for &region in &op.regions {
@@ -368,7 +379,8 @@ impl Flow<'_> {
             For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
             | LocalId | GroupSize | WarpSize | Dim | Origin | Iota | Store | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
-            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert => {
+            | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Slice
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
                 vec![Axis::Clean; rank]
             }
         }
@@ -416,7 +428,8 @@ impl Flow<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Bitcast | Load | Store | Gather
             | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit
             | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox
-            | Print | Assert | Reduce | Scan | ArgReduce => Held::of(to),
+            | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy
+            | ScanBy | Sort | Histogram => Held::of(to),
         }
     }
 

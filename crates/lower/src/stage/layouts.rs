@@ -178,7 +178,8 @@ impl Spread<'_> {
             For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Broadcast | Expand
             | Load | BufAlloc | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce
-            | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | ArgReduce => {}
+            | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | ArgReduce
+            | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {}
         }
     }
 }

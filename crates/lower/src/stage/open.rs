@@ -269,6 +269,17 @@ impl<'a> Open<'a> {
             Store if self.layouts.contains_key(&op.operands[1]) => {
                 return self.store(id, block);
             }
+            Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+                return Err(Diagnostic::new(
+                    Code::E_TILE_LOWERING,
+                    format!(
+                        "`tile.{}` was left in the program: `tile-expand-parts` replaces it",
+                        op.code.mnemonic()
+                    ),
+                )
+                .at(op.loc.clone())
+                .into());
+            }
             BufAlloc | CopyAsync => {
                 return Err(Diagnostic::new(
                     Code::E_UNSUPPORTED,

@@ -137,7 +137,8 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
             | Reshape | Transpose | Broadcast | Expand | Store | Gather | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast
-            | GroupShuffle | Philox | Reduce | Scan | ArgReduce | Ew(_) => {}
+            | GroupShuffle | Philox | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take
+            | ReduceBy | ScanBy | Sort | Histogram => {}
         }
     }
     // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.

@@ -377,6 +377,13 @@ impl<'a> Lanes<'a> {
             | TileOp::Reduce
             | TileOp::Scan
             | TileOp::ArgReduce
+            | TileOp::Slice
+            | TileOp::Concat
+            | TileOp::Take
+            | TileOp::ReduceBy
+            | TileOp::ScanBy
+            | TileOp::Sort
+            | TileOp::Histogram
             | TileOp::Yield
             | TileOp::Return => self.unsupported(id, "this op does not stand in a lane kernel"),
         }

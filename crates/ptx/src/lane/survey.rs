@@ -151,7 +151,8 @@ impl Lanes<'_> {
                 | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Assert | Reduce | Scan
-                | ArgReduce | Ew(_) => {
+                | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
+                | Histogram => {
                     if self.is_early(id) {
                         self.asm.at(&op.loc);
                         let repr = self.compute(id)?;

@@ -548,6 +548,13 @@ impl<'a> Select<'a> {
             | TileOp::GroupScan
             | TileOp::GroupBroadcast
             | TileOp::GroupShuffle
+            | TileOp::Slice
+            | TileOp::Concat
+            | TileOp::Take
+            | TileOp::ReduceBy
+            | TileOp::ScanBy
+            | TileOp::Sort
+            | TileOp::Histogram
             | TileOp::Yield
             | TileOp::Return => self.unsupported(id, "this op does not stand in a group kernel"),
         }

@@ -220,7 +220,8 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             Return | ProgramId | NumPrograms | LinearId | LocalId | GroupSize | WarpSize | Dim
             | Origin | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
-            | GroupShuffle | Philox | Print | Assert | Scan => {
+            | GroupShuffle | Philox | Print | Assert | Scan | Slice | Concat | Take | ReduceBy
+            | ScanBy | Sort | Histogram => {
                 combined_all(func, op.operands.iter().chain(&op.results), rank)
             }
         },

@@ -207,7 +207,8 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
             | WarpSize | Origin | Iota | Reshape | Transpose | Broadcast | Expand | Store
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
-            | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce => false,
+            | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => false,
         };
         if !scalar || !plain {
             let what = func.name_of(*op.results.first().unwrap_or(&op.operands[0]));
