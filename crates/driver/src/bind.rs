@@ -1,9 +1,10 @@
 //! Binds a call's arguments to a kernel's parameters: which goes where, the sizes of the dims, and
 //! the compile-time values. Nothing here runs or writes; errors are collected.
 
+mod sizes;
+
 use crate::args::{Arg, ArrayArg, Number, Place, shape};
 use crate::dims::Sizes;
-use crate::factors::{Factors, Found};
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params, show_dim};
 use std::borrow::Cow;
@@ -65,7 +66,7 @@ pub fn bind(
     let params = if params.sizes.is_empty() {
         params
     } else {
-        sized = with_sizes(params, &call, fixed);
+        sized = sizes::with_sizes(params, &call, fixed);
         &sized
     };
     let mut b = Binder {
@@ -102,26 +103,6 @@ pub fn bind(
         b.sizes.known.entry(name).or_insert(value);
     }
     Ok(Bound { slots, sizes: b.sizes, config: b.config })
-}
-
-/// The parameters with the caller's values of compile-time integers in their dims.
-fn with_sizes(params: &Params, call: &Call, fixed: Option<&Config>) -> Params {
-    let value = |name: &str| {
-        let place = params.position(name)?;
-        let by_name = || call.keyword.iter().find(|(n, _)| n == name).map(|(_, arg)| arg);
-        let value = match call.positional.get(place).or_else(by_name) {
-            Some(arg) => constant(arg, "int").ok()?,
-            None => {
-                let known = fixed.and_then(|c| c.consts.get(name));
-                known.or(params.items[place].default.as_ref())?.clone()
-            }
-        };
-        match value {
-            Capture::Int(v) => i64::try_from(v).ok(),
-            _ => None,
-        }
-    };
-    params.with_sizes(&value)
 }
 
 /// The error for a dim that must be known and that no argument determines.
@@ -180,24 +161,6 @@ impl<'a> Binder<'a> {
             }
         }
         args
-    }
-
-    /// `k(x, K=7)`: the size of a dim that no argument gives.
-    fn size_by_name(&mut self, name: String, arg: &Arg) {
-        let size = match arg {
-            Arg::Number { value: Number::Int(v), .. } => i64::try_from(*v).ok().filter(|v| *v >= 0),
-            _ => None,
-        };
-        match size {
-            Some(size) => {
-                self.sizes.known.insert(name.clone(), size);
-                self.given.insert(name, size);
-            }
-            None => self.fail(
-                format!("`{name}`: expected a size of at least 0, got {}", arg.describe()),
-                format!("write `{name}=7`"),
-            ),
-        }
     }
 
     /// What a keyword may have been meant for: a parameter of nearly this name, or something of another library's.
@@ -467,123 +430,6 @@ impl<'a> Binder<'a> {
             dims.iter().flatten().any(|d| d == dim)
         };
         self.params.items.iter().find(has).map(|p| p.shown.as_str())
-    }
-
-    /// Checks dims that are expressions of others.
-    fn expressions(&mut self, slots: &[Slot]) {
-        for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), elem, .. }, Slot::Array(array)) =
-                (&param.kind, slot)
-            else {
-                continue;
-            };
-            for (axis, dim) in dims.iter().enumerate() {
-                let Some(dim) = dim.as_ref().filter(|d| is_expression(d)) else { continue };
-                let got = array.buffer.dims.get(axis).and_then(|&n| extent(n, *elem, axis, dims));
-                let (Some(got), name, text) = (got, &param.shown, show_dim(dim)) else { continue };
-                let (message, help) = match self.sizes.eval(dim) {
-                    Ok(size) if size == got => continue,
-                    Ok(size) => (
-                        format!(
-                            "`{name}`: expected `{text}` to be {size} along axis {axis}, got {got}"
-                        ),
-                        format!(
-                            "pass an array of {size} there, or leave `{name}` out: it is made for the call"
-                        ),
-                    ),
-                    Err(why) => (
-                        format!("`{name}`: expected `{text}` to have a value, but {why}"),
-                        "give each size by name, such as `K=7`".into(),
-                    ),
-                };
-                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
-            }
-        }
-    }
-
-    /// Checks product dims: the sizes must agree with the factors that are known, and the others
-    /// must have a solution.
-    fn products(&mut self, slots: &[Slot]) {
-        let mut open = Vec::new();
-        for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), elem, .. }, Slot::Array(array)) =
-                (&param.kind, slot)
-            else {
-                continue;
-            };
-            for (axis, dim) in dims.iter().enumerate() {
-                let Some(dim @ DimExpr::Bin(..)) = dim else { continue };
-                let got = array.buffer.dims.get(axis).and_then(|&n| extent(n, *elem, axis, dims));
-                if let (Some(factors), Some(got)) = (Factors::of(dim), got) {
-                    open.push((param, axis, dim, factors, got));
-                }
-            }
-        }
-        // A factor that one product determines is known to all.
-        let mut known = self.sizes.known.clone();
-        loop {
-            let (before, count) = (known.len(), open.len());
-            open.retain(|(param, axis, dim, factors, got)| {
-                let wanted = match factors.against(*got, &known) {
-                    Found::Fits => return true,
-                    Found::Solved(name, size) => {
-                        known.insert(name, size);
-                        return false;
-                    }
-                    Found::Other(size) => size.to_string(),
-                    Found::Never(what) => what,
-                };
-                let (name, dim) = (&param.shown, show_dim(dim));
-                let message = format!(
-                    "`{name}`: expected `{dim}` to be {wanted} along axis {axis}, got {got}"
-                );
-                let help = "pass arrays whose sizes agree, or use a name of its own";
-                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
-                false
-            });
-            if known.len() == before || open.len() == count {
-                break;
-            }
-        }
-    }
-
-    /// The shapes of the arrays that are left to us.
-    fn outs(&mut self, slots: &mut [Slot]) {
-        for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), .. }, Slot::Missing { dims: sizes, .. }) =
-                (&param.kind, slot)
-            else {
-                continue;
-            };
-            for dim in dims.iter().flatten() {
-                match self.sizes.eval(dim) {
-                    Ok(size) if size < 0 => {
-                        let (name, text) = (&param.shown, show_dim(dim));
-                        let message =
-                            format!("`{name}`: expected `{text}` to be at least 0, got {size}");
-                        let help =
-                            "check the sizes of the arguments, or write `max(0, …)` around it";
-                        self.errors
-                            .push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
-                    }
-                    Ok(size) => sizes.push(size),
-                    Err(why) if self.errors.is_empty() => {
-                        let message = format!(
-                            "`{}` must be given: its shape is not known, for {why}",
-                            param.shown
-                        );
-                        let open = dim.symbols().into_iter().find(|s| self.sizes.get(s).is_none());
-                        let help = format!(
-                            "give the size by name: `{}=…`, or pass an array: `{}=ts.empty(shape, dtype)`",
-                            open.as_deref().unwrap_or("n"),
-                            param.shown
-                        );
-                        self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
-                    }
-                    Err(_) => {}
-                }
-            }
-        }
     }
 
     /// A compiled kernel takes only what it was compiled for.

@@ -160,6 +160,11 @@ class KernelFn:
         """The data that makes the kernel, with the latest captured values."""
         return self._last.spec
 
+    @property
+    def flat(self) -> KernelFn:
+        """The kernel whose parameters are arrays and numbers only: of one with records, the form of the last call."""
+        return self
+
     def now(self) -> Elaboration:
         """The kernel for the present values of its captured names."""
         found = self._last

@@ -84,6 +84,10 @@ class RecordKernelFn(KernelFn):
         return tuple(values), rest
 
     @property
+    def flat(self) -> KernelFn:
+        return self._form
+
+    @property
     def _last(self) -> Elaboration:
         return self._form._last
 
