@@ -117,6 +117,7 @@ from .base.errors import (
     UnsupportedError,
 )
 from .kernel.func import bind, func
+from .kernel.struct import struct
 from .tools.inspect_ir import inspect_ir
 from .kernel.check_report import CheckReport
 from .kernel.require import require

@@ -123,6 +123,8 @@ class Kernel:
         line: int,
         captures: dict[str, Any],
         params: list[tuple],
+        optional: list[str],
+        bundles: dict[str, Any],
         candidates: list[dict[str, Any]],
         lanes: int | None,
         target: str | None,
@@ -330,5 +332,11 @@ def before_fork() -> None: ...
 def after_fork() -> None: ...
 def forked() -> None: ...
 def error(
-    code: str, message: str, help: str | None = None, file: str | None = None, line: int | None = None, place: Place | None = None
+    code: str,
+    message: str,
+    help: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    place: Place | None = None,
+    called: Place | None = None,
 ) -> TesseraError: ...

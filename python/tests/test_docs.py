@@ -10,6 +10,7 @@ from doc_blocks import BLESS, ROOT, Block, blocks_of, check_text, fresh_namespac
 import tessera as ts
 
 LANGUAGE = ROOT / "docs" / "language.md"
+PARAMETERS = ROOT / "docs" / "parameters.md"
 DEBUGGING = ROOT / "docs" / "debugging.md"
 TUNING = ROOT / "docs" / "tuning.md"
 SCHEDULES = ROOT / "docs" / "schedules.md"
@@ -27,7 +28,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")
 
 #: Pages whose blocks run each by itself.
 REFERENCES = sorted((ROOT / "docs").glob("reference-*.md"))
-BLOCKS = [b for page in (LANGUAGE, DEBUGGING, TUNING, TRITON, CUDA, JAX, PYTORCH, SHARP, *REFERENCES) for b in python_blocks(page)]
+BLOCKS = [b for page in (LANGUAGE, PARAMETERS, DEBUGGING, TUNING, TRITON, CUDA, JAX, PYTORCH, SHARP, *REFERENCES) for b in python_blocks(page)]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.id)

@@ -31,6 +31,16 @@ pub struct ArrayArg {
     pub place: Place,
 }
 
+impl ArrayArg {
+    /// An array without axes has one axis of one element in compiled code.
+    pub fn as_point(&mut self) {
+        if self.buffer.dims.is_empty() {
+            self.buffer.dims = vec![1];
+            self.buffer.strides = vec![self.buffer.dtype.bytes() as i64];
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Number {
     Bool(bool),

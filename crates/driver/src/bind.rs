@@ -1,15 +1,16 @@
 //! Binds a call's arguments to a kernel's parameters: which goes where, the sizes of the dims, and
 //! the compile-time values. Nothing here runs or writes; errors are collected.
 
+mod sizes;
+
 use crate::args::{Arg, ArrayArg, Number, Place, shape};
 use crate::dims::Sizes;
-use crate::factors::{Factors, Found};
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params, show_dim};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_frontend::{ArgType, Capture, Config};
+use tessera_frontend::{ArgType, Capture, Config, axis_symbol, is_expression};
 use tessera_ir::DimExpr;
 use tessera_numerics::{DType, NumType, Scalar};
 
@@ -49,6 +50,8 @@ struct Binder<'a> {
     sizes: Sizes,
     /// Integers of the caller: they may be part of the launch grid.
     integers: BTreeMap<String, i64>,
+    /// Sizes that the caller gives by name.
+    given: BTreeMap<String, i64>,
     config: Config,
 }
 
@@ -59,11 +62,19 @@ pub fn bind(
     static_dims: &[String],
     fixed: Option<&Config>,
 ) -> Result<Bound, Diagnostics> {
+    let sized;
+    let params = if params.sizes.is_empty() {
+        params
+    } else {
+        sized = sizes::with_sizes(params, &call, fixed);
+        &sized
+    };
     let mut b = Binder {
         params,
         errors: Diagnostics::new(),
         sizes: Sizes::default(),
         integers: BTreeMap::new(),
+        given: BTreeMap::new(),
         config: Config::default(),
     };
     let args = b.match_names(call, fixed);
@@ -73,13 +84,14 @@ pub fn bind(
     let mut slots: Vec<Slot> =
         params.items.iter().zip(args).map(|(p, arg)| b.slot(p, arg)).collect();
     b.products(&slots);
+    b.expressions(&slots);
     b.outs(&mut slots);
     for name in static_dims {
         match b.sizes.get(name).or_else(|| fixed.and_then(|c| c.dims.get(name).copied())) {
             Some(value) => {
                 b.config.dims.insert(name.clone(), value);
             }
-            None if b.errors.has_errors() => {}
+            None if b.errors.has_errors() || params.is_absent(name, &b.config.consts) => {}
             None => b.errors.push(missing_dim(params, name)),
         }
     }
@@ -119,6 +131,7 @@ impl<'a> Binder<'a> {
         }
         for (name, arg) in call.keyword {
             match params.position(&name) {
+                None if params.has_symbol(&name) => self.size_by_name(name, &arg),
                 None => {
                     let message = format!("`{}` has no parameter `{name}`", params.kernel);
                     let help = self.instead_of(&name);
@@ -141,9 +154,9 @@ impl<'a> Binder<'a> {
             if slot.is_none() && !optional {
                 self.errors.push(
                     param
-                        .error(Code::E_ARGUMENT, format!("missing the argument `{}`", param.name))
+                        .error(Code::E_ARGUMENT, format!("missing the argument `{}`", param.shown))
                         .note(format!("the kernel is `{}`", params.signature()))
-                        .help(format!("give it by place or as `{}=…`", param.name)),
+                        .help(format!("give it by place or as `{}=…`", param.shown)),
                 );
             }
         }
@@ -175,7 +188,17 @@ impl<'a> Binder<'a> {
     }
 
     fn slot(&mut self, param: &'a Param, arg: Option<Arg>) -> Slot {
-        let Some(arg) = arg else {
+        let left_out = match &arg {
+            None => true,
+            Some(Arg::None) if param.optional => {
+                self.config.consts.insert(param.name.clone(), Capture::None);
+                return Slot::Static;
+            }
+            // An output that is None is left to us.
+            Some(Arg::None) => matches!(param.kind, Kind::Array { out: true, .. }),
+            Some(_) => false,
+        };
+        let Some(arg) = arg.filter(|_| !left_out) else {
             let Kind::Array { elem: Some(elem), .. } = &param.kind else { return Slot::Static };
             return Slot::Missing { dims: Vec::new(), elem: *elem };
         };
@@ -188,7 +211,7 @@ impl<'a> Binder<'a> {
                         self.config.consts.insert(param.name.clone(), value);
                     }
                     Err(why) => {
-                        let message = format!("`{}`: {why}", param.name);
+                        let message = format!("`{}`: {why}", param.shown);
                         let help = format!(
                             "it is a compile-time {ty}: pass one of Python's, or annotate it with a dtype for a run-time number"
                         );
@@ -202,7 +225,7 @@ impl<'a> Binder<'a> {
                     Arg::Func(f) => Capture::Func(f),
                     Arg::Builtin(name) => Capture::Builtin(name),
                     other => {
-                        let (name, got) = (&param.name, other.describe());
+                        let (name, got) = (&param.shown, other.describe());
                         let message = format!("`{name}`: expected a function, got {got}");
                         let help = "decorate the function with `@ts.func`";
                         self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
@@ -238,9 +261,9 @@ impl<'a> Binder<'a> {
             Err(why) => {
                 let help = format!(
                     "pass a number that {dtype} holds, or annotate `{}` with a wider dtype",
-                    param.name
+                    param.shown
                 );
-                let error = param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.name));
+                let error = param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.shown));
                 self.errors.push(error.help(help));
                 Slot::Static
             }
@@ -254,33 +277,39 @@ impl<'a> Binder<'a> {
         dims: Option<&'a [Option<DimExpr>]>,
         elem: Option<NumType>,
     ) -> Slot {
-        let array = match arg {
+        let mut array = match arg {
             Arg::Array(array) => array,
             Arg::Unusable(what) => {
                 let error =
-                    param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.name));
-                let help = format!("convert it: `ts.array({}, \"f32\")`", param.name);
+                    param.error(Code::E_LAUNCH_BAD_LAYOUT, format!("`{}`: {what}", param.shown));
+                let help = format!("convert it: `ts.array({}, \"f32\")`", param.shown);
                 self.errors.push(error.help(help));
                 return Slot::Static;
             }
             Arg::Masked => {
-                let message =
-                    format!("`{}`: expected an array without a mask, got a masked one", param.name);
+                let message = format!(
+                    "`{}`: expected an array without a mask, got a masked one",
+                    param.shown
+                );
                 let help = "kernels do not see masks: write `x.filled(0)`, or give `x.data` and `x.mask` as two arrays";
                 self.errors.push(param.error(Code::E_TYPE, message).help(help));
                 return Slot::Static;
             }
             other => {
                 let message =
-                    format!("`{}`: expected an array, got {}", param.name, other.describe());
-                let help = "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`";
+                    format!("`{}`: expected an array, got {}", param.shown, other.describe());
+                let help = if param.is_point() {
+                    "it has no axes: pass `numpy.array(value, \"f32\")`, or another array of shape ()"
+                } else {
+                    "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`"
+                };
                 self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
                 return Slot::Static;
             }
         };
         if let Place::Other(device) = &array.place {
             let message =
-                format!("`{}` is on {device}, and no backend here runs there", param.name);
+                format!("`{}` is on {device}, and no backend here runs there", param.shown);
             self.errors.push(
                 param
                     .error(Code::E_LAUNCH_DEVICE_MISMATCH, message)
@@ -292,21 +321,27 @@ impl<'a> Binder<'a> {
         let stored = elem.map(stored_as);
         if stored.is_some_and(|want| want != dtype) {
             let want = elem.map_or(String::new(), |e| e.to_string());
-            let message = format!("`{}`: expected an array of {want}, got {dtype}", param.name);
+            let message = format!("`{}`: expected an array of {want}, got {dtype}", param.shown);
             let help = format!(
                 "convert it: `ts.array({}, \"{}\")`",
-                param.name,
+                param.shown,
                 stored.map_or("", DType::name)
             );
             self.errors.push(param.error(Code::E_TYPE, message).help(help));
         }
+        if rank == 0 && param.is_point() {
+            array.as_point();
+            return Slot::Array(array);
+        }
         if rank == 0 {
-            let message =
-                format!("`{}`: expected an array of rank 1 or more, got one of rank 0", param.name);
+            let message = format!(
+                "`{}`: expected an array of rank 1 or more, got one of rank 0",
+                param.shown
+            );
             self.errors.push(
                 param
                     .error(Code::E_LAUNCH_INVALID_SHAPE, message)
-                    .help("pass a number, or `array.reshape(1)`"),
+                    .help("pass a number, or `array.reshape(1)`, or annotate it without axes: `ts.Tensor[ts.f32]`"),
             );
             return Slot::Array(array);
         }
@@ -317,14 +352,14 @@ impl<'a> Binder<'a> {
         // A dim without a name has one of its own inside the compiler.
         for (axis, size) in array.buffer.dims.iter().enumerate() {
             if dims.is_none_or(|dims| matches!(dims.get(axis), Some(None))) {
-                self.sizes.known.insert(format!("{}_{axis}", param.name), *size);
+                self.sizes.known.insert(axis_symbol(&param.name, axis), *size);
             }
         }
         let Some(dims) = dims else { return Slot::Array(array) };
         if dims.len() != rank {
             let message = format!(
                 "`{}`: expected rank {} {}, got rank {rank} with shape {}",
-                param.name,
+                param.shown,
                 dims.len(),
                 param.shape_text(),
                 shape(&array.buffer.dims)
@@ -339,7 +374,8 @@ impl<'a> Binder<'a> {
         }
         for (axis, dim) in dims.iter().enumerate() {
             let Some(got) = extent(array.buffer.dims[axis], elem, axis, dims) else { continue };
-            if let Some(dim) = dim {
+            // An expression is compared when every size is known.
+            if let Some(dim) = dim.as_ref().filter(|d| !is_expression(d)) {
                 self.size(param, axis, dim, got, &array);
             }
         }
@@ -356,7 +392,7 @@ impl<'a> Binder<'a> {
             (DimExpr::Const(want), _) if *want != got => {
                 let message = format!(
                     "`{}`: expected {want} along axis {axis}, got {got}; its shape is {}",
-                    param.name,
+                    param.shown,
                     shape(&array.buffer.dims)
                 );
                 let help =
@@ -368,15 +404,18 @@ impl<'a> Binder<'a> {
                 self.sizes.known.insert(name.into_owned(), got);
             }
             (_, Some(known)) if known != got => {
-                let first = self.first_with(dim).unwrap_or(&param.name);
+                let first = match self.given.get(&*name) {
+                    Some(_) => format!("given by name: `{name}={known}`"),
+                    None => format!("in `{}`", self.first_with(dim).unwrap_or(&param.shown)),
+                };
                 let dim = show_dim(dim);
                 let message = format!(
-                    "`{}`: expected `{dim}` to be {known} along axis {axis}, as in `{first}`, got {got}",
-                    param.name
+                    "`{}`: expected `{dim}` to be {known} along axis {axis}, as {first}, got {got}",
+                    param.shown
                 );
                 let error = param
                     .error(Code::E_LAUNCH_INVALID_SHAPE, message)
-                    .note(format!("`{}` has shape {}", param.name, shape(&array.buffer.dims)))
+                    .note(format!("`{}` has shape {}", param.shown, shape(&array.buffer.dims)))
                     .help("a name stands for one size: pass arrays that agree, or use two names");
                 self.errors.push(error);
             }
@@ -390,79 +429,7 @@ impl<'a> Binder<'a> {
             let Kind::Array { dims: Some(dims), .. } = &p.kind else { return false };
             dims.iter().flatten().any(|d| d == dim)
         };
-        self.params.items.iter().find(has).map(|p| p.name.as_str())
-    }
-
-    /// Checks product dims: the sizes must agree with the factors that are known, and the others
-    /// must have a solution.
-    fn products(&mut self, slots: &[Slot]) {
-        let mut open = Vec::new();
-        for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), elem, .. }, Slot::Array(array)) =
-                (&param.kind, slot)
-            else {
-                continue;
-            };
-            for (axis, dim) in dims.iter().enumerate() {
-                let Some(dim @ DimExpr::Bin(..)) = dim else { continue };
-                let got = array.buffer.dims.get(axis).and_then(|&n| extent(n, *elem, axis, dims));
-                if let (Some(factors), Some(got)) = (Factors::of(dim), got) {
-                    open.push((param, axis, dim, factors, got));
-                }
-            }
-        }
-        // A factor that one product determines is known to all.
-        let mut known = self.sizes.known.clone();
-        loop {
-            let (before, count) = (known.len(), open.len());
-            open.retain(|(param, axis, dim, factors, got)| {
-                let wanted = match factors.against(*got, &known) {
-                    Found::Fits => return true,
-                    Found::Solved(name, size) => {
-                        known.insert(name, size);
-                        return false;
-                    }
-                    Found::Other(size) => size.to_string(),
-                    Found::Never(what) => what,
-                };
-                let (name, dim) = (&param.name, show_dim(dim));
-                let message = format!(
-                    "`{name}`: expected `{dim}` to be {wanted} along axis {axis}, got {got}"
-                );
-                let help = "pass arrays whose sizes agree, or use a name of its own";
-                self.errors.push(param.error(Code::E_LAUNCH_INVALID_SHAPE, message).help(help));
-                false
-            });
-            if known.len() == before || open.len() == count {
-                break;
-            }
-        }
-    }
-
-    /// The shapes of the arrays that are left to us.
-    fn outs(&mut self, slots: &mut [Slot]) {
-        for (param, slot) in self.params.items.iter().zip(slots) {
-            let (Kind::Array { dims: Some(dims), .. }, Slot::Missing { dims: sizes, .. }) =
-                (&param.kind, slot)
-            else {
-                continue;
-            };
-            for dim in dims.iter().flatten() {
-                match self.sizes.eval(dim) {
-                    Ok(size) => sizes.push(size),
-                    Err(why) if self.errors.is_empty() => {
-                        let message = format!(
-                            "`{}` must be given: its shape is not known, for {why}",
-                            param.name
-                        );
-                        let help =
-                            format!("pass an array: `{}=ts.empty(shape, dtype)`", param.name);
-                        self.errors.push(param.error(Code::E_ARGUMENT, message).help(help));
-                    }
-                    Err(_) => {}
-                }
-            }
-        }
+        self.params.items.iter().find(has).map(|p| p.shown.as_str())
     }
 
     /// A compiled kernel takes only what it was compiled for.
@@ -474,12 +441,20 @@ impl<'a> Binder<'a> {
             }
         }
         for (name, want) in &fixed.consts {
-            if let Some(got) = self.config.consts.get(name).filter(|got| *got != want) {
+            let got = self.config.consts.get(name);
+            if *want == Capture::None && got.is_none() && self.params.position(name).is_some() {
+                differ.push(format!("{name} = None, got a value"));
+            } else if let Some(got) = got.filter(|got| *got != want) {
                 differ.push(format!(
                     "{name} = {}, got {}",
                     crate::config::show(want),
                     crate::config::show(got)
                 ));
+            }
+        }
+        for (name, got) in &self.config.consts {
+            if *got == Capture::None && !fixed.consts.contains_key(name) {
+                differ.push(format!("a value of {name}, got None"));
             }
         }
         if fixed.args != self.config.args {

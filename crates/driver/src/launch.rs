@@ -124,6 +124,7 @@ impl Prepared {
     }
 
     fn writes_whole(&self, place: usize, dims: &[i64]) -> bool {
+        let dims = if dims.is_empty() { &[1] } else { dims };
         let sizes = &self.bound.sizes;
         // A call without a geometry is refused later.
         let known = geometry(&self.spec, sizes, self.grid.as_deref(), &Loc::unknown());
@@ -135,7 +136,8 @@ impl Prepared {
     }
 
     /// Puts in an array that was made for the call. What other streams do to it goes before.
-    pub fn fill(&mut self, param: usize, array: ArrayArg, streams: &[u64]) {
+    pub fn fill(&mut self, param: usize, mut array: ArrayArg, streams: &[u64]) {
+        array.as_point();
         self.bound.slots[param] = Slot::Array(array);
         if self.location != Location::Host {
             self.replays = None;

@@ -30,6 +30,7 @@ const ALIGNMENT: u64 = 16;
 /// An argument as a caller gives it, with little made for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
+    None,
     Array(View),
     Float(f64),
     Int(i128),
@@ -324,6 +325,8 @@ fn fit(recipe: &Arc<Recipe>, args: &[Seen]) -> Option<Replay> {
     let mut reals = 0;
     for (wanted, seen) in recipe.wanted.iter().zip(args) {
         match (wanted, seen) {
+            // An output that is None is left to the call.
+            (Wanted::Made(_), Seen::None) => {}
             (Wanted::Made(_), _) => return None,
             (Wanted::Array(layout), Seen::Array(view)) if view.device == recipe.basis.device => {
                 if !layout.is_of(view) {
@@ -353,9 +356,12 @@ fn number(seen: &Seen, dtype: DType) -> Option<Scalar> {
         Seen::Float(v) => Number::Float(*v),
         Seen::Int(v) => Number::Int(*v),
         Seen::Bool(v) => Number::Bool(*v),
-        Seen::Array(_) | Seen::Text(_) | Seen::DType(_) | Seen::Func(_) | Seen::Builtin(_) => {
-            return None;
-        }
+        Seen::None
+        | Seen::Array(_)
+        | Seen::Text(_)
+        | Seen::DType(_)
+        | Seen::Func(_)
+        | Seen::Builtin(_) => return None,
     };
     scalar_of(&Arg::Number { value, dtype: None }, dtype).ok()
 }
@@ -443,7 +449,11 @@ impl Note {
                         return None;
                     }
                     let privilege = spec.privilege(place);
-                    let layout = Layout::new(buffer, privilege.writes());
+                    let mut layout = Layout::new(buffer, privilege.writes());
+                    if param.is_point() {
+                        // As the caller's arrays are.
+                        (layout.dims, layout.strides) = (Box::default(), Box::default());
+                    }
                     arrays += 1;
                     if made.contains(&i) {
                         // What is folded into begins with something else than zeros.
@@ -451,7 +461,7 @@ impl Note {
                         if privilege != Privilege::Write || !small {
                             return None;
                         }
-                        let (dims, dtype) = (buffer.dims.clone(), buffer.dtype);
+                        let (dims, dtype) = (layout.dims.to_vec(), buffer.dtype);
                         out.made.push(Made { param: i, array: arrays - 1, dims, dtype });
                         Wanted::Made(layout)
                     } else if out.made.is_empty() {
@@ -503,8 +513,8 @@ fn constant(value: &Capture) -> Option<Seen> {
         Capture::DType(v) => Some(Seen::DType(*v)),
         Capture::Func(f) => Some(Seen::Func(Function(f.clone()))),
         Capture::Builtin(name) => Some(Seen::Builtin(name.clone())),
-        Capture::None
-        | Capture::Tuple(_)
+        Capture::None => Some(Seen::None),
+        Capture::Tuple(_)
         | Capture::Table(_)
         | Capture::Namespace(_)
         | Capture::Later

@@ -41,7 +41,7 @@ impl Reproducible {
         if is_buffer && kind_of(func) == Some(KernelKind::Group) {
             return None;
         }
-        let name = func.name_of(op.operands[0]).and_then(|n| n.split('.').next());
+        let name = tessera_lower::user_name(func, op.operands[0]);
         let name = name.unwrap_or("the array");
         if matches!(what, "add" | "sub") && func.ty(op.operands[1]).dtype().is_float() {
             let message = format!(

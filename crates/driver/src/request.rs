@@ -7,7 +7,7 @@ use crate::dims::{Sizes, parse_dim};
 use crate::params::{Kind, Params, show_dim};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_frontend::{ArgType, Capture, Config, Kernel};
+use tessera_frontend::{ArgType, Capture, Config, Kernel, axis_symbol};
 use tessera_ir::DimExpr;
 use tessera_lower::stage::Off;
 use tessera_numerics::{DType, NumType};
@@ -60,6 +60,9 @@ pub fn read(kernel: &Kernel, params: &Params, given: &Given) -> Result<Request, 
         let dim = parse_dim(name).map(|d| d.to_string()).unwrap_or_default();
         let param = params.items.iter().find(|p| p.name == *name);
         match (param.map(|p| &p.kind), value) {
+            (Some(_), Capture::None) if param.is_some_and(|p| p.optional) => {
+                out.config.consts.insert(name.clone(), Capture::None);
+            }
             (Some(Kind::Const(ty)), value) => match constant(&Arg::from_capture(value), ty) {
                 Ok(value) => {
                     out.config.consts.insert(name.clone(), value);
@@ -145,7 +148,7 @@ fn arguments(params: &Params, given: &Given, out: &mut Request) {
         // A dim without a name has one of its own inside the compiler.
         for (axis, &size) in extents.iter().enumerate() {
             if dims.is_none_or(|dims| matches!(dims.get(axis), Some(None))) {
-                out.sizes.known.insert(format!("{}_{axis}", param.name), size);
+                out.sizes.known.insert(axis_symbol(&param.name, axis), size);
             }
         }
     }
@@ -156,6 +159,7 @@ fn arguments(params: &Params, given: &Given, out: &mut Request) {
 fn defaults(params: &Params, config: &mut Config, fail: &mut impl FnMut(Code, String, String)) {
     for param in &params.items {
         match (&param.kind, &param.default) {
+            (_, _) if config.consts.get(&param.name) == Some(&Capture::None) => {}
             (Kind::Const(_) | Kind::Function, _) if config.consts.contains_key(&param.name) => {}
             (Kind::Const(_) | Kind::Function, Some(value)) => {
                 config.consts.insert(param.name.clone(), value.clone());
@@ -202,6 +206,7 @@ fn dims(
         .static_dims()
         .iter()
         .filter(|d| !out.config.dims.contains_key(*d))
+        .filter(|d| !params.is_absent(d, &out.config.consts))
         .map(|d| parse_dim(d.trim_matches(['(', ')'])).map_or(d.clone(), |e| show_dim(&e)))
         .collect();
     if !missing.is_empty() {

@@ -32,10 +32,12 @@ fn scale(options: Options) -> Arc<KernelHandle> {
         privilege: None,
         out: false,
     };
-    let param = |name: &str, kind| ParamSpec { name: name.into(), kind, default: None };
+    let param =
+        |name: &str, kind| ParamSpec { name: name.into(), kind, optional: false, default: None };
     let decl = KernelDecl {
         source: Arc::new(source),
         params: vec![param("x", x), param("alpha", ParamKind::Scalar(DType::F32))],
+        bundles: Vec::new(),
         tunables: Tunables::default(),
         lanes: None,
         most_ops: tessera_frontend::MOST_OPS,

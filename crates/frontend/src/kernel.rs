@@ -1,19 +1,21 @@
 //! A kernel: made at decoration, elaborated anew for each configuration.
 
 use crate::api::{self, Style};
-use crate::elab::val::{OpenKind, Val};
+use crate::dim_text::{is_expression, parse_dim};
+use crate::elab::val::{OpenKind, Record, Val};
 use crate::elab::{Elab, Frame, Mode};
 use crate::names::free_paths;
 use crate::parsed::Parsed;
 use crate::privilege;
 use crate::source::{
-    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, Table,
+    ArgType, Bundle, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, ParamSpec,
+    Table, axis_symbol,
 };
 use crate::unknown;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, Severity};
-use tessera_ir::{Attr, Dim, DimExpr, DimOp, PassContext, PassOptions, Privilege, Type};
+use tessera_ir::{Attr, Dim, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_numerics::{DType, NumType};
 use tessera_tile::{KernelKind, TileBuild, TileFunc};
 
@@ -300,6 +302,8 @@ fn elaborate(
         origins: BTreeMap::new(),
         returns: None,
         views: BTreeMap::new(),
+        points: BTreeSet::new(),
+        absent: BTreeMap::new(),
         loop_depth: 0,
         open_values: BTreeSet::new(),
         weak: BTreeMap::new(),
@@ -360,23 +364,14 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
         .iter()
         .map(|p| (p.name().to_string(), parsed.loc(p.name().range)))
         .collect();
-    // Symbols first: a parameter's dims may use those of a later one.
-    for p in &decl.params {
-        if let ParamKind::Tensor { dims: Some(dims), .. } = &p.kind {
-            for d in dims {
-                match parse_dim(d) {
-                    Some(DimExpr::Sym(s)) => {
-                        e.symbols.insert(s.to_string());
-                    }
-                    // A product binds only the product; its factors have no values of their own.
-                    Some(expr) => e.factors.extend(expr.symbols().iter().map(|s| s.to_string())),
-                    None => {}
-                }
-            }
-        }
-    }
+    symbols(e);
     for (place, p) in decl.params.iter().enumerate() {
-        e.loc = locs.get(&p.name).cloned().unwrap_or(Loc::unknown());
+        let root = p.name.split('.').next().unwrap_or_default();
+        e.loc = locs.get(root).cloned().unwrap_or(Loc::unknown());
+        if is_absent(e, p) {
+            e.env().insert(p.name.clone(), Val::None);
+            continue;
+        }
         // The host would not know which of the two an expression of the launch means.
         let run_time = match &p.kind {
             ParamKind::Scalar(dtype) => dtype.is_int(),
@@ -475,7 +470,58 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
             }
         }
     }
+    for (name, bundle) in &decl.bundles {
+        let value = bundled(e, bundle);
+        e.env().insert(name.clone(), value);
+    }
     places
+}
+
+/// Finds the symbols of all parameters: dims of one may use those of a later one.
+fn symbols(e: &mut Elab<'_>) {
+    let decl = e.decl;
+    for p in &decl.params {
+        let ParamKind::Tensor { dims: Some(dims), .. } = &p.kind else { continue };
+        for expr in dims.iter().filter_map(|d| parse_dim(d)) {
+            let names = expr.symbols().into_iter().map(|s| s.to_string());
+            // A compile-time parameter is no size of an array.
+            let names = names.filter(|name| !is_const(decl, name));
+            if is_absent(e, p) {
+                e.absent.extend(names.map(|name| (name, p.shown())));
+            } else if matches!(expr, DimExpr::Sym(_)) || is_expression(&expr) {
+                e.symbols.extend(names);
+            } else {
+                // A product binds only the product; its factors have no values of their own.
+                e.factors.extend(names);
+            }
+        }
+    }
+}
+
+fn is_const(decl: &KernelDecl, name: &str) -> bool {
+    decl.params.iter().any(|p| matches!(p.kind, ParamKind::Const(_)) && p.name == name)
+}
+
+/// Whether it is an optional parameter that this configuration is without.
+fn is_absent(e: &Elab<'_>, p: &ParamSpec) -> bool {
+    p.optional && e.config.consts.get(&p.name) == Some(&Capture::None)
+}
+
+/// The value of a record or a list, made of its parts.
+fn bundled(e: &mut Elab<'_>, bundle: &Bundle) -> Val {
+    match bundle {
+        Bundle::None => Val::None,
+        Bundle::Param(place) => {
+            let name = e.decl.params[*place].name.clone();
+            e.env().remove(&name).unwrap_or(Val::Poison)
+        }
+        Bundle::List(items) => Val::Tuple(items.iter().map(|item| bundled(e, item)).collect()),
+        Bundle::Record { class, fields } => {
+            let field = |(name, inner): &(String, Bundle)| (name.clone(), bundled(e, inner));
+            let fields = fields.iter().map(field).collect();
+            Val::Record(Arc::new(Record { class: class.clone(), fields }))
+        }
+    }
 }
 
 fn array_param(
@@ -502,12 +548,12 @@ fn array_param(
             .enumerate()
             .map(|(axis, d)| match parse_dim(d) {
                 Some(expr) => bound_dim(e, expr),
-                None => Dim::Expr(DimExpr::sym(&format!("{name}_{axis}"))),
+                None => Dim::Expr(DimExpr::sym(&axis_symbol(name, axis))),
             })
             .collect(),
         (None, Some((_, rank))) => (0..rank)
             .map(|axis| {
-                let symbol = format!("{name}_{axis}");
+                let symbol = axis_symbol(name, axis);
                 e.symbols.insert(symbol.clone());
                 bound_dim(e, DimExpr::sym(&symbol))
             })
@@ -516,8 +562,13 @@ fn array_param(
     };
     let privilege = privilege.unwrap_or(Privilege::ReadWrite);
     let body = e.func.body;
-    let ty = Type::View { dims: shape, elem, privilege };
-    Some(Val::View(e.func.add_arg(body, ty, Some(name))))
+    let point = shape.is_empty();
+    let dims = if point { vec![Dim::Static(1)] } else { shape };
+    let view = e.func.add_arg(body, Type::View { dims, elem, privilege }, Some(name));
+    if point {
+        e.points.insert(view);
+    }
+    Some(Val::View(view))
 }
 
 /// The dimension, as an integer where the configuration knows it.
@@ -525,26 +576,11 @@ fn bound_dim(e: &Elab<'_>, expr: DimExpr) -> Dim {
     if let Some(v) = e.config.dims.get(&expr.to_string()) {
         return Dim::Static(*v);
     }
-    Dim::from(expr.substitute(&|s| e.config.dims.get(s).copied()))
-}
-
-/// A dimension as annotations write it: an integer, a symbol, `?`, or a product such as `B*H`.
-pub fn parse_dim(text: &str) -> Option<DimExpr> {
-    let text = text.trim();
-    if text == "?" {
-        return None;
-    }
-    text.split('*')
-        .map(|part| {
-            let part = part.trim();
-            match part.parse() {
-                Ok(size) => DimExpr::Const(size),
-                // No array has this extent: a number is never a name.
-                Err(_) if part.starts_with(|c: char| c.is_ascii_digit()) => {
-                    DimExpr::Const(i64::MAX)
-                }
-                Err(_) => DimExpr::sym(part),
-            }
-        })
-        .reduce(|a, b| DimExpr::bin(DimOp::Mul, a, b))
+    let known = |s: &str| match e.config.consts.get(s) {
+        Some(Capture::Int(v)) if is_const(e.decl, s) => i64::try_from(*v).ok(),
+        _ => e.config.dims.get(s).copied(),
+    };
+    let bound = expr.substitute(&known);
+    // While checking, a compile-time parameter may have no value yet.
+    if bound.symbols().iter().any(|s| is_const(e.decl, s)) { Dim::Any } else { Dim::from(bound) }
 }

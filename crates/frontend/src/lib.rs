@@ -7,6 +7,7 @@
 //! annotations is reported then. Each configuration is then elaborated anew from the syntax tree.
 
 mod api;
+mod dim_text;
 mod elab;
 mod foreign;
 mod kernel;
@@ -17,11 +18,12 @@ mod source;
 mod unknown;
 
 pub use api::{ApiRow, Style};
-pub use kernel::{Kernel, parse_dim};
+pub use dim_text::{is_expression, parse_dim, show_dim};
+pub use kernel::Kernel;
 pub use names::free_paths;
 pub use source::{
-    ArgType, Capture, Config, Elaborated, FuncSource, KernelDecl, MOST_OPS, ParamKind, ParamSpec,
-    Table, Tunables,
+    ArgType, Bundle, Capture, Config, Elaborated, FuncSource, KernelDecl, MOST_OPS, ParamKind,
+    ParamSpec, Table, Tunables, axis_symbol,
 };
 
 /// What to write for a name that people know from another library and that `ts` or `ts.tile` does not have.

@@ -2,7 +2,7 @@
 //! user's file. The text may be indented (a method, a function in a function); it is moved to the
 //! left for the parser, and columns are moved back when a place is reported.
 
-use ruff_python_ast::{Stmt, StmtFunctionDef};
+use ruff_python_ast::{Expr, ExprLambda, Identifier, Stmt, StmtFunctionDef, StmtReturn};
 use ruff_text_size::{Ranged, TextRange};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
@@ -39,6 +39,24 @@ fn dedent(text: &str) -> (String, Vec<u32>) {
     (out, moved)
 }
 
+/// A `lambda` as the function that returns its value.
+fn function_of(lambda: ExprLambda) -> StmtFunctionDef {
+    let ExprLambda { node_index, range, parameters, body } = lambda;
+    let at = body.range();
+    let value = StmtReturn { node_index: node_index.clone(), range: at, value: Some(body) };
+    StmtFunctionDef {
+        node_index,
+        range,
+        is_async: false,
+        decorator_list: Default::default(),
+        name: Identifier::new("lambda", range),
+        type_params: None,
+        parameters: parameters.unwrap_or_default(),
+        returns: None,
+        body: std::iter::once(Stmt::Return(value)).collect(),
+    }
+}
+
 impl Parsed {
     pub fn new(file: &Arc<SourceFile>) -> Result<Self, Diagnostic> {
         let (text, moved) = dedent(&file.text);
@@ -48,12 +66,15 @@ impl Parsed {
         let module = ruff_python_parser::parse_module(&text).map_err(|e| {
             Diagnostic::new(Code::E_SYNTAX, format!("the source is not valid Python: {}", e.error))
                 .help("Python's own grammar holds inside a kernel")
-                .help("Python's own grammar holds inside a kernel")
                 .at(place.loc(e.location))
         })?;
         let body = module.into_syntax().body;
         let mut defs = body.into_iter().filter_map(|s| match s {
             Stmt::FunctionDef(def) => Some(def),
+            Stmt::Expr(s) => match *s.value {
+                Expr::Lambda(lambda) => Some(function_of(lambda)),
+                _ => None,
+            },
             _ => None,
         });
         let Some(def) = defs.next() else {
@@ -66,7 +87,6 @@ impl Parsed {
         };
         if def.is_async {
             return Err(Diagnostic::new(Code::E_SYNTAX, "expected a plain `def`, got `async def`")
-                .help("write `def`: a launch is asynchronous by itself on a GPU")
                 .help("write `def`: a launch is asynchronous by itself on a GPU")
                 .at(place.loc(def.range())));
         }

@@ -142,9 +142,49 @@ pub enum ParamKind {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamSpec {
+    /// A field of a record, or an element of a list, has a path: `p.x`, `xs.0`.
     pub name: String,
     pub kind: ParamKind,
+    /// Whether a call may give `None`: the parameter is then the compile-time value `None`.
+    pub optional: bool,
     pub default: Option<Capture>,
+}
+
+impl ParamSpec {
+    /// The path of a parameter as Python writes it: `xs.0` is `xs[0]`.
+    pub fn shown(&self) -> String {
+        shown(&self.name)
+    }
+}
+
+/// The path of a parameter as Python writes it.
+pub fn shown(name: &str) -> String {
+    let mut parts = name.split('.');
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let item = part.bytes().all(|b| b.is_ascii_digit());
+        out.push_str(&if item { format!("[{part}]") } else { format!(".{part}") });
+    }
+    out
+}
+
+/// The symbol of an axis that no annotation names.
+pub fn axis_symbol(param: &str, axis: usize) -> String {
+    format!("{}_{axis}", param.replace('.', "__"))
+}
+
+/// What a parameter of the Python function consists of, where it is more than one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bundle {
+    /// By its place among the parameters.
+    Param(usize),
+    /// A record that was not given.
+    None,
+    Record {
+        class: String,
+        fields: Vec<(String, Bundle)>,
+    },
+    List(Vec<Bundle>),
 }
 
 /// The tunables of `@ts.kernel.autotune`: each candidate gives every name a value.
@@ -159,6 +199,8 @@ pub struct Tunables {
 pub struct KernelDecl {
     pub source: Arc<FuncSource>,
     pub params: Vec<ParamSpec>,
+    /// Records and lists, by the name of the Python function's parameter.
+    pub bundles: Vec<(String, Bundle)>,
     pub tunables: Tunables,
     /// `@ts.kernel(lanes=256)`.
     pub lanes: Option<i64>,
@@ -182,7 +224,7 @@ pub struct Config {
     /// Values of dimension symbols, and of products by their text such as `(B * H)`. Those that
     /// reach a tile shape must be here; others may be.
     pub dims: BTreeMap<String, i64>,
-    /// Values of `Const` and `Function` parameters.
+    /// Values of `Const` and `Function` parameters, and `None` for each optional one that is not given.
     pub consts: BTreeMap<String, Capture>,
     pub tunables: BTreeMap<String, Capture>,
     /// For parameters whose annotation gives no dtype or no shape.
@@ -204,4 +246,17 @@ pub struct Elaborated {
     pub notes: Diagnostics,
     /// The lines of `ts.static_print`.
     pub printed: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_as_python_writes_them() {
+        assert_eq!(shown("x"), "x");
+        assert_eq!(shown("p.x"), "p.x");
+        assert_eq!(shown("p.xs.0.y"), "p.xs[0].y");
+        assert_eq!(axis_symbol("p.x", 1), "p__x_1");
+    }
 }

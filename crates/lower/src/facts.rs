@@ -5,11 +5,18 @@ use tessera_ir::{Attr, BlockId, Dim, DimExpr, DimOp, Op, OpId, Type, Value};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{Tile, TileBuild, TileFunc, TileOp};
 
-/// The name the user gave a value. A name of digits is the printer's own numbering read back, and
-/// what follows a dot is the suffix it makes names different with: Python names have neither.
-pub(crate) fn user_name(func: &TileFunc, value: Value) -> Option<&str> {
-    let name = func.name_of(value)?.split('.').next()?;
-    (!name.bytes().all(|b| b.is_ascii_digit())).then_some(name)
+/// The name the user gave a value: a Python name, or the path of a record's field. A name of digits
+/// is the printer's own numbering read back, and a number after a dot is the suffix it makes names
+/// different with.
+pub fn user_name(func: &TileFunc, value: Value) -> Option<&str> {
+    let is_number = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    let mut name = func.name_of(value)?;
+    while let Some((rest, suffix)) = name.rsplit_once('.')
+        && is_number(suffix)
+    {
+        name = rest;
+    }
+    (!is_number(name)).then_some(name)
 }
 
 /// The value's name in quotes, or `otherwise`.

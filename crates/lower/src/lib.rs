@@ -50,6 +50,7 @@ pub use cover::{Cover, Launched, covers};
 pub use empty::Empty;
 pub use expand_math::{ExpandMath, expanded_functions};
 pub use expand_parts::ExpandParts;
+pub use facts::user_name;
 pub use geometry::{Geometry, geometry_error};
 pub use if_convert::IfConvert;
 pub use lazy_rescale::lazy_rescale;

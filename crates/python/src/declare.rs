@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::SourceFile;
-use tessera_driver::frontend::{FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
+use tessera_driver::frontend::{Bundle, FuncSource, KernelDecl, ParamKind, ParamSpec, Tunables};
 use tessera_driver::{Constraint, Options, knobs};
 use tessera_ir::Privilege;
 
@@ -20,6 +20,9 @@ pub struct Spec<'a, 'py> {
     pub line: u32,
     pub captures: &'a Bound<'py, PyDict>,
     pub params: &'a Bound<'py, PyList>,
+    /// The names of the parameters that may be None.
+    pub optional: &'a [String],
+    pub bundles: &'a Bound<'py, PyDict>,
     pub candidates: &'a Bound<'py, PyList>,
     pub lanes: Option<i64>,
     pub target: Option<String>,
@@ -33,6 +36,8 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         captures: captures_of(spec.captures)?,
         defaults: BTreeMap::new(),
     };
+    let named =
+        |(name, part): (Bound<'_, PyAny>, Bound<'_, PyAny>)| Ok((name.extract()?, bundle(&part)?));
     let candidates = spec
         .candidates
         .iter()
@@ -40,7 +45,8 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         .collect::<PyResult<_>>()?;
     let decl = KernelDecl {
         source: Arc::new(source),
-        params: spec.params.iter().map(|p| param(&p)).collect::<PyResult<_>>()?,
+        params: spec.params.iter().map(|p| param(&p, spec.optional)).collect::<PyResult<_>>()?,
+        bundles: spec.bundles.iter().map(named).collect::<PyResult<_>>()?,
         tunables: Tunables { candidates },
         lanes: spec.lanes,
         most_ops: enter(spec.params.py(), knobs::max_ops)?,
@@ -51,10 +57,35 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
 
 type TensorRow<'py> = (Option<Vec<String>>, Option<Bound<'py, DType>>, Option<String>, bool);
 
+/// The parts of a record or a list: the place of a parameter, None, `("record", class, [(field, part)])`
+/// or `("list", [part])`.
+fn bundle(row: &Bound<'_, PyAny>) -> PyResult<Bundle> {
+    if row.is_none() {
+        return Ok(Bundle::None);
+    }
+    if let Ok(place) = row.extract() {
+        return Ok(Bundle::Param(place));
+    }
+    let row = row.cast::<PyTuple>()?;
+    let kind: String = row.get_item(0)?.extract()?;
+    if kind == "list" {
+        let parts = row.get_item(1)?;
+        let parts = parts.try_iter()?.map(|part| bundle(&part?));
+        return Ok(Bundle::List(parts.collect::<PyResult<_>>()?));
+    }
+    let field = |pair: PyResult<Bound<'_, PyAny>>| {
+        let (name, part): (String, Bound<'_, PyAny>) = pair?.extract()?;
+        Ok((name, bundle(&part)?))
+    };
+    let fields = row.get_item(2)?.try_iter()?.map(field).collect::<PyResult<_>>()?;
+    Ok(Bundle::Record { class: row.get_item(1)?.extract()?, fields })
+}
+
 /// `(name, kind, detail, (default,) or ())`.
-fn param(row: &Bound<'_, PyAny>) -> PyResult<ParamSpec> {
+fn param(row: &Bound<'_, PyAny>, optional: &[String]) -> PyResult<ParamSpec> {
     let (name, kind, detail, default): (String, String, Bound<'_, PyAny>, Bound<'_, PyTuple>) =
         row.extract()?;
+    let optional = optional.contains(&name);
     let kind = match kind.as_str() {
         "tensor" => {
             let (dims, elem, privilege, out): TensorRow<'_> = detail.extract()?;
@@ -71,7 +102,7 @@ fn param(row: &Bound<'_, PyAny>) -> PyResult<ParamSpec> {
         _ => ParamKind::Any,
     };
     let default = default.iter().next().map(|d| capture(&d)).transpose()?;
-    Ok(ParamSpec { name, kind, default })
+    Ok(ParamSpec { name, kind, optional, default })
 }
 
 /// `(kind, dim, ...)`: see `constraint.py`.

@@ -40,6 +40,8 @@ impl Kernel {
         line: u32,
         captures: &Bound<'_, PyDict>,
         params: &Bound<'_, PyList>,
+        optional: Vec<String>,
+        bundles: &Bound<'_, PyDict>,
         candidates: &Bound<'_, PyList>,
         lanes: Option<i64>,
         target: Option<String>,
@@ -47,8 +49,20 @@ impl Kernel {
         tuning: tuning::Row,
         allocate: Py<PyAny>,
     ) -> PyResult<Self> {
-        let spec =
-            Spec { name, file, text, line, captures, params, candidates, lanes, target, require };
+        let spec = Spec {
+            name,
+            file,
+            text,
+            line,
+            captures,
+            params,
+            optional: &optional,
+            bundles,
+            candidates,
+            lanes,
+            target,
+            require,
+        };
         let (decl, mut options) = declare(&spec)?;
         options.tuning = tuning::options(py, tuning)?;
         let handle = enter(py, || beside(move || KernelHandle::new(decl, options)))?;

@@ -123,7 +123,7 @@ fn shared(exchange: &Exchange, value: &Bound<'_, PyAny>, writable: bool) -> Opti
 /// An array of NumPy's own class.
 fn numpy(value: &Bound<'_, PyAny>) -> Option<View> {
     let NdHead { data, dims: extents, dtype, strides: steps, writable, .. } = head(value);
-    let rank = Some(extents.len()).filter(|&r| 0 < r && r <= MAX_RANK)?;
+    let rank = Some(extents.len()).filter(|&r| r <= MAX_RANK)?;
     let dtype = descr_dtype(&dtype).ok()?.ok()?;
     let (mut dims, mut strides) = ([0; MAX_RANK], [0; MAX_RANK]);
     for axis in 0..rank {
@@ -148,6 +148,9 @@ fn own(array: &DeviceArray) -> Option<View> {
 
 /// Of numbers Python's own only: those of NumPy know their dtype.
 fn constant(value: &Bound<'_, PyAny>) -> Option<Seen> {
+    if value.is_none() {
+        return Some(Seen::None);
+    }
     if let Ok(v) = value.cast_exact::<PyInt>() {
         return v.extract().ok().map(Seen::Int);
     }

@@ -128,10 +128,11 @@ pub fn free_paths(py: Python<'_>, file: &str, text: &str, line: u32) -> PyResult
     enter(py, || deep(|| frontend::free_paths(&SourceFile::new(file, text, line))))
 }
 
-/// The exception for a failure that Python found.
+/// The exception for a failure that Python found; `called` is the caller's line, where `place` is elsewhere.
 #[tessera_entry::entry]
 #[pyfunction]
-#[pyo3(signature = (code, message, help=None, file=None, line=None, place=None))]
+#[pyo3(signature = (code, message, help=None, file=None, line=None, place=None, called=None))]
+#[allow(clippy::too_many_arguments)] // Python gives them by name.
 pub fn error(
     py: Python<'_>,
     code: &str,
@@ -140,6 +141,7 @@ pub fn error(
     file: Option<&str>,
     line: Option<u32>,
     place: Option<&crate::graph::Place>,
+    called: Option<&crate::graph::Place>,
 ) -> PyResult<Py<PyAny>> {
     let code =
         Code::parse(code).ok_or_else(|| PyValueError::new_err(format!("no such code: {code}")))?;
@@ -150,6 +152,9 @@ pub fn error(
     }
     if let Some(place) = place {
         found = found.at(place.0.clone());
+    }
+    if let Some(called) = called {
+        found = found.label(called.0.clone(), "called here");
     }
     Ok(exception(py, &found.into()).into_value(py).into_any())
 }

@@ -122,6 +122,14 @@ class Names:
             out[".".join(path)] = capture(value, look)
         return out
 
+    def integer(self, name: str, look: Look) -> int | None:
+        """The integer that a name of the source stands for, if it does for one."""
+        namespace, root, value = self._root(name, look)
+        if value is _MISSING:
+            return None
+        self._saw(look, namespace, root, (), value)
+        return int(value) if isinstance(value, (int, numpy.integer)) and not isinstance(value, bool) else None
+
     def _saw(self, look: Look, namespace: Any, name: Any, attributes: tuple[str, ...], value: Any) -> None:
         if not self._ours:
             look.saw(namespace, name, attributes, value)

@@ -9,7 +9,8 @@ from typing import Any
 
 from .. import _core
 from .autotune import options as tuning_options
-from .kernel_fn import KernelFn, make
+from .kernel_fn import KernelFn
+from .make import make
 from .schedule import caller, given
 
 

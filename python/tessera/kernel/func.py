@@ -52,10 +52,10 @@ class Func(Inlined):
         found = self.parsed().args
         return [a.arg for a in (*found.posonlyargs, *found.args)]
 
-    def parsed(self) -> ast.FunctionDef:
+    def parsed(self) -> ast.FunctionDef | ast.Lambda:
         """The syntax tree of the definition. The source of a nested function is indented."""
         tree = ast.parse(textwrap.dedent(self.source.text))
-        return next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        return next(node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda)))
 
     @property
     def handle(self) -> Any:
@@ -114,7 +114,7 @@ class Func(Inlined):
 
 
 def func(fn: Callable | None = None, *, source: str | None = None) -> Any:
-    """Declares a function that kernels may call: ``@ts.func``. It is inlined at every call.
+    """Declares a function that kernels may call: ``@ts.func``, or ``ts.func(lambda v: v * v)``. It is inlined at every call.
 
     Its names mean what Python says when a kernel that reaches it is called; defaults of its parameters are those that Python
     evaluated at its definition.

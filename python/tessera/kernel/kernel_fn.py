@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any, Callable, Mapping, Sequence
 
 from .. import _core
 from ..arrays.create import for_result
 from ..base.errors import TesseraWarning
 from ..base.numeric_profile import current as profile_now
-from ..base.source import Source, source_of
+from ..base.source import Source
 from ..trace.tracer import current as tracing, frames
 from .autotune import DEFAULTS, TuningReport, options
 from .capture import Look, Names, capture, identity_key
@@ -22,9 +21,8 @@ from .cost import Cost
 from .func import Func
 from .line_trace import Frame, Traced, interpret, trace
 from .replay import launched, spoil, tape
-from .require import take
 from .schedule import Schedule, given as given_schedule, pinned
-from .signature import dims_of, params_of
+from .signature import with_sizes
 from .traced_call import call as traced_call, takes_part
 
 
@@ -41,6 +39,10 @@ class KernelSpec:
     require: tuple[tuple, ...] = ()
     #: How it is tuned: see `autotune.options`.
     tuning: tuple = DEFAULTS
+    #: The names of the parameters that may be None.
+    optional: tuple[str, ...] = ()
+    #: Records and lists, as `_core` takes them apart: see `parameters.Flat`.
+    bundles: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,22 @@ class Definition:
     target: str | None
     require: tuple[tuple, ...]
     tuning: tuple
+    optional: tuple[str, ...] = ()
+    bundles: tuple[tuple[str, Any], ...] = ()
     schedules: tuple[Schedule, ...] = ()
 
     def read(self, look: Look) -> KernelSpec:
         spec = KernelSpec(
             source=self.source,
             captures=self.names.read(look),
-            params=[(*row, tuple(capture(value, look) for value in default)) for *row, default in self.params],
+            params=with_sizes([(*row, tuple(capture(value, look) for value in default)) for *row, default in self.params], self.names, look),
             candidates=[{k: capture(v, look) for k, v in c.items()} for c in self.candidates],
             lanes=self.lanes,
             target=self.target,
             require=self.require,
             tuning=self.tuning,
+            optional=self.optional,
+            bundles=self.bundles,
         )
         return functools.reduce(pinned, self.schedules, spec)
 
@@ -153,6 +159,11 @@ class KernelFn:
     def spec(self) -> KernelSpec:
         """The data that makes the kernel, with the latest captured values."""
         return self._last.spec
+
+    @property
+    def flat(self) -> KernelFn:
+        """The kernel whose parameters are arrays and numbers only: of one with records, the form of the last call."""
+        return self
 
     def now(self) -> Elaboration:
         """The kernel for the present values of its captured names."""
@@ -335,12 +346,13 @@ def _fields(spec: KernelSpec) -> tuple:
     """The arguments of the compiler."""
     s = spec.source
     place = s.name, s.file, s.text, s.line
-    return *place, spec.captures, spec.params, spec.candidates, spec.lanes, spec.target, list(spec.require), spec.tuning
+    return *place, spec.captures, spec.params, list(spec.optional), dict(spec.bundles), spec.candidates, spec.lanes, spec.target, list(spec.require), spec.tuning
 
 
 def _captured(spec: KernelSpec) -> Any:
     """The key of an elaboration: the values that it captured."""
-    return identity_key((spec.captures, [default for *_, default in spec.params], spec.candidates))
+    sizes = [info[0] for _, kind, info, _ in spec.params if kind == "tensor" and info[3]]
+    return identity_key((spec.captures, [default for *_, default in spec.params], spec.candidates, sizes))
 
 
 def _layouts(layouts: Any) -> dict[str, dict[str, Any]]:
@@ -414,39 +426,3 @@ class Compiled:
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v!r}" for k, v in self.config.items())
         return f"<tessera kernel {self.kernel.name} compiled for {values or 'any size'}>"
-
-
-def make(
-    fn: Callable,
-    frame: FrameType,
-    *,
-    candidates: list[dict[str, Any]] | None = None,
-    lanes: int | None = None,
-    target: str | None = None,
-    source: str | None = None,
-    require: Sequence[Any] = (),
-    tuning: tuple = DEFAULTS,
-    schedule: Schedule | None = None,
-) -> KernelFn:
-    """Builds the kernel of a decorator. ``frame`` is the frame of the decorated definition."""
-    found, inside = take(fn, source_of(fn, source, "ts.kernel"))
-    params = params_of(fn, found, dict(frame.f_locals))
-    definition = Definition(
-        source=found,
-        names=Names(fn, found, frame, dims_of(params)),
-        params=params,
-        candidates=candidates or [],
-        lanes=lanes,
-        target=target,
-        require=tuple(_constraint(c) for c in [*require, *inside]),
-        tuning=tuning,
-        schedules=() if schedule is None else (schedule,),
-    )
-    return KernelFn(definition, fn)
-
-
-def _constraint(item: Any) -> tuple:
-    parts = getattr(item, "_parts", None)
-    if parts is None:
-        raise _core.error("E_ARGUMENT", f"expected a constraint in `require=`, got {item!r}", "see `ts.constraint`")
-    return parts()

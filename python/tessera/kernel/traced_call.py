@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from ..arrays.create import _identity as _neutral, numpy_dtype
+from ..base.annotations import names_in
 from ..base.caller import here
 from ..base.dtypes import dtype as as_dtype
 from ..base.numeric_profile import current as profile_now
@@ -19,8 +20,10 @@ from .func import Func
 from .replay import spoil
 
 
-def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
+def _bind(kernel: Any, args: tuple, kwargs: dict) -> tuple[dict[str, Any], dict[str, int]]:
+    """The arguments by parameter, and the sizes that are given by name."""
     names = [q[0] for q in kernel.spec.params]
+    sizes: dict[str, int] = {}
     if len(args) > len(names):
         raise fail(
             "E_ARGUMENT",
@@ -29,6 +32,11 @@ def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
         )
     bound = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
+        if name not in names and _is_size(kernel, name):
+            if isinstance(value, bool) or not isinstance(value, (int, numpy.integer)) or value < 0:
+                raise fail("E_ARGUMENT", f"`{name}`: expected a size of at least 0, got {value!r}", f"write `{name}=7`")
+            sizes[name] = int(value)
+            continue
         if name not in names:
             raise fail(
                 "E_ARGUMENT",
@@ -42,17 +50,29 @@ def _bind(kernel: Any, args: tuple, kwargs: dict) -> dict[str, Any]:
                 "it is given by place already: leave out the keyword",
             )
         bound[name] = value
-    return bound
+    return bound, sizes
+
+
+def _is_size(kernel: Any, name: str) -> bool:
+    return any(name in names_in(dim) for _, kind, info, _ in kernel.spec.params if kind == "tensor" for dim in info[0] or ())
+
+
+_IN_SIZES = {"__builtins__": {}, "min": min, "max": max, "cdiv": lambda a, b: -(-a // b)}
 
 
 def _extent(text: Any, dims: dict[str, int], kernel: Any) -> int:
     if isinstance(text, int):
         return text
     try:
-        return int(eval(text, {"__builtins__": {}}, dims))
+        size = int(eval(text, _IN_SIZES, dims))
     except Exception:
-        raise fail("E_SHAPE_MISMATCH", f"expected the extent `{text}` of an `Out` of `{kernel.name}` to follow from its arguments",
-                   "pass an array for it") from None  # fmt: skip
+        open = [name for name in names_in(text) if name not in dims]
+        help = f"give the size by name: `{open[0]}=…`, or pass an array for it" if open else "pass an array for it"
+        raise fail("E_SHAPE_MISMATCH", f"expected the extent `{text}` of an `Out` of `{kernel.name}` to follow from its arguments", help) from None
+    if size < 0:
+        help = "check the sizes of the arguments, or write `max(0, …)` around it"
+        raise fail("E_SHAPE_MISMATCH", f"expected the extent `{text}` of an `Out` of `{kernel.name}` to be at least 0, got {size}", help)
+    return size
 
 
 def _symbols(dims: list | None, shape: tuple, bound: dict[str, int], name: str, kernel: Any) -> None:
@@ -87,18 +107,22 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     the function, for its target and with this schedule. Otherwise it is launched as outside a trace, with its tuned candidate."""
     frame = current()
     assert frame is not None
-    bound = _bind(kernel, args, kwargs)
+    bound, sizes = _bind(kernel, args, kwargs)
     made = kernel.now()
     placed = outs is not None
     for name, (shape, dtype) in (outs or {}).items():
         bound[name] = splat(0, shape, dtype)
-    dims: dict[str, int] = {}
+    dims: dict[str, Any] = dict(sizes)
+    # Arrays without axes: in compiled code they have one axis of one element.
+    points: dict[str, Tracer] = {}
     values: dict[str, Tracer] = {}
     fixed: dict[str, Any] = {}
     late: list[tuple[str, Any]] = []
     for name, kind, info, default in made.spec.params:
         given = bound.get(name)
-        if kind == "tensor" and name not in bound:
+        if given is None and name in made.spec.optional and (name in bound or default == (None,)):
+            fixed[name] = None
+        elif kind == "tensor" and given is None and (name not in bound or info[3]):
             if not info[3]:
                 raise fail("E_ARGUMENT", f"expected an array for `{name}` of `{kernel.name}`", "give it by place or by name")
             late.append((name, info))
@@ -109,6 +133,9 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
                            f"convert it with `.astype({info[1].name!r})`")  # fmt: skip
             _symbols(info[0], x.shape, dims, name, kernel)
             values[name] = x
+            if info[0] == []:
+                points[name] = x
+                values[name] = p.reshape(x, (1,))
         elif isinstance(given, Tracer) or (kind in ("any", "scalar") and name in bound and is_array(given) and numpy.ndim(given)):
             if kind not in ("any", "scalar"):
                 raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be known while tracing, got {given!r}",
@@ -126,9 +153,12 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
                 f"expected a value for `{name}` of `{kernel.name}`",
                 "give it by place or by name, or give the parameter a default",
             )
+    known = dims | _integers(made.spec, bound) if late else dims
     for name, info in late:
-        shape = tuple(_extent(d, dims, kernel) for d in info[0] or ())
-        values[name] = splat(_identity(info[2], info[1]), shape, str(info[1]))
+        shape = tuple(_extent(d, known, kernel) for d in info[0])
+        values[name] = splat(_identity(info[2], info[1]), shape or (1,), str(info[1]))
+        if not shape:
+            points[name] = values[name]
     traced = for_sizes(kernel, dims, values, fixed, grid, made)
     written = {n: w for n, w in traced.params if w != "read"}
     order = [q[0] for q in kernel.spec.params if q[0] in values]
@@ -150,11 +180,19 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     results = emit("kernel_call", [], attrs, groups={"values": operands}, weak=False)
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
     for n in new:
-        frame.consumed[values[n]._value if values[n]._frame is frame else frame.lift(values[n])._value] = (kernel.name, here())
+        for x in (values[n], points[n]) if n in points else (values[n],):
+            frame.consumed[x._value if x._frame is frame else frame.lift(x)._value] = (kernel.name, here())
     # As outside a trace: the parameters that the kernel returns, and the `Out` parameters that the caller left out.
     returned = [*traced.returns, *(n for n in (*(n for n, _ in late), *(outs or ())) if n not in traced.returns)]
-    out = [new.get(n, values.get(n, fixed.get(n))) for n in returned]
+    new = {n: p.reshape(x, ()) if n in points else x for n, x in new.items()}
+    out = [new.get(n, points.get(n, values.get(n, fixed.get(n)))) for n in returned]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
+
+
+def _integers(spec: Any, bound: dict[str, Any]) -> dict[str, Any]:
+    """The compile-time integers of a call, which sizes may be made of."""
+    rows = {name: default for name, kind, info, default in spec.params if kind == "const" and info == "int"}
+    return {name: bound.get(name, *default) for name, default in rows.items() if name in bound or default}
 
 
 def _identity(privilege: str | None, dtype: Any) -> Any:
@@ -185,7 +223,7 @@ def for_sizes(
 
 
 def _is_constant(kernel: Any, name: str) -> bool:
-    return any(q[0] == name and q[1] in ("const", "function") for q in kernel.spec.params)
+    return any(q[0] == name and (q[1] in ("const", "function") or name in kernel.spec.optional) for q in kernel.spec.params)
 
 
 def _register(
@@ -193,11 +231,14 @@ def _register(
 ) -> str:
     """A name for the kernel with what is fixed of this call."""
     scalars = {q[0] for q in kernel.spec.params if q[1] in ("scalar", "any")}
-
+    points = {q[0] for q in kernel.spec.params if q[1] == "tensor" and q[2][0] == []}
     tables = {name for name, *_ in traced.tables}
 
+    def as_given(n: str, a: Any) -> Any:
+        return a.reshape(()) if n in points else _number(a) if n in scalars and a.ndim == 0 else a
+
     def run(arrays: list) -> None:
-        given = {n: _number(a) if n in scalars and a.ndim == 0 else a for n, a in zip(order, arrays, strict=True) if n not in tables}
+        given = {n: as_given(n, a) for n, a in zip(order, arrays, strict=True) if n not in tables}
         spoil()
         made.call((), {**given, **fixed}, grid, profile_now())
 

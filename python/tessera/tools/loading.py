@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from ..base.errors import TesseraError
-from ..kernel import decorators, kernel_fn
+from ..kernel import decorators
 from ..kernel.kernel_fn import KernelFn
 
 
@@ -44,7 +44,7 @@ def load(file: str) -> Loaded:
     code = compile(Path(path).read_bytes(), file, "exec")
     loaded = Loaded()
     made: list[KernelFn] = []
-    plain = kernel_fn.make
+    plain = decorators.make
 
     def make(fn: Any, scope: dict[str, Any], **options: Any) -> Any:
         try:

@@ -15,6 +15,7 @@ import numpy
 
 from .. import tuning
 from ..arrays import create as _create
+from ..base.annotations import names_in
 from ..base.dtypes import DType, dtype
 from ..base.numeric_profile import PROFILES, profile
 from ..kernel.kernel_fn import KernelFn
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    kernel = _of_module(options.kernel) or kernel_of(options.kernel)
+    kernel = (_of_module(options.kernel) or kernel_of(options.kernel)).flat
     given = [*options.values, *(part for text in options.shape for part in text.split(",") if part)]
     values = dict(value_of(item) for item in given)
     dtypes = {name: dtype(str(value)) for name, value in map(value_of, options.dtype)}
@@ -121,9 +122,14 @@ def arguments_for(
     used: set[str] = set()
     out: dict[str, Any] = {}
     for name, kind, detail, default in kernel.spec.params:
-        if kind == "tensor":
+        if name in kernel.spec.optional and name not in values and name not in dtypes:
+            out[name] = None
+        elif kind == "tensor":
             dims, elem, _, is_out = detail
             if is_out and elem is not None:
+                by_name = [n for n in names_in(" ".join(dims)) if n in values and not _is_given(kernel, n)]
+                used.update(by_name)
+                out.update({n: values[n] for n in by_name})
                 continue
             elem = dtypes.get(name, elem)
             if dims is None or "?" in dims or elem is None:
@@ -145,6 +151,12 @@ def arguments_for(
     if unused:
         raise failure(f"expected a dim, number or constant of `{kernel.name}`, got `{unused[0]}`")
     return out
+
+
+def _is_given(kernel: KernelFn, size: str) -> bool:
+    """Whether an argument gives the size, or is it."""
+    rows = kernel.spec.params
+    return any(n == size or kind == "tensor" and not info[3] and size in names_in(" ".join(info[0] or ())) for n, kind, info, _ in rows)
 
 
 def _extent(name: str, dim: str, values: dict[str, Any], used: set[str], failure: Callable[[str], Exception]) -> int:

@@ -191,6 +191,17 @@ impl Elab<'_> {
             Val::Func(_) | Val::Api(_) => Some(Truth::Known(true)),
             Val::Open(_) => Some(Truth::Open),
             Val::Poison => None,
+            Val::Record(_) => Some(Truth::Known(true)),
+            Val::Tuple(items) => Some(Truth::Known(!items.is_empty())),
+            Val::View(view) => {
+                let name = crate::source::shown(self.func.name_of(*view).unwrap_or("x"));
+                self.error_help(
+                    Code::E_TYPE,
+                    format!("expected a scalar condition, got the whole parameter `{name}`"),
+                    format!("write `{name} is not None` to see whether it was given, or compare an element of it"),
+                );
+                None
+            }
             other => {
                 let value = self.runtime(other)?;
                 let ty = self.ty(value).clone();

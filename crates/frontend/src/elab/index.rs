@@ -23,6 +23,8 @@ impl Elab<'_> {
         };
         match base {
             Val::Poison => Val::Poison,
+            Val::None => self.subscript_of_none(&s.value),
+            Val::View(v) if self.points.contains(&v) => self.point_at(v, &s.slice),
             Val::View(v) if self.is_table(v, &items) => self.table_at(v, &items),
             Val::View(v) => self.block_of(v, &items, false),
             Val::ViewT(v) => self.block_of(v, &items, true),

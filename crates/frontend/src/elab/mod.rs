@@ -11,6 +11,7 @@ pub mod index;
 pub mod literal;
 pub mod loops;
 pub mod names;
+pub mod record;
 pub mod stmt;
 pub mod table;
 pub mod tile_index;
@@ -78,6 +79,10 @@ pub struct Elab<'k> {
     pub returns: Option<Vec<usize>>,
     /// For each kernel parameter that is an array, its value in the function.
     pub views: BTreeMap<String, Value>,
+    /// Arrays without axes: in the function they have one axis of one element.
+    pub points: BTreeSet<Value>,
+    /// Dimension symbols of optional parameters that are not given, each with its parameter.
+    pub absent: BTreeMap<String, String>,
     pub loop_depth: usize,
     /// Values that stand for compile-time numbers that are not known while checking.
     pub open_values: BTreeSet<Value>,
@@ -261,6 +266,10 @@ impl Elab<'_> {
                     }
                     Val::ViewT(_) => d.help("take a slice of it: `x.T[i0:i0 + T, :]`"),
                     Val::Tuple(_) => d.help("take one of its values: `t[0]`"),
+                    Val::Record(record) => d.help(match record.fields.first() {
+                        Some((field, _)) => format!("take one of its fields: `p.{field}`"),
+                        None => "a record without fields has no value".into(),
+                    }),
                     Val::None => d.help("a function that returns nothing gives no value"),
                     Val::Api(_) | Val::Func(_) => d.help("call it: add parentheses"),
                     _ => d.help("values are numbers, tiles and slices of arrays"),
@@ -397,6 +406,7 @@ impl Elab<'_> {
     /// Whether the expression is a product that a parameter has as one dimension.
     fn is_product_dim(&self, e: &DimExpr) -> bool {
         matches!(e, DimExpr::Bin(..))
+            && !crate::dim_text::is_expression(e)
             && self.views.values().any(|v| self.func.ty(*v).shape().contains(&Dim::Expr(e.clone())))
     }
 
@@ -432,6 +442,7 @@ impl Elab<'_> {
                 )
             }
             Val::Tuple(items) => format!("a tuple of {}", items.len()),
+            Val::Record(record) => format!("a record `{}`", record.class),
             Val::Context => "the context".into(),
             Val::Namespace(n) => format!("the module `{n}`"),
             Val::Api(row) => format!("the function `ts.{}`", row.name),

@@ -83,6 +83,13 @@ impl Elab<'_> {
                 format!("pass it as a parameter: `{id}: int`"),
             );
         }
+        if let Some(param) = self.absent.get(id) {
+            let message = format!(
+                "`{id}` has no value here: it is a dimension of `{param}`, which is None in this call"
+            );
+            let help = format!("read it where `{param}` is given: `if {param} is not None:`");
+            return self.error_help(Code::E_NAME, message, help);
+        }
         if id == "print"
             && let Some(row) = api::find("tile.print")
         {
@@ -189,6 +196,7 @@ impl Elab<'_> {
             Val::Poison => Val::Poison,
             Val::Namespace(ns) => self.namespace_member(&ns, attr),
             Val::Context => self.context_member(attr),
+            Val::Record(record) => self.field(&record, attr),
             Val::Buf { buf, transposed } if attr == "T" => {
                 Val::Buf { buf, transposed: !transposed }
             }
@@ -202,8 +210,10 @@ impl Elab<'_> {
                 if attr == "dtype" {
                     return Val::Const(Const::DType(ty.dtype().into()));
                 }
-                Val::Tuple(ty.shape().iter().map(dim_val).collect())
+                let dims = if self.points.contains(&v) { &[] } else { ty.shape() };
+                Val::Tuple(dims.iter().map(dim_val).collect())
             }
+            Val::View(v) if attr == "T" && self.points.contains(&v) => Val::View(v),
             Val::View(v) if attr == "T" => Val::ViewT(v),
             Val::ViewT(v) if attr == "T" => Val::View(v),
             Val::ViewT(v) if matches!(attr, "shape" | "dtype") => {

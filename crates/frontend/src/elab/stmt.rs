@@ -157,15 +157,29 @@ impl Elab<'_> {
                     self.store_block(&block, &value, None);
                 }
             }
-            other => {
-                self.loc = self.place(other.range());
+            Expr::Attribute(a) => {
+                let base = self.expr(&a.value);
+                self.loc = self.place(a.range());
+                let Val::Record(record) = base else { return self.no_target() };
                 self.error_help(
-                    Code::E_SYNTAX,
-                    "expected a name or a subscript to assign to",
-                    "assign to a variable, or to a place of an array: `y[i] = v`",
+                    Code::E_TYPE,
+                    format!("expected a place to assign to, got the field `{}` of the record `{}`", a.attr, record.class),
+                    "fields of a record are constants: assign to a variable, or into the array: `p.x[i] = v`",
                 );
             }
+            other => {
+                self.loc = self.place(other.range());
+                self.no_target();
+            }
         }
+    }
+
+    fn no_target(&mut self) {
+        self.error_help(
+            Code::E_SYNTAX,
+            "expected a name or a subscript to assign to",
+            "assign to a variable, or to a place of an array: `y[i] = v`",
+        );
     }
 
     /// The place that a subscript names as the target of an assignment; `None` where it is none.
@@ -365,12 +379,20 @@ impl Elab<'_> {
                 Some(place) => returned.push(place),
                 None => {
                     let what = self.describe(&v);
+                    let error = Diagnostic::new(
+                        Code::E_GRAPH_INVALID,
+                        format!("expected a kernel to return its parameters only, got {what}"),
+                    )
+                    .at(self.place(item.range()));
+                    if matches!(v, Val::Record(_) | Val::Tuple(_)) {
+                        self.report(
+                            error
+                                .help("return the arrays themselves: `return p.y`, `return xs[0]`"),
+                        );
+                        continue;
+                    }
                     self.report(
-                        Diagnostic::new(
-                            Code::E_GRAPH_INVALID,
-                            format!("expected a kernel to return its parameters only, got {what}"),
-                        )
-                        .at(self.place(item.range()))
+                        error
                         .note("each group computes one block; what it returns must be stored in an array that has all blocks")
                         .help(
                             "add a parameter for the result, store each block into it (as in \

@@ -108,6 +108,8 @@ pub enum Val {
     Rounding(Box<RoundingRule>),
     /// A dtype to which values are rounded at random.
     Drawn(Box<Drawn>),
+    /// A record parameter: its fields are read, never assigned.
+    Record(Arc<Record>),
     Context,
     Namespace(String),
     Api(&'static ApiRow),
@@ -139,6 +141,14 @@ pub struct Drawn {
     pub dtype: NumType,
     pub seed: Val,
     pub at: Val,
+}
+
+/// A record that a kernel takes as one parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The name of its class.
+    pub class: String,
+    pub fields: Vec<(String, Val)>,
 }
 
 /// What a loop left in its variable: the last position of the range, or what it was before a loop

@@ -53,7 +53,7 @@ pub fn params(spec: &str) -> Vec<ParamSpec> {
             },
             [] => ParamKind::Any,
         };
-        ParamSpec { name: name.trim().to_string(), kind, default: None }
+        ParamSpec { name: name.trim().to_string(), kind, optional: false, default: None }
     };
     spec.split(';').map(str::trim).filter(|s| !s.is_empty()).map(one).collect()
 }
@@ -64,6 +64,7 @@ pub fn decl(text: &str, spec: &str, tunables: &[(&str, i64)]) -> KernelDecl {
     KernelDecl {
         source: source(text, &[]),
         params: params(spec),
+        bundles: Vec::new(),
         tunables: Tunables { candidates: vec![candidate] },
         lanes: None,
         most_ops: tessera_frontend::MOST_OPS,

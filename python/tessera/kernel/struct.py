@@ -1,0 +1,60 @@
+"""``@ts.struct``: records, which kernels take as one parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from .. import _core
+from ..base.caller import here
+from ..base.dtypes import DType, dtype
+
+#: Annotations of compile-time values.
+CONSTANTS = (bool, int, float, str, DType, dtype)
+_CONSTANT_NAMES = ("bool", "int", "float", "str", "DType", "ts.DType", "ts.dtype", "tessera.DType", "tessera.dtype")
+
+
+def struct(cls: type | None = None, /) -> Any:
+    """Makes a class a record: a frozen dataclass of arrays, numbers, compile-time values and other records.
+
+    ``@ts.kernel`` and ``@ts.func`` take a record as one parameter and read its fields. Fields are annotated as parameters are. For
+    ``ts.jit`` and the transforms a record is a tree: its arrays and numbers with a dtype are leaves, and ``bool``, ``int``, ``float``,
+    ``str`` and ``ts.DType`` fields are constants of the trace.
+    """
+    if cls is None:
+        return struct
+    if not isinstance(cls, type):
+        raise _core.error("E_TYPE", f"expected a class after `@ts.struct`, got {type(cls).__name__}", "decorate a `class`", place=here())
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
+        if not is_constant(annotation):
+            continue
+        given = vars(cls).get(name, dataclasses.MISSING)
+        if isinstance(given, dataclasses.Field):
+            given.metadata = {**given.metadata, "static": True}  # type: ignore[assignment]
+        else:
+            setattr(cls, name, dataclasses.field(default=given, metadata={"static": True}))
+    # Arrays do not compare as a whole: records are compared by identity.
+    return dataclasses.dataclass(frozen=True, eq=False)(cls)
+
+
+def is_constant(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return annotation.partition("|")[0].strip() in _CONSTANT_NAMES
+    return any(annotation is one for one in CONSTANTS)
+
+
+def field_type(cls: type, field: dataclasses.Field, scope: dict[str, Any]) -> Any:
+    """The annotation of a field. One that is text is evaluated where its class is defined; text that names nothing stays text."""
+    found: Any = field.type
+    owner = next((base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", {})), cls)
+    module = sys.modules.get(owner.__module__)
+    names = {} if module is None else dict(vars(module))
+    for _ in range(2):  # Quotes in a module whose annotations are all text.
+        if not isinstance(found, str):
+            break
+        try:
+            found = eval(found, names, {**scope, **vars(owner)})
+        except (NameError, AttributeError, SyntaxError, TypeError):
+            return found
+    return found
