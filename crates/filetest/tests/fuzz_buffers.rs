@@ -3,7 +3,7 @@
 //! interpreter of Staged IR, and so do kernels after the passes.
 
 use crate::budget::Budget;
-use crate::buffer_programs::{INPUT, OUTPUT, program};
+use crate::buffer_programs::{INPUT, Made, OUTPUT, program};
 use crate::random::Random;
 use tessera_cpu::{Cpu, Isa};
 use tessera_diag::{Code, Diagnostics};
@@ -17,13 +17,13 @@ use tessera_target::arrays::ArrayClass;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
-fn arrays(seed: u64, dtypes: &[DType]) -> Vec<HostArray> {
+fn arrays(seed: u64, dtypes: &[DType], profile: Profile) -> Vec<HostArray> {
     let mut r = Random(seed.rotate_left(17) | 1);
     let positions: Vec<f64> = (0..INPUT).map(|_| r.below(14) as f64 - 2.0).collect();
     let mut out = vec![HostArray::new(&[INPUT], DType::I32, &positions)];
     let some = [0.0, 1.0, -1.0, 2.0, 3.0, -0.0, 0.5, -1.5, 100.0, 7.0, f64::NAN, f64::INFINITY];
     // Which NaN is stored is defined in `strict` alone.
-    let some = if profile_of(seed) == Profile::Default { &some[..10] } else { &some };
+    let some = if profile == Profile::Default { &some[..10] } else { &some };
     for &dtype in dtypes {
         let values: Vec<f64> = (0..INPUT).map(|_| some[r.below(some.len())]).collect();
         out.push(HostArray::new(&[INPUT], dtype, &values));
@@ -35,8 +35,13 @@ fn arrays(seed: u64, dtypes: &[DType]) -> Vec<HostArray> {
 type Launch<'a> = &'a dyn Fn(&LaunchArgs) -> Result<(), Diagnostics>;
 
 /// The bytes of every array after a launch.
-fn after(seed: u64, dtypes: &[DType], launch: Launch<'_>) -> Result<Vec<Vec<u8>>, Diagnostics> {
-    let mut arrays = arrays(seed, dtypes);
+fn after(
+    seed: u64,
+    made: &Made,
+    profile: Profile,
+    launch: Launch<'_>,
+) -> Result<Vec<Vec<u8>>, Diagnostics> {
+    let mut arrays = arrays(seed, &made.dtypes, profile);
     let params = arrays.iter_mut().map(HostArray::as_arg).collect();
     let dims = Default::default();
     launch(&LaunchArgs { params, dims, grid: [2, 1, 1], domain: 0, lanes: 0 })?;
@@ -58,6 +63,8 @@ fn staged(func: &TileFunc, gpu: &Emulated, args: &LaunchArgs) -> Result<(), Diag
     let class = ArrayClass { contiguous: 1, align: 16, tma_compatible: false };
     let classes = vec![class; func.params().len()];
     let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Strict };
+    let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
+    let func = expanded.as_ref().unwrap_or(func);
     let staged = stage(func, &staging, MOST_STAGES, &mut Diagnostics::new())?;
     tessera_interp::run_staged(&staged, args, StagedOptions::default())
 }
@@ -68,14 +75,18 @@ fn profile_of(seed: u64) -> Profile {
 
 fn check(seed: u64) -> bool {
     let profile = profile_of(seed);
-    let made = program(seed, profile != Profile::Default);
+    check_made(seed, &program(seed, profile != Profile::Default), profile)
+}
+
+/// Runs a kernel everywhere; false where it is too large for a target.
+pub fn check_made(seed: u64, made: &Made, profile: Profile) -> bool {
     let context = |what: &str| format!("seed {seed}: {what}\n{}", made.text);
     let func =
         tessera_tile::parse(&made.text).unwrap_or_else(|e| panic!("{}", context(&e.to_string())));
     if let Err(e) = tessera_ir::verify(&func) {
         panic!("{}", context(&e.to_string()));
     }
-    let expected = match after(seed, &made.dtypes, &|args| tessera_interp::run(&func, args)) {
+    let expected = match after(seed, made, profile, &|args| tessera_interp::run(&func, args)) {
         Ok(expected) => expected,
         Err(e) => panic!("{}", context(&e.render())),
     };
@@ -104,7 +115,7 @@ fn check(seed: u64) -> bool {
     // Generating code for the CPU takes long.
     let runs = if seed.is_multiple_of(4) { &runs[..] } else { &runs[..3] };
     for &(name, run) in runs {
-        match after(seed, &made.dtypes, run) {
+        match after(seed, made, profile, run) {
             // Tiles may be larger than this target's shared memory.
             Err(e) if e.iter().all(|d| d.code == Code::E_TILE_LOWERING) => return false,
             Err(e) => panic!("{}", context(&format!("{name} on sm_{sm}: {}", e.render()))),

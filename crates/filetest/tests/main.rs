@@ -11,6 +11,7 @@ mod filetests;
 mod fuzz;
 mod fuzz_buffers;
 mod fuzz_kernels;
+mod fuzz_parts;
 mod generator;
 #[allow(dead_code, reason = "the tests of the driver use all of it")]
 #[path = "../../driver/tests/graph/check.rs"]

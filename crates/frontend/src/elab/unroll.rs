@@ -216,7 +216,9 @@ impl Elab<'_> {
     /// `enumerate(…)` and `zip(…)` of items that are known.
     fn paired(&mut self, c: &ExprCall, name: &str) -> Option<Vec<Val>> {
         let mut lists = Vec::new();
-        for arg in &c.arguments.args {
+        let counts = name == "py.enumerate";
+        let takes = if counts { 1 } else { c.arguments.args.len() };
+        for arg in c.arguments.args.iter().take(takes) {
             match self.iterable(arg)? {
                 Iterable::Items(items) => lists.push(items),
                 Iterable::Range(_) => {
@@ -231,17 +233,16 @@ impl Elab<'_> {
             }
         }
         self.loc = self.place(c.range());
-        if name == "py.enumerate" {
-            if lists.len() != 1 || !c.arguments.keywords.is_empty() {
-                self.error_help(
-                    Code::E_ARGUMENT,
-                    "`enumerate` takes one argument in a kernel",
-                    "write `for i, x in enumerate(items):`, and add the start to `i`",
-                );
-                return None;
-            }
-            let items = lists.swap_remove(0).into_iter().enumerate();
-            return Some(items.map(|(i, v)| Val::Tuple(vec![Val::int(i as i64), v])).collect());
+        if counts {
+            let start = c.arguments.find_argument_value("start", 1).map(|e| self.expr(e));
+            let first = match start.as_ref().map(|v| self.known_int(v)) {
+                None => 0,
+                Some(Known::Number(n)) => n,
+                Some(Known::Open | Known::No) => return None,
+            };
+            let items = lists.pop().unwrap_or_default().into_iter().enumerate();
+            let pair = |(i, v)| Val::Tuple(vec![Val::int(first + i as i64), v]);
+            return Some(items.map(pair).collect());
         }
         let rounds = lists.iter().map(Vec::len).min().unwrap_or(0);
         Some(
