@@ -90,6 +90,23 @@ def test_lists_of_records_in_records():
     assert k(All([Part(np.ones(2, F), 2.0), Part(np.ones(2, F), 3.0)])).tolist() == [5, 5]
 
 
+def test_a_loop_over_a_list_is_unrolled():
+    @ts.kernel
+    def k(xs: list[ts.Tensor["n", ts.f32]], y: ts.Out["n", ts.f32]):
+        i = ts.tile.linear_id()
+        if i < n:
+            v = 0.0
+            for x in xs:
+                v += x[i]
+            for j, x in enumerate(xs):
+                v += x[i] * j
+            y[i] = v
+
+    for count in (1, 2, 4):
+        xs = arrays(count)
+        np.testing.assert_array_equal(k(xs), sum(x * (j + 1) for j, x in enumerate(xs)))
+
+
 def test_an_optional_list():
     @ts.kernel
     def k(x: ts.Tensor["n", ts.f32], xs: list[ts.Tensor["n", ts.f32]] | None = None):

@@ -174,6 +174,71 @@ def test_kernels_with_records_are_kernel_objects():
     np.testing.assert_array_equal(tiles.scheduled(warps=4)(Row(x, 2.0)), x * 2)
 
 
+@pytest.mark.usefixtures("backend")
+def test_integers_of_a_record_are_part_of_the_geometry():
+    @ts.struct
+    class Part:
+        x: ts.Tensor["n", ts.f32]
+        count: ts.i64
+        y: ts.Out["n", ts.f32] = None
+
+    @ts.kernel
+    def some_lanes(p: Part):
+        i = ts.tile.linear_id()
+        if i < p.count:
+            p.y[i] = p.x[i]
+
+    @ts.kernel
+    def some_groups(p: Part):
+        g = ts.tile.grid(p.count)
+        p.y[g] = p.x[g]
+
+    x = numbers()
+    for kernel in (some_lanes, some_groups):
+        for count in (3, 5, 0):
+            np.testing.assert_array_equal(kernel(Part(x, count)), np.where(np.arange(9) < count, x, 0))
+        text = kernel.jit().inspect_ir()
+        assert str(ts.ir.parse(text)) == text
+
+
+def test_helpers_branches_and_loops_hand_records_on():
+    @ts.func
+    def same(p):
+        return p
+
+    @ts.func
+    def bias_of(p):
+        return p.bias
+
+    @ts.kernel
+    def k(p: Row):
+        i = ts.tile.linear_id()
+        if i < n:
+            v = 0.0
+            for j in range(3):
+                q = same(p)
+                r = q.x
+                v += r[i] * j
+            z = p if v > 3.0 else p
+            p.y[i] = v + bias_of(z)[i]
+
+    x, b = numbers(), numbers(seed=1)
+    np.testing.assert_allclose(k(Row(x, 1.0, bias=b)), x * 3 + b, rtol=1e-5)
+
+
+def test_arrays_of_two_records_may_not_overlap():
+    @ts.kernel
+    def k(p: Row, q: Row):
+        i = ts.tile.linear_id()
+        if i < n:
+            p.y[i] = p.x[i]
+            q.y[i] = q.x[i]
+
+    x, y = numbers(), np.zeros(9, F)
+    assert len(k(Row(x, 1.0), Row(x, 1.0))) == 2
+    refused("E_PRIVILEGE", r"`p\.y` and `q\.y` overlap", lambda: k(Row(x, 1.0, y=y), Row(x, 1.0, y=y)))
+
+
 def test_tunables_and_records_go_together():
     @ts.kernel.autotune(space=dict(T=[4, 8]))
     def tuned(p: Row):

@@ -10,7 +10,7 @@ use crate::params::{Kind, Param, Params, show_dim};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_frontend::{ArgType, Capture, Config, axis_symbol, is_expression};
+use tessera_frontend::{ArgType, Capture, Config, axis_symbol, is_expression, symbol};
 use tessera_ir::DimExpr;
 use tessera_numerics::{DType, NumType, Scalar};
 
@@ -254,7 +254,11 @@ impl<'a> Binder<'a> {
         match scalar_of(arg, dtype) {
             Ok(value) => {
                 if let Some(v) = value.as_int().and_then(|v| i64::try_from(v).ok()) {
-                    self.integers.insert(param.name.clone(), v);
+                    self.integers.insert(symbol(&param.name), v);
+                    if param.name.contains('.') {
+                        // `@ts.kernel.autotune(key=["p.k"])` names it so.
+                        self.integers.insert(param.name.clone(), v);
+                    }
                 }
                 Slot::Scalar(value)
             }

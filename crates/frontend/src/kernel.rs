@@ -9,7 +9,7 @@ use crate::parsed::Parsed;
 use crate::privilege;
 use crate::source::{
     ArgType, Bundle, Capture, Config, Elaborated, FuncSource, KernelDecl, ParamKind, ParamSpec,
-    Table, axis_symbol,
+    Table, axis_symbol, symbol,
 };
 use crate::unknown;
 use std::collections::{BTreeMap, BTreeSet};
@@ -408,12 +408,14 @@ fn parameters(e: &mut Elab<'_>, parsed: &Parsed) -> Vec<usize> {
                 array_param(e, &p.name, dims.as_deref(), *elem, *privilege)
             }
             ParamKind::Scalar(dtype) => {
-                Some(Val::Rt(e.func.add_arg(body, Type::Scalar(*dtype), Some(&p.name))))
+                Some(Val::Rt(e.func.add_arg(body, Type::Scalar(*dtype), Some(&symbol(&p.name)))))
             }
             ParamKind::Any => match e.config.args.get(&p.name) {
-                Some(ArgType::Scalar(dtype)) => {
-                    Some(Val::Rt(e.func.add_arg(body, Type::Scalar(*dtype), Some(&p.name))))
-                }
+                Some(ArgType::Scalar(dtype)) => Some(Val::Rt(e.func.add_arg(
+                    body,
+                    Type::Scalar(*dtype),
+                    Some(&symbol(&p.name)),
+                ))),
                 Some(ArgType::Array { .. }) => array_param(e, &p.name, None, None, None),
                 None => None,
             },

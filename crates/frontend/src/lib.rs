@@ -23,7 +23,7 @@ pub use kernel::Kernel;
 pub use names::free_paths;
 pub use source::{
     ArgType, Bundle, Capture, Config, Elaborated, FuncSource, KernelDecl, MOST_OPS, ParamKind,
-    ParamSpec, Table, Tunables, axis_symbol,
+    ParamSpec, Table, Tunables, axis_symbol, symbol,
 };
 
 /// What to write for a name that people know from another library and that `ts` or `ts.tile` does not have.

@@ -168,9 +168,14 @@ pub fn shown(name: &str) -> String {
     out
 }
 
+/// The symbol of a number in expressions over dims: the text of IR has words for symbols, without dots.
+pub fn symbol(param: &str) -> String {
+    param.replace('.', "__")
+}
+
 /// The symbol of an axis that no annotation names.
 pub fn axis_symbol(param: &str, axis: usize) -> String {
-    format!("{}_{axis}", param.replace('.', "__"))
+    format!("{}_{axis}", symbol(param))
 }
 
 /// What a parameter of the Python function consists of, where it is more than one parameter.
