@@ -234,6 +234,14 @@ impl Elab<'_> {
         }
         self.loc = self.place(c.range());
         if counts {
+            if lists.is_empty() {
+                self.error_help(
+                    Code::E_ARGUMENT,
+                    "`enumerate` needs a tuple to number",
+                    "write `for i, x in enumerate(items):`",
+                );
+                return None;
+            }
             let start = c.arguments.find_argument_value("start", 1).map(|e| self.expr(e));
             let first = match start.as_ref().map(|v| self.known_int(v)) {
                 None => 0,
