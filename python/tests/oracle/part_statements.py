@@ -32,6 +32,7 @@ class PartStatements(PartExpressions):
             if not several or not self.has("own_combiners"):
                 return self.s_tile(s, depth)
             c = self.pick(several)
+            n = self.pick([3, 4, 5, 7])
             tiles = f"({', '.join(self.tile(s, d, n, 1) for d in c['dts'])})"
             if form == "reduce":
                 self.count("reduce of several tiles by a function")

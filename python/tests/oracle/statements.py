@@ -295,6 +295,7 @@ class Statements(PartStatements):
         f = self.pick(["sum", "sum", "max", "min", "any", "all", "argmax"])
         if self.has("own_combiners") and self.chance(0.4):
             dt = self.pick(SCALARS)
+            n = self.pick([3, 5, 6, 7, 8])  # of which most leave a lone element at some level
             found = self.combined(s, dt, lambda d: self.tile(s, d, n, 1))
             if found is not None:
                 self.count("reduce by a function")
