@@ -10,7 +10,7 @@ class PartStatements(PartExpressions):
     """Draws statements that `Statements` puts among the others."""
 
     def s_parts(self, s: Scope, depth: int) -> list[str]:
-        """Several values at once: parts of a tile, the largest with their places, a count."""
+        """Several values: parts of a tile, the largest with their places, a count."""
         form = self.pick(["split", "topk", "best", "unique", "reduce", "scan"])
         dt, n = self.pick(SCALARS), self.pick([2, 3, 4])
         if form in ("topk", "unique") and not self.has("sort"):
