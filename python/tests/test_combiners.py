@@ -214,7 +214,7 @@ def matrices(x: ts.Tensor[4, 7, ts.i64], y: ts.Out[4, ts.i64], s: ts.Out[4, 7, t
     return y, s
 
 
-def test_products_of_matrices_keep_their_order():
+def test_matrix_products_keep_their_order():
     x = np.random.default_rng(3).integers(-3, 4, (4, 7))
     of = [x[:, k].reshape(2, 2) for k in range(7)]
     y, s = matrices(x)

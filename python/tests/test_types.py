@@ -87,6 +87,8 @@ def test_every_name_of_a_dtype_and_of_the_language_is_exported():
     for name in tessera._core.dtype_names():
         assert getattr(ts, name) == ts.dtype(name)
     for name, function in FUNCTIONS.items():
+        if name in ("round", "stochastic_round"):
+            continue  # items of a policy outside kernels
         found = ts
         for part in name.split("."):
             found = getattr(found, part)

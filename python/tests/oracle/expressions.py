@@ -100,6 +100,7 @@ class Expressions:
         self.returned = False
         self.shared: set[str] = set()
         self.extra: set[str] = set()  # arrays that expressions do not draw from by type
+        self.of_tiles = not self.lane and self.rng.random() < 0.5  # tiles in parts more than anything else
         self.looped: set[str] = set()  # variables of loops that have ended
         self.plain = 0  # above 0 inside expressions that must have no effects
 
@@ -418,7 +419,7 @@ class Expressions:
                 return self.pick(names)
             return self.tile_leaf(s, dt, n)
         kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load", "load"]
-        kinds += ["part"] * 6 if self.has("tile_parts") else []
+        kinds += ["part"] * (20 if self.of_tiles else 6) if self.has("tile_parts") else []
         kind = self.pick([k for k in kinds if "tile_" + k not in self.without])
         t = lambda d=dt: self.tile(s, d, n, depth - 1)  # noqa: E731
         if kind == "part":

@@ -273,7 +273,7 @@ def minimise(case: Case, fails: Callable[[Case], bool], seconds: float = 60) -> 
     progress = True
     while progress and time.monotonic() < until:
         progress = False
-        for change in (_drop, _open, _shrink):
+        for change in (_drop_runs, _drop, _open, _shrink):
             place = 0
             while time.monotonic() < until:
                 tree = ast.parse(best.text)
@@ -309,6 +309,21 @@ def _bodies(tree: ast.AST) -> list[list[ast.stmt]]:
             if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
                 out.append(body)
     return out
+
+
+def _drop_runs(tree: ast.Module, place: int) -> bool:
+    """Without a half or a quarter of a block."""
+    for body in _bodies(tree):
+        for size in (len(body) // 2, len(body) // 4):
+            for start in range(0, len(body), size) if size > 1 else ():
+                run = body[start : start + size]
+                if any(isinstance(node, ast.FunctionDef) and node.name == "k" for node in run):
+                    continue
+                if place == 0:
+                    del body[start : start + size]
+                    return True
+                place -= 1
+    return False
 
 
 def _drop(tree: ast.Module, place: int) -> bool:

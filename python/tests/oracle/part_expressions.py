@@ -63,16 +63,20 @@ class PartExpressions(Expressions):
     # Tiles of one axis.
     PARTS = [
         "slice", "slice", "steps", "start", "start", "flip", "roll", "concat", "concat", "split", "stack", "gather", "gather",
-        "take", "sort", "sort", "places", "topk", "scan", "scan", "scan_by", "scan_by", "scan_by", "histogram", "histogram", "two", "two", "two", "narrow",
+        "take", "sort", "sort", "places", "topk", "scan", "scan", "scan_by", "scan_by", "scan_by", "histogram", "histogram", "two", "two",
+        "two", "two", "two", "two", "narrow", "narrow", "narrow",
     ]  # fmt: skip
 
     def part(self, s: Scope, dt: str, n: int, depth: int) -> str:
         """A tile that is a part of others, or made of parts."""
         kinds = [k for k in self.PARTS if "part_" + k not in self.without]
-        kinds = [k for k in kinds if (dt == "i32" or k not in ("places", "histogram")) and (self.has("sort") or k not in ("sort", "places", "topk", "histogram"))]
+        if not self.has("sort"):
+            kinds = [k for k in kinds if k not in ("sort", "places", "topk", "histogram")]
         if not self.has("own_combiners"):
             kinds = [k for k in kinds if k != "scan_by"]
-        return getattr(self, "p_" + self.pick(kinds))(s, dt, n, depth)
+        kind = self.pick(kinds)
+        out = getattr(self, "p_" + kind)(s, dt, n, depth)
+        return f"ts.tile.cast({out}, ts.{dt})" if kind in ("places", "histogram") and dt != "i32" else out
 
     def larger(self, n: int) -> int:
         return self.pick([m for m in (2, 3, 4, 5, 6, 8) if m >= n])
@@ -212,14 +216,15 @@ class PartExpressions(Expressions):
 
     def p_two(self, s: Scope, dt: str, n: int, depth: int) -> str:
         """Back from a tile of two axes."""
-        if self.chance(0.4) and n in SHAPES:
+        depth = max(depth, 1)
+        if self.chance(0.3) and n in SHAPES:
             self.count("reshape")
             return f"ts.tile.reshape({self.tile2(s, dt, self.pick(SHAPES[n]), depth)}, {self.pick([f'({n},)', '(-1,)', '-1'])})"
         m = self.pick([1, 2, 3])
         axis = self.pick([0, 1])
         t = self.tile2(s, dt, (m, n) if axis == 0 else (n, m), depth)
         roll = self.rng.random()
-        if roll < 0.35:
+        if roll < 0.3:
             self.count("row of a tile")
             ints = [v for v, d in s.names.items() if d in ("i32", "i64")]
             at = self.pick(ints) if ints and self.chance(0.4) else self.rng.randint(-m, m - 1)

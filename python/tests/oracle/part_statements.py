@@ -10,7 +10,7 @@ class PartStatements(PartExpressions):
     """Draws statements that `Statements` puts among the others."""
 
     def s_parts(self, s: Scope, depth: int) -> list[str]:
-        """Several values at once: parts of a tile, the largest with their places, a count."""
+        """Several values: parts of a tile, the largest with their places, a count."""
         form = self.pick(["split", "topk", "best", "unique", "reduce", "scan"])
         dt, n = self.pick(SCALARS), self.pick([2, 3, 4])
         if form in ("topk", "unique") and not self.has("sort"):
@@ -32,6 +32,7 @@ class PartStatements(PartExpressions):
             if not several or not self.has("own_combiners"):
                 return self.s_tile(s, depth)
             c = self.pick(several)
+            n = self.pick([3, 4, 5, 7])
             tiles = f"({', '.join(self.tile(s, d, n, 1) for d in c['dts'])})"
             if form == "reduce":
                 self.count("reduce of several tiles by a function")

@@ -80,7 +80,7 @@ def _span(item: slice, extent: int) -> np.ndarray:
             raise OracleError("E_SHAPE_MISMATCH", "a slice that ends before its start")
         positions = start + step * np.arange(count, dtype=np.int64)
         if count and (positions.min() < 0 or positions.max() >= extent):
-            raise OracleError("E_SHAPE_MISMATCH", f"a slice outside of {extent} elements")
+            raise OracleError("E_SHAPE_MISMATCH", f"a slice beyond {extent} elements")
         return positions
     if step < 0:
         raise OracleError("E_ARGUMENT", "a step below 0 from a position of run time")

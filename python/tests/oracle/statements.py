@@ -34,6 +34,9 @@ class Statements(PartStatements):
         compound += ["carried"] if self.has("tuple_carried") else []
         kinds = [k for k in simple + (compound * 2 if depth > 0 else []) if k not in self.without]
         kind = self.pick(kinds)
+        if self.of_tiles and self.has("tile_parts") and self.chance(0.5):
+            tiles = ["tile", "tile", "tile", "tile", "parts", "parts", "tile_store", "tile_reduce", "tile_reduce", "augment_tile"]
+            kind = self.pick([k for k in tiles if k not in self.without])
         if self.loops and self.chance(0.1):
             kind = "leave"
         if not self.in_helper and not self.plain and depth > 0 and self.chance(0.02):
@@ -292,6 +295,7 @@ class Statements(PartStatements):
         f = self.pick(["sum", "sum", "max", "min", "any", "all", "argmax"])
         if self.has("own_combiners") and self.chance(0.4):
             dt = self.pick(SCALARS)
+            n = self.pick([3, 5, 6, 7, 8])  # of which most leave a lone element at some level
             found = self.combined(s, dt, lambda d: self.tile(s, d, n, 1))
             if found is not None:
                 self.count("reduce by a function")
