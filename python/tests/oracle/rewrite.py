@@ -21,7 +21,7 @@ from typing import Any
 
 PLACES = {"store", "accumulate", "cp_async", "owned", "load"}
 SYNC = {"barrier", "sync"}
-GROUP = {"reduce", "scan", "broadcast", "shuffle"}
+GROUP = {"reduce", "scan", "broadcast", "shuffle", "any", "all", "ballot", "match"}
 
 
 #: Where what is put in stands: anywhere. Looking for a place would take longer than all the rest.

@@ -153,6 +153,12 @@ class Ts:
     def static_print(self, *values: Any) -> None:
         return None
 
+    def round(self, mode: str) -> Any:
+        raise Lacks("ts.round")
+
+    def stochastic_round(self, seed: Any, at: Any) -> Any:
+        raise Lacks("ts.stochastic_round")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(ts, name)
 

@@ -19,7 +19,7 @@ from .reduce import (  # noqa: F401
     row_prod, row_sum, scan, sum,
 )  # fmt: skip
 from .values import (
-    FUNCTIONS, Lacks, NUMPY, OracleError, Val, apply, binary, carrier, cast as cast_to, common, convert, dtype_name,
+    FUNCTIONS, Lacks, NUMPY, host_dtype, OracleError, Val, apply, binary, carrier, cast as cast_to, common, convert, dtype_name,
     maximum as greater, minimum as lesser, ranks, strong,
 )  # fmt: skip
 
@@ -359,10 +359,12 @@ barrier = Sync("barrier")
 
 class group:
     reduce, scan, broadcast, shuffle, sync = (Sync(n) for n in ("reduce", "scan", "broadcast", "shuffle", "sync"))
+    any, all, ballot, match = (Sync(n) for n in ("any", "all", "ballot", "match"))
 
 
 class _Group:
     reduce, scan, broadcast, shuffle, sync = group.reduce, group.scan, group.broadcast, group.shuffle, group.sync
+    any, all, ballot, match = group.any, group.all, group.ballot, group.match
 
     @property
     def rank(self) -> Val:
@@ -385,7 +387,17 @@ def collective(name: str, calls: list[tuple[tuple, dict]]) -> list[Any]:
         args, kwargs = call
         return args[place] if len(args) > place else kwargs.get(key, default)
 
-    xs = [strong(argument(c, 0, "x")) for c in calls]
+    xs = [strong(argument(c, 0, "p" if name in ("any", "all", "ballot") else "x")) for c in calls]
+    if name in ("any", "all"):
+        held = (builtins.any if name == "any" else builtins.all)(bool(x.a) for x in xs)
+        return [Val("bool", np.bool_(held))] * len(calls)
+    if name in ("ballot", "match"):
+        dt = "u32" if context.here.lanes <= 32 else "u64"
+        same = [np.asarray(x.a).tobytes() for x in xs]
+        one = lambda holds: Val(dt, NUMPY[dt].type(builtins.sum(1 << i for i in builtins.range(len(xs)) if holds(i))))
+        if name == "ballot":
+            return [one(lambda i: bool(xs[i].a))] * len(calls)
+        return [one(lambda i, own=own: same[i] == own) for own in same]
     if name == "reduce":
         together = reduce(Val(xs[0].dt, np.stack([np.asarray(x.a) for x in xs])), argument(calls[0], 1, "op"))
         return [together] * len(calls)
@@ -423,6 +435,11 @@ def mma(
     a: Any, b: Any, accumulator: Any = None, transpose_a: bool = False, transpose_b: bool = False, accum: Any = None, precision: Any = None
 ) -> Val:
     a, b = value_of(a), value_of(b)
+    if a.a.ndim == 3:  # a batch
+        acc = value_of(accumulator) if isinstance(accumulator, (Val, Array)) else None
+        rows = builtins.range(a.a.shape[0])
+        parts = [mma(Val(a.dt, a.a[i]), Val(b.dt, b.a[i]), acc and Val(acc.dt, acc.a[i]), transpose_a, transpose_b) for i in rows]
+        return Val(parts[0].dt, np.stack([p.a for p in parts]))
     x, y = (a.a.T if transpose_a else a.a), (b.a.T if transpose_b else b.a)
     kind = "i32" if carrier(a.dt) in ("i32", "bool") else carrier(a.dt)
     acc = value_of(accumulator) if isinstance(accumulator, (Val, Array)) else None
@@ -440,6 +457,50 @@ def mma(
 
 
 dot = mma
+
+
+def mma_scaled(a: Any, scale_a: Any, b: Any, scale_b: Any, accumulator: Any = None) -> Val:
+    a, sa, b, sb = (value_of(v) for v in (a, scale_a, b, scale_b))
+    block = a.a.shape[1] // sa.a.shape[1]
+    out = convert(value_of(accumulator), "f32") if isinstance(accumulator, (Val, Array)) else np.float32(0)
+    for i in builtins.range(sa.a.shape[1]):
+        k = slice(i * block, (i + 1) * block)
+        part = mma(Val(a.dt, a.a[:, k]), Val(b.dt, b.a[k])).a
+        out = out + part * convert(sa, "f32")[:, i : i + 1] * convert(sb, "f32")[i : i + 1]
+    return Val("f32", out)
+
+
+def alloc_local(shape: Any, dtype: Any) -> Array:
+    """Each lane runs by itself, and has its own."""
+    return Array(np.zeros(_shape(shape), host_dtype(_dt(dtype))), _dt(dtype))
+
+
+def _word(f: Callable) -> Callable:
+    """A function of the bits of integers, as Python's integers have them."""
+
+    def call(*operands: Any) -> Val:
+        operands = tuple(value_of(v) for v in operands)
+        typed = tuple(v for v in operands if isinstance(v, Val)) or (strong(operands[0]),)
+        dt = common(typed, "arith")  # a literal takes the type of the others
+        wide = np.broadcast_arrays(*(np.asarray(convert(v, dt)) for v in operands))
+        bits = NUMPY[dt].itemsize * 8
+        each = [f(bits, *(int(x) & (2**bits - 1) if f is not _high else int(x) for x in xs)) for xs in zip(*(w.ravel() for w in wide))]
+        held = np.array([e & (2**bits - 1) for e in each], np.dtype(f"u{bits // 8}")).view(NUMPY[dt]).reshape(wide[0].shape)
+        return Val(dt, held if held.ndim else held[()])
+
+    return call
+
+
+def _high(bits: int, a: int, b: int) -> int:
+    return a * b >> bits
+
+
+popcount = _word(lambda bits, x: bin(x).count("1"))
+clz = _word(lambda bits, x: bits - x.bit_length())
+ctz = _word(lambda bits, x: (x & -x).bit_length() - 1 if x else bits)
+brev = _word(lambda bits, x: int(f"{x:0{bits}b}"[::-1], 2))
+mulhi = _word(_high)
+funnel_shift = _word(lambda bits, hi, lo, n: ((hi << bits | lo) << n % bits) >> bits)
 
 
 def softmax_online(m: Any, l: Any, s: Any) -> tuple:

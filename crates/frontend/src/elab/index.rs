@@ -286,7 +286,7 @@ impl Elab<'_> {
         dim: &Dim,
         step: i64,
     ) -> Option<(Value, Reach)> {
-        self.settle_variable(s.lower.as_deref());
+        self.settle_variables(s.lower.as_deref());
         let lower = s.lower.as_deref().map(|e| self.expr(e)).unwrap_or(Val::int(0));
         if let Val::Origin(name) = &lower {
             if step != 1 {
@@ -338,13 +338,24 @@ impl Elab<'_> {
         Some((at, Reach::Span(extent)))
     }
 
-    /// The variable of a finished loop at the start of a slice is read once, so that the distance of
+    /// The variables of finished loops in the start of a slice are read once, so that the distance of
     /// the end from it is known.
-    pub fn settle_variable(&mut self, start: Option<&Expr>) {
-        let Some(Expr::Name(n)) = start else { return };
-        let Some(v @ Val::After(_)) = self.env().get(n.id.as_str()).cloned() else { return };
-        let value = self.read_after(&v, true);
-        self.env().insert(n.id.to_string(), value);
+    pub fn settle_variables(&mut self, bound: Option<&Expr>) {
+        match bound {
+            Some(Expr::BinOp(e)) => {
+                self.settle_variables(Some(&e.left));
+                self.settle_variables(Some(&e.right));
+            }
+            Some(Expr::UnaryOp(e)) => self.settle_variables(Some(&e.operand)),
+            Some(Expr::Name(n)) => {
+                let Some(v @ Val::After(_)) = self.env().get(n.id.as_str()).cloned() else {
+                    return;
+                };
+                let value = self.read_after(&v, true);
+                self.env().insert(n.id.to_string(), value);
+            }
+            _ => {}
+        }
     }
 
     /// `stop - start`, which must fold to a compile-time integer.

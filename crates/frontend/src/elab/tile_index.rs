@@ -147,7 +147,7 @@ impl Elab<'_> {
         if s.lower.is_none() && s.upper.is_none() && s.step.is_none() {
             return Some(Item::Whole);
         }
-        self.settle_variable(s.lower.as_deref());
+        self.settle_variables(s.lower.as_deref());
         let lower = s.lower.as_deref().map(|e| self.expr(e));
         let upper = s.upper.as_deref().map(|e| self.expr(e));
         let step = s.step.as_deref().map_or(Val::int(1), |e| self.expr(e));
