@@ -32,8 +32,7 @@ impl Parser<'_, '_> {
             // Kept as written: folding here would make the text read differently when printed.
             return Ok(DimExpr::Bin(op, Arc::new(a), Arc::new(b)));
         }
-        // Fields of a record have dots in their names.
-        let Some(word) = self.c.dotted() else { return self.c.expected("a dimension") };
+        let Some(word) = self.c.word() else { return self.c.expected("a dimension") };
         if !self.c.rest().starts_with('(') {
             return Ok(DimExpr::sym(word));
         }
