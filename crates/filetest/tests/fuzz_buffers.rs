@@ -215,7 +215,7 @@ fn barriers_are_only_where_threads_need_them() {
 /// A matmul loop on sm_90a whose operands are put together in buffers: whole numbers, whose sums are
 /// exact in every order.
 #[test]
-fn products_of_tiles_in_buffers_are_exact() {
+fn mmas_of_operands_in_buffers_are_exact() {
     let text = "func @k(%x: view<[64, 64], bf16, read>, %w: view<[64, 64], bf16, read>, %y: view<[64, 64], f32, write>) {kind = group} {
   %0 = tile.const {value = 0} : i64
   %1 = tile.const {value = 1} : i64

@@ -81,8 +81,8 @@ fn plans(func: &StagedFunc, padded: bool) -> Vec<Plan> {
         // Atomics on bytes access the whole word: no word may be partly padding, but the last.
         let in_words = ty.dtype().bytes() == 1 && has_atomics(func, value);
         let (strides, bytes) = strides(&extents, ty.dtype().bytes() as i64, padded && !in_words);
-        let asked = func.ops[op].attr("alignment").and_then(Attr::as_int).unwrap_or(1);
-        let align = u32::try_from(asked).unwrap_or(ALIGN).clamp(ALIGN, 1024);
+        let requested = func.ops[op].attr("alignment").and_then(Attr::as_int).unwrap_or(1);
+        let align = u32::try_from(requested).unwrap_or(ALIGN).clamp(ALIGN, 1024);
         let (used, live) = (bytes as u32, (order[&op], last));
         let bytes = used.next_multiple_of(WIDEST);
         let rest = if in_words { used..used.next_multiple_of(4) } else { 0..0 };
@@ -123,7 +123,7 @@ fn pack(plans: &[Plan]) -> (Vec<u32>, u32) {
     let mut all = 0;
     for (i, plan) in plans.iter().enumerate() {
         let mut taken: Vec<(u32, u32)> = (0..i)
-            .filter(|&j| meet(plan.live, plans[j].live))
+            .filter(|&j| overlap(plan.live, plans[j].live))
             .map(|j| (offsets[j], offsets[j] + plans[j].bytes))
             .collect();
         taken.sort_unstable();
@@ -139,7 +139,7 @@ fn pack(plans: &[Plan]) -> (Vec<u32>, u32) {
     (offsets, all)
 }
 
-fn meet<T: Ord + Copy>(a: (T, T), b: (T, T)) -> bool {
+fn overlap<T: Ord + Copy>(a: (T, T), b: (T, T)) -> bool {
     a.0 <= b.1 && b.0 <= a.1
 }
 
@@ -164,7 +164,7 @@ impl Select<'_> {
         let first = self.func.params().len();
         for (i, plan) in plans_.iter().enumerate() {
             let range = |j: usize| (offsets[j], offsets[j] + plans_[j].bytes - 1);
-            let others = (0..plans_.len()).filter(|&j| j != i && meet(range(i), range(j)));
+            let others = (0..plans_.len()).filter(|&j| j != i && overlap(range(i), range(j)));
             let others = others.map(|j| first + j).collect();
             let rank = plan.extents.len();
             let outer = plan.strides.iter().take(rank.saturating_sub(1));
