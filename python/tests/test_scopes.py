@@ -135,7 +135,7 @@ def test_functions_of_lambdas():
     assert repr(f) == "<tessera func lambda>"
 
 
-def test_a_lambda_is_told_from_others_by_its_parameters():
+def test_a_lambda_is_found_by_its_parameters():
     def use(f):
         return apply(np.ones(1, F), f()).tolist()
 
