@@ -41,5 +41,6 @@ def test_every_step_has_its_time():
     assert len(set(titles)) == len(titles)
     scripts = [(ROOT / "scripts" / name).read_text() for name in ("setup.sh", "build.sh", "test.sh")]
     plans = re.findall(r"(?:SETUP\+?|PLAN)=\((.*)\)", "\n".join(scripts))
-    planned = {title for plan in plans for title in re.findall(r'"([^"$]+)"', plan)}
+    # What another list stands for begins with a dollar sign.
+    planned = {title for plan in plans for title in re.findall(r'"([^"]*)"', plan) if not title.startswith("$")}
     assert planned == set(titles)
