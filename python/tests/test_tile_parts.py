@@ -185,6 +185,7 @@ def test_index_tile_of_two_axes_beside_a_slice_of_run_time():
     "subscript, expected",
     [
         ("t[4]", "E_SHAPE_MISMATCH"), ("t[-5]", "E_SHAPE_MISMATCH"), ("t[1:5]", "E_SHAPE_MISMATCH"), ("t[-5:2]", "E_SHAPE_MISMATCH"),
+        ("t[9223372036854775807:-9223372036854775807]", "E_SHAPE_MISMATCH"), ("ts.tile.mma(x[0, 0], ts.tile.zeros((2, 16, 16)), ts.tile.zeros((2, 16, 16)))", "E_SHAPE_MISMATCH"),
         ("t[3:1]", "E_SHAPE_MISMATCH"), ("t[1, 2, 3]", "E_SHAPE_MISMATCH"), ("t[:, 6]", "E_SHAPE_MISMATCH"),
         ("t[::0]", "E_ARGUMENT"), ("t[::i]", "E_ARGUMENT"), ("t[i:i + 4:-1]", "E_ARGUMENT"), ("t[i:]", "E_DYNAMIC_EXTENT"),
         ("t[0:i]", "E_DYNAMIC_EXTENT"), ("t[t > 3]", "E_UNSUPPORTED"), ("t[0][t[0] > 3]", "E_UNSUPPORTED"), ("t[1.5]", "E_TYPE"),

@@ -114,11 +114,12 @@ fn batched(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Val {
         v @ (Val::Rt(_) | Val::Block(_) | Val::Buf { .. }) => e.runtime(&v),
         _ => None,
     };
-    let fits = acc.is_none_or(|v| {
-        let shape = e.ty(v).shape();
-        shape.len() == 3 && shape[0].may_equal(&ta.shape()[0])
-    });
-    if !same || !fits {
+    let fits = same
+        && acc.is_none_or(|v| {
+            let shape = e.ty(v).shape();
+            shape.len() == 3 && shape[0].may_equal(&ta.shape()[0])
+        });
+    if !fits {
         let shown = (show_shape(ta.shape()), show_shape(tb.shape()));
         return e.error_help(
             Code::E_SHAPE_MISMATCH,

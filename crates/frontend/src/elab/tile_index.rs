@@ -33,6 +33,9 @@ enum Item {
     Gather(Value),
 }
 
+const OUTSIDE: &str =
+    "a tile has no elements outside; slices of arrays are padded, slices of tiles are not";
+
 impl Elab<'_> {
     pub fn tile_subscript(&mut self, value: Value, items: &[&Expr]) -> Val {
         let shape = self.ty(value).shape().to_vec();
@@ -195,28 +198,36 @@ impl Elab<'_> {
         else {
             return self.open_slice(s, lower, upper, dim, by);
         };
-        let bound = |v: Option<Option<i64>>, otherwise: i64| match v.flatten() {
-            Some(i) if i < 0 => i + size,
+        // Bounds and steps may be any integers; their sums are computed in twice the width.
+        let (wide, by_wide) = (i128::from(size), i128::from(by));
+        let bound = |v: Option<Option<i64>>, otherwise: i128| match v.flatten().map(i128::from) {
+            Some(i) if i < 0 => i + wide,
             Some(i) => i,
             None => otherwise,
         };
-        let (first, end) = if by > 0 { (0, size) } else { (size - 1, -1) };
+        let (first, end) = if by > 0 { (0, wide) } else { (wide - 1, -1) };
         let (start, stop) = (bound(known(&lower), first), bound(known(&upper), end));
-        let extent =
-            if by > 0 { (stop - start + by - 1) / by } else { (start - stop - by - 1) / -by };
+        let extent = (stop - start + by_wide - by_wide.signum()) / by_wide;
+        let last = start + (extent - 1) * by_wide;
+        let inside = |p: i128| (0..wide).contains(&p);
         if extent < 0 {
-            return self.backwards(extent);
+            return self.backwards(i64::try_from(extent).unwrap_or(i64::MIN));
         }
-        let last = start + (extent - 1) * by;
-        if extent > 0 && !((0..size).contains(&start) && (0..size).contains(&last)) {
+        if extent > 0 && !(inside(start) && inside(last)) {
             self.error_help(
                 Code::E_SHAPE_MISMATCH,
-                format!("expected a slice inside the tile's axis of extent {size}, got positions {start} to {last}"),
-                "a tile has no elements outside; slices of arrays are padded, slices of tiles are not",
+                format!(
+                    "expected a slice inside the tile's axis of extent {size}, got positions {start} to {last}"
+                ),
+                OUTSIDE,
             );
             return None;
         }
-        Some(Item::Part { start, step: by, extent: Dim::Static(extent) })
+        // Both are inside the axis, or the slice has no element.
+        let (start, extent) = (if extent == 0 { 0 } else { start as i64 }, extent as i64);
+        // Of one element no step is taken.
+        let step = if extent > 1 { by } else { 1 };
+        Some(Item::Part { start, step, extent: Dim::Static(extent) })
     }
 
     /// A slice whose bounds or whose tile are not known yet, or are dimensions.
@@ -255,7 +266,7 @@ impl Elab<'_> {
                 self.error_help(
                     Code::E_SHAPE_MISMATCH,
                     format!("expected a slice inside the tile's axis of extent {size}, got {start} to {stop}"),
-                    "a tile has no elements outside; slices of arrays are padded, slices of tiles are not",
+                    OUTSIDE,
                 );
                 return None;
             }

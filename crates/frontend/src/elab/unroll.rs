@@ -249,7 +249,8 @@ impl Elab<'_> {
                 Some(Known::Open | Known::No) => return None,
             };
             let items = lists.pop().unwrap_or_default().into_iter().enumerate();
-            let pair = |(i, v)| Val::Tuple(vec![Val::int(first + i as i64), v]);
+            let number = |i: usize| Val::Const(Const::Int(i128::from(first) + i as i128));
+            let pair = |(i, v)| Val::Tuple(vec![number(i), v]);
             return Some(items.map(pair).collect());
         }
         let rounds = lists.iter().map(Vec::len).min().unwrap_or(0);
@@ -278,20 +279,25 @@ impl Elab<'_> {
     }
 
     fn rounds(&mut self, s: &StmtFor, items: &[Val]) -> Exits {
-        let Some((first, rest)) = items.split_first() else { return Exits::none() };
-        if self.is_too_large() {
-            return Exits::none();
+        for (place, item) in items.iter().enumerate() {
+            if self.is_too_large() {
+                break;
+            }
+            self.assign(&s.target, item.clone());
+            let mut exits = self.stmts(&s.body);
+            // `continue` ends one round.
+            exits.cont = Flag::Never;
+            if exits.always() {
+                return exits;
+            }
+            // Where this round may leave the loop, the others are what comes after.
+            if let Some(left) = self.left(&exits) {
+                let rest = &items[place + 1..];
+                let later = self.rest_with(left, &exits, |this| this.rounds(s, rest));
+                return self.either(exits, later);
+            }
         }
-        self.assign(&s.target, first.clone());
-        let mut exits = self.stmts(&s.body);
-        // `continue` ends one round.
-        exits.cont = Flag::Never;
-        if exits.always() {
-            return exits;
-        }
-        let Some(left) = self.left(&exits) else { return self.rounds(s, rest) };
-        let later = self.rest_with(left, &exits, |this| this.rounds(s, rest));
-        self.either(exits, later)
+        Exits::none()
     }
 }
 
