@@ -106,17 +106,6 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The copy completes immediately, so waiting for it changes nothing.
-    pub(crate) fn copy(&mut self, inst: &Inst, extent: &[i64], dtype: DType) -> Outcome<()> {
-        let at = self.positions(inst, 2, extent.len())?;
-        let data = self.memory(inst, 1)?.load(&at, extent, None, Scalar::zero(dtype));
-        let data = data.map_err(|e| unwritten(e, &inst.loc))?;
-        let to = self.memory_mut(inst, 0)?;
-        let (start, whole) = (vec![0; to.dims.len()], to.dims.clone());
-        to.store(&start, &whole, None, &data);
-        Ok(())
-    }
-
     fn optional(&self, inst: &Inst, i: usize) -> Option<&Tile> {
         if i < inst.args.len() { self.value(inst, i).ok() } else { None }
     }

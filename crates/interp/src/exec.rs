@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::mma::mma;
 use crate::parts::{concat, slice, take};
 use crate::philox::philox;
-use crate::program::{Action, Inst};
+use crate::program::{Action, Inst, Wait};
 use crate::reduce::reduce;
 use crate::room::{bytes_of, room};
 use crate::scan::{arg_reduce, scan};
@@ -93,11 +93,14 @@ impl Machine<'_> {
                 self.set_memory(inst.results[0], Memory::buffer(dims, *dtype));
                 return Ok(None);
             }
-            Action::CopyAsync { extent, dtype, explicit: false, .. } => {
-                return self.copy(inst, extent, *dtype).map(|()| None);
-            }
-            Action::CopyAsync { extent, dtype, stage, .. } => {
-                return self.begin_copy(inst, extent, *dtype, *stage).map(|()| None);
+            Action::CopyAsync { extent, part, dtype, explicit, stage } => {
+                self.begin_copy(inst, extent, part, *dtype, *stage)?;
+                if !explicit {
+                    // It completes immediately, so waiting for it changes nothing.
+                    self.copies.commit();
+                    self.wait(Wait::Groups(0));
+                }
+                return Ok(None);
             }
             Action::CopyCommit => {
                 self.copies.commit();

@@ -116,13 +116,13 @@ impl<'p> Machine<'p> {
     }
 
     pub fn memory(&self, inst: &Inst, i: usize) -> Outcome<&Memory> {
-        self.copies.check(inst, i)?;
+        self.check_copies(inst, i)?;
         let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_ref());
         memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
     }
 
     pub fn memory_mut(&mut self, inst: &Inst, i: usize) -> Outcome<&mut Memory> {
-        self.copies.check(inst, i)?;
+        self.check_copies(inst, i)?;
         let memory = inst.args.get(i).and_then(|a| self.memory[a.slot].as_mut());
         memory.ok_or_else(|| broken("an operand that is no memory", &inst.loc))
     }

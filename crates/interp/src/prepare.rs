@@ -218,6 +218,11 @@ impl Preparer<'_> {
             },
             TileOp::CopyAsync => Action::CopyAsync {
                 extent: ints(op, "extent")?,
+                part: {
+                    let mut part = ty(0).static_shape().unwrap_or_default();
+                    part.iter_mut().take(op.group("into").len()).for_each(|e| *e = 0);
+                    part
+                },
                 dtype: dtype(1),
                 explicit: self.explicit,
                 stage: op.attr("stage").and_then(Attr::as_int),

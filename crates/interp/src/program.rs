@@ -151,6 +151,8 @@ pub(crate) enum Action {
     },
     CopyAsync {
         extent: Vec<i64>,
+        /// The block of the buffer: 0 for the leading axes with a position, the others whole.
+        part: Vec<i64>,
         dtype: DType,
         /// Whether the kernel waits for its copies itself.
         explicit: bool,

@@ -32,6 +32,7 @@ mod interval;
 mod lazy_rescale;
 mod lift;
 mod lift_plan;
+mod lift_stages;
 mod mask_elimination;
 mod normalise;
 mod normalise_plan;
@@ -41,6 +42,7 @@ mod runs;
 mod sign;
 mod split;
 pub mod stage;
+mod stage_waits;
 mod taint;
 
 pub use bounds::Bounds;

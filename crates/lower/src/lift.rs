@@ -5,18 +5,22 @@
 //! write covers it whole and every read is dominated by a write in the same iteration of every loop
 //! that contains a write. Its copies are loads, its reads are uses. A value written in both
 //! branches of an `if` is a result of the `if`. Barriers are removed unless some buffer is left.
+//! The stages of a buffer that a loop fills ahead of its reads are lifted too, where `lift_stages`
+//! shows which copy each read finds: the read is the load, and the copies go.
 //! Hints (`swizzle`, `alignment`, `stage`) are removed with the buffer. A buffer that stays is
 //! reported in `N_NOT_PIPELINED`; one that is read or written in part stays.
 //! Must not: touch lane kernels, or move a read or write of global memory past another.
 
-use crate::facts::{extents, written};
+use crate::facts::{emit_dim_expr, extents, written};
 use crate::lift_plan::{LiftPlan, plan};
 use std::collections::BTreeMap;
-use tessera_diag::Diagnostics;
+use tessera_diag::{Diagnostics, Loc};
 use tessera_ir::{
-    BlockId, Changed, Func, OpId, Pass, PassContext, Rewriter, Value, ValueData, ValueDef,
+    Attr, BlockId, Changed, Func, OpId, OpSpec, Pass, PassContext, Rewriter, Type, Value,
+    ValueData, ValueDef,
 };
-use tessera_tile::{KernelKind, Tile, TileBuild, TileFunc, TileOp, kind_of};
+use tessera_numerics::ScalarFn;
+use tessera_tile::{Factor, KernelKind, Polynomial, Tile, TileBuild, TileFunc, TileOp, kind_of};
 
 pub struct Lift;
 
@@ -30,6 +34,9 @@ impl Pass<Tile> for Lift {
             return Ok(Changed::No);
         }
         let plan = plan(func);
+        if !plan.errors.is_empty() {
+            return Err(plan.errors);
+        }
         context.notes.extend(plan.kept.iter().cloned());
         let barriers = func.walk().iter().any(|&id| func.ops[id].code == TileOp::Barrier);
         if plan.lifted.is_empty() && (!barriers || !plan.kept.is_empty()) {
@@ -62,7 +69,11 @@ impl Lifter {
         let lifted = |value: &Value| self.plan.lifted.contains(value);
         match op.code {
             TileOp::Barrier if self.drop_barriers => {}
+            // Without a buffer there is nothing to wait for.
+            TileOp::CopyCommit | TileOp::CopyWait if self.drop_barriers => {}
             TileOp::BufAlloc if lifted(&op.result()) => {}
+            TileOp::CopyAsync if lifted(&op.operands[0]) && !op.group("into").is_empty() => {}
+            TileOp::Load if self.plan.stages.contains_key(&id) => self.load_stage(rw, id, into),
             TileOp::CopyAsync if lifted(&op.operands[0]) => {
                 let buffer = op.operands[0];
                 let at: Vec<_> = op.group("at").iter().map(|&v| rw.get(v)).collect();
@@ -95,6 +106,18 @@ impl Lifter {
                 rw.copy_op(id, into);
             }
         }
+    }
+
+    /// A read of a stage: the load that its copy would have been.
+    fn load_stage(&self, rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
+        let old: &Func<Tile> = rw.old;
+        let source = &self.plan.stages[&id];
+        let (op, copy) = (&old.ops[id], &old.ops[source.copy]);
+        let at: Vec<Value> = source.at.iter().map(|p| emit(rw, p, into, &op.loc)).collect();
+        let view = rw.get(copy.operands[1]);
+        let value = rw.builder(into, op.loc.clone()).load(view, &at, &extents(copy));
+        rw.new.values[value].name = old.values[op.operands[0]].name.clone();
+        rw.set(op.result(), value);
     }
 
     fn branches(&mut self, rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
@@ -132,6 +155,61 @@ impl Lifter {
             });
             rw.new.ops[new_id].results.push(value);
             self.contents.insert(buffer, value);
+        }
+    }
+}
+
+/// An integer of the old function as a position.
+fn wide(rw: &mut Rewriter<'_, Tile>, v: Value, into: BlockId, loc: &Loc) -> Value {
+    let value = rw.get(v);
+    if *rw.new.ty(value) == Type::INDEX {
+        return value;
+    }
+    rw.builder(into, loc.clone()).cast(value, Type::INDEX.dtype())
+}
+
+/// The ops that compute a polynomial: constants are multiplied in and added last.
+fn emit(rw: &mut Rewriter<'_, Tile>, p: &Polynomial, into: BlockId, loc: &Loc) -> Value {
+    let mut sum: Option<Value> = None;
+    let mut constant = 0;
+    for (term, by) in p.terms() {
+        if term.is_empty() {
+            constant = by;
+            continue;
+        }
+        let mut product: Option<Value> = None;
+        for factor in term {
+            let value = match factor {
+                Factor::Value(v) => wide(rw, *v, into, loc),
+                Factor::Dim(e) => emit_dim_expr(&mut rw.new, into, loc, e),
+                Factor::Program(axis) => {
+                    let spec = OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(*axis));
+                    let id = rw.builder(into, loc.clone()).value(spec.result(Type::INDEX));
+                    id.expect("the result type is given")
+                }
+            };
+            product = Some(match product {
+                Some(p) => rw.builder(into, loc.clone()).ew(ScalarFn::Mul, &[p, value]),
+                None => value,
+            });
+        }
+        let Some(mut product) = product else { continue };
+        if by != 1 {
+            let by = rw.builder(into, loc.clone()).index(by);
+            product = rw.builder(into, loc.clone()).ew(ScalarFn::Mul, &[product, by]);
+        }
+        sum = Some(match sum {
+            Some(s) => rw.builder(into, loc.clone()).ew(ScalarFn::Add, &[s, product]),
+            None => product,
+        });
+    }
+    let mut build = rw.builder(into, loc.clone());
+    match sum {
+        None => build.index(constant),
+        Some(sum) if constant == 0 => sum,
+        Some(sum) => {
+            let constant = build.index(constant);
+            build.ew(ScalarFn::Add, &[sum, constant])
         }
     }
 }

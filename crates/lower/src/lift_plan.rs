@@ -1,14 +1,15 @@
 //! Which buffers may be lifted, and where their values join after a branch.
 
 use crate::facts::{extents, int_const, quoted, read, subtree, written};
+use crate::lift_stages::{self, Source, Unlifted};
 use std::collections::{BTreeMap, BTreeSet};
-use tessera_diag::{Code, Diagnostic};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{BlockId, OpId, Value};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Where the contents of a buffer come from at some point of the program.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Source {
+enum From {
     /// No write of this iteration dominates the point.
     Nowhere,
     Write(OpId),
@@ -16,14 +17,29 @@ enum Source {
     Branches(OpId),
 }
 
-type Sources = BTreeMap<Value, Source>;
+type Sources = BTreeMap<Value, From>;
 
 #[derive(Default)]
 pub(crate) struct LiftPlan {
     pub lifted: BTreeSet<Value>,
+    /// What reads of lifted stages load.
+    pub stages: BTreeMap<OpId, Source>,
     /// The buffers whose value an `if` yields, in order.
     pub carried: BTreeMap<OpId, BTreeSet<Value>>,
     pub kept: Vec<Diagnostic>,
+    pub errors: Diagnostics,
+}
+
+fn unwaited(func: &TileFunc, read: OpId, copy: OpId) -> Diagnostic {
+    let message =
+        "expected a wait before a stage is read, got a copy into it that is still in flight";
+    Diagnostic::new(Code::E_UNWAITED, message)
+        .at(func.ops[read].loc.clone())
+        .label(func.ops[copy].loc.clone(), "the copy begins here")
+        .help(
+            "let ts.tile.cp_wait_group(n) leave fewer groups in flight; commit a group in every \
+             iteration, also where nothing is copied, so that the count stays right",
+        )
 }
 
 struct Planner<'f> {
@@ -31,7 +47,7 @@ struct Planner<'f> {
     /// Buffers that stay memory, with the first reason found and its place.
     reasons: BTreeMap<Value, (String, OpId)>,
     /// What each branch of an `if` leaves.
-    ends: BTreeMap<(OpId, Value), [Source; 2]>,
+    ends: BTreeMap<(OpId, Value), [From; 2]>,
     needed: BTreeSet<(OpId, Value)>,
 }
 
@@ -40,7 +56,7 @@ pub(crate) fn plan(func: &TileFunc) -> LiftPlan {
         func.walk().into_iter().filter(|&id| func.ops[id].code == TileOp::BufAlloc).collect();
     let mut planner =
         Planner { func, reasons: BTreeMap::new(), ends: BTreeMap::new(), needed: BTreeSet::new() };
-    let mut sources = allocs.iter().map(|&id| (func.ops[id].result(), Source::Nowhere)).collect();
+    let mut sources = allocs.iter().map(|&id| (func.ops[id].result(), From::Nowhere)).collect();
     planner.block(func.body, &mut sources);
     let explicit = |op: &TileOp| matches!(op, TileOp::CopyCommit | TileOp::CopyWait);
     if let Some(place) = func.walk().into_iter().find(|&id| explicit(&func.ops[id].code)) {
@@ -51,6 +67,18 @@ pub(crate) fn plan(func: &TileFunc) -> LiftPlan {
     let mut plan = LiftPlan::default();
     for id in allocs {
         let buffer = func.ops[id].result();
+        if lift_stages::is_staged(func, buffer) {
+            match lift_stages::sources(func, buffer) {
+                Ok(sources) => {
+                    planner.reasons.remove(&buffer);
+                    plan.stages.extend(sources);
+                }
+                Err(Unlifted::Memory(kept)) => drop(planner.reasons.insert(buffer, kept)),
+                Err(Unlifted::Unwaited { read, copy }) => {
+                    plan.errors.push(unwaited(func, read, copy));
+                }
+            }
+        }
         match planner.reasons.get(&buffer) {
             None => {
                 plan.lifted.insert(buffer);
@@ -106,7 +134,7 @@ impl Planner<'_> {
                 let inside = self.written_in(id);
                 let forget = |sources: &mut Sources| {
                     for buffer in &inside {
-                        sources.insert(*buffer, Source::Nowhere);
+                        sources.insert(*buffer, From::Nowhere);
                     }
                 };
                 for &region in &op.regions {
@@ -124,10 +152,10 @@ impl Planner<'_> {
                     let both = [ends[0][buffer], ends[1][buffer]];
                     *source = match both {
                         [a, b] if a == b => a,
-                        [Source::Nowhere, _] | [_, Source::Nowhere] => Source::Nowhere,
+                        [From::Nowhere, _] | [_, From::Nowhere] => From::Nowhere,
                         _ => {
                             self.ends.insert((id, *buffer), both);
-                            Source::Branches(id)
+                            From::Branches(id)
                         }
                     };
                 }
@@ -145,7 +173,7 @@ impl Planner<'_> {
                 TileOp::Load if !covers_whole(self.func, id) => {
                     self.keep(buffer, id, "it is read in part")
                 }
-                TileOp::Load if source == Source::Nowhere => self.keep(
+                TileOp::Load if source == From::Nowhere => self.keep(
                     buffer,
                     id,
                     "it is read where no write in the same iteration is sure to come before",
@@ -159,12 +187,12 @@ impl Planner<'_> {
             && sources.contains_key(&buffer)
         {
             let whole = match op.code {
-                TileOp::CopyAsync => true,
+                TileOp::CopyAsync => op.group("into").is_empty(),
                 TileOp::Store => covers_whole(self.func, id) && op.group("mask").is_empty(),
                 _ => false,
             };
             if whole {
-                sources.insert(buffer, Source::Write(id));
+                sources.insert(buffer, From::Write(id));
             } else {
                 self.keep(buffer, id, "it is written in part");
             }
@@ -172,8 +200,8 @@ impl Planner<'_> {
     }
 
     /// The `if` a value comes from has to hand it on, and so have those inside its branches.
-    fn need(&mut self, buffer: Value, source: Source) {
-        if let Source::Branches(op) = source
+    fn need(&mut self, buffer: Value, source: From) {
+        if let From::Branches(op) = source
             && self.needed.insert((op, buffer))
         {
             for end in self.ends[&(op, buffer)] {

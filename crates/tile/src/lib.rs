@@ -19,6 +19,7 @@ mod expand;
 mod inline;
 mod level;
 pub mod ops;
+mod polynomial;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
@@ -27,6 +28,7 @@ pub use distance::distance;
 pub use expand::{Scans, expand_parts, is_part};
 pub use inline::without_slow_paths;
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
+pub use polynomial::{Factor, Polynomial};
 pub use table::TileOp;
 
 use tessera_diag::Diagnostics;

@@ -251,10 +251,11 @@ define_ops! {
         results: Some(1), effects: Write, infer: None, verify: Some(memory::verify_buf_alloc),
         example: "%b = tile.buf_alloc {swizzle = xor} : buf<64x32xbf16>",
     }
-    /// Copies a block of global memory over a whole buffer; positions outside become zero.
+    /// Copies a block of global memory over a whole buffer, or over that part of it which has the
+    /// positions `into` on its first axes (a stage); positions outside the source become zero.
     CopyAsync = 0x46 "copy_async" since "0.1" {
         operands: [dst: Buf, src: View],
-        groups: [at: Index [0, usize::MAX]],
+        groups: [at: Index [0, usize::MAX], into: Index [0, usize::MAX]],
         attrs: [extent: Ints required, stage: Int optional], regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_copy),
         example: "%b = tile.buf_alloc : buf<64xf32>\ntile.copy_async %b, %v at(%lo) {extent = [64]}",

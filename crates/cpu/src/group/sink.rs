@@ -389,11 +389,12 @@ impl<'a> Group<'a> {
         access.store(&self.s, self.widen(n, code));
     }
 
-    /// A copy of a block into a whole buffer.
+    /// A copy of a block into a buffer, or into a part of it.
     pub fn copy(&mut self, id: OpId) {
         let op = &self.func.ops[id];
         let (to, from) = (self.memory(op.operands[0]), self.memory(op.operands[1]));
-        let dims = super::shape_of(self.func.ty(op.operands[0]));
+        let part: Vec<_> = op.group("into").iter().map(|&v| self.scalar(v)).collect();
+        let dims = super::shape_of(self.func.ty(op.operands[0])).split_off(part.len());
         self.versions(&dims, &[], &[], |group, n| {
             n.inside = false;
             group.loops(n, &[], 0, &mut |group, n| {
@@ -404,8 +405,9 @@ impl<'a> Group<'a> {
                 let access = Access { mem: &from, at: &at, checked: &checked, lanes, mask };
                 let x = access.load(&s, None, group.safe);
                 let code = s.encode(group.widen(n, x), to.dtype);
-                let at: Vec<Pos> = identity.iter().map(|&a| n.pos(group, a, 1)).collect();
-                let checked = vec![false; at.len()];
+                let mut at: Vec<Pos> = part.iter().map(|&p| Pos::Uniform(p)).collect();
+                at.extend(identity.iter().map(|&a| n.pos(group, a, 1)));
+                let checked: Vec<bool> = (0..at.len()).map(|axis| axis < part.len()).collect();
                 Access { mem: &to, at: &at, checked: &checked, lanes, mask }.store(&s, code);
             });
         });

@@ -89,6 +89,10 @@ fn alloc_local(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn copy_into(e: &mut Elab<'_>, args: &Args, into: &BlockRef) -> Val {
     let from = match args.get("src") {
         Val::Block(b) if matches!(e.ty(b.mem), Type::View { .. }) => *b,
+        Val::View(v) => match whole(e, v) {
+            Some(b) => b,
+            None => return Val::Poison,
+        },
         other => {
             let what = e.describe(&other);
             return e.error_help(
@@ -106,10 +110,30 @@ fn copy_into(e: &mut Elab<'_>, args: &Args, into: &BlockRef) -> Val {
             format!("allocate the buffer with dtype ts.{of}, and cast when you use it"),
         );
     }
-    if let Some(value) = e.load_block(&from) {
+    let indexed = from.reach.contains(&Reach::Gather);
+    if let Some(parts) = whole_behind(e, into)
+        && from.is_plain()
+        && !indexed
+        && e.block_shape(&from) == e.ty(into.mem).shape()[parts..]
+    {
+        copy_op(e, args, into.mem, &from, &into.at[..parts]);
+    } else if let Some(value) = e.load_block(&from) {
         e.store_block(into, &Val::Rt(value), None);
     }
     Val::None
+}
+
+/// How many leading axes of a buffer a block gives a position for, where it takes in all of the
+/// others.
+fn whole_behind(e: &Elab<'_>, block: &BlockRef) -> Option<usize> {
+    let parts = block.reach.iter().take_while(|r| matches!(r, Reach::Point)).count();
+    let dims = e.ty(block.mem).shape();
+    let whole = |axis: usize| {
+        let all = matches!(&block.reach[axis], Reach::Span(d) if *d == dims[axis]);
+        let start = e.func.def(block.at[axis]).filter(|op| op.code == TileOp::Const);
+        all && start.and_then(|op| op.attr("value")?.as_int()) == Some(0)
+    };
+    (block.is_plain() && (parts..dims.len()).all(whole)).then_some(parts)
 }
 
 fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
@@ -174,18 +198,23 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         }
         return Val::None;
     }
-    let extents = block.reach.iter().map(|r| match r {
+    copy_op(e, args, buf, &block, &[]);
+    Val::None
+}
+
+fn copy_op(e: &mut Elab<'_>, args: &Args, buf: Value, from: &BlockRef, into: &[Value]) {
+    let extents = from.reach.iter().map(|r| match r {
         Reach::Span(d) => d.as_static().filter(|&v| v > 0).unwrap_or(-1),
         Reach::Point | Reach::Gather => 0,
     });
-    let mut spec = OpSpec::new(TileOp::CopyAsync, &[buf, block.mem])
-        .group("at", &block.at)
+    let mut spec = OpSpec::new(TileOp::CopyAsync, &[buf, from.mem])
+        .group("at", &from.at)
+        .group("into", into)
         .attr("extent", Attr::ints(extents));
     if let Some(stage) = args.get("stage").as_const_int() {
         spec = spec.attr("stage", Attr::Int(stage));
     }
     let _ = e.b().op(spec);
-    Val::None
 }
 
 /// The block, if it has the buffer's shape. A block of higher rank is reported with the subscript

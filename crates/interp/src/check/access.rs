@@ -44,7 +44,7 @@ pub(crate) struct Access<'i> {
     pub extent: Option<&'i [i64]>,
     /// The block's steps; empty where all are 1.
     pub step: &'i [i64],
-    /// The whole of the memory, wherever the positions point.
+    /// The whole of the memory behind the positions, which are those of its first axes.
     pub whole: bool,
     pub value: Option<usize>,
     pub mask: Option<usize>,
@@ -100,8 +100,15 @@ pub(crate) fn accesses<'i>(
         }
         Action::CopyAsync { extent, .. } => {
             let from = Access { memory: 1, other: false, ..read(2, extent.len(), Some(extent)) };
-            let to =
-                Access { whole: true, value: None, mask: None, ..write(Touch::Write, 0, None) };
+            let at = 2 + extent.len();
+            let to = Access {
+                whole: true,
+                at,
+                rank: count - at,
+                value: None,
+                mask: None,
+                ..write(Touch::Write, 0, None)
+            };
             vec![from, to]
         }
         _ => vec![],
@@ -145,8 +152,15 @@ pub(crate) fn touched(
 ) -> Option<Touched> {
     let memory = m.memory(inst, access.memory).ok()?;
     if access.whole {
-        let len = count(&memory.dims);
-        let spots = (0..len).map(|i| Spot { i, element: i }).collect();
+        let index = m.positions(inst, access.at, access.rank).ok()?;
+        let (first, rest) = memory.dims.split_at(access.rank);
+        let len = count(rest);
+        if let Some(axis) = (0..first.len()).find(|&a| !(0..first[a]).contains(&index[a])) {
+            let outside = Some(Outside { i: 0, axis, index, count: len as u64 });
+            return Some(Touched { spots: Vec::new(), outside, len });
+        }
+        let part = first.iter().zip(&index).fold(0, |sum, (d, at)| sum * d + at) as usize;
+        let spots = (0..len).map(|i| Spot { i, element: part * len + i }).collect();
         return Some(Touched { spots, outside: None, len });
     }
     let at: Option<Vec<&Tile>> =

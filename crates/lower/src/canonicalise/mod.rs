@@ -2,13 +2,14 @@
 //! elimination, to one canonical form.
 //!
 //! Input: any verified function. Output: no pure op or load without a use; no op over constants
-//! that folds; no division of floats by a power of two, which becomes a multiplication; no
+//! that folds; no loop-carried value that only its own next value uses; no division of floats by a power of two, which becomes a multiplication; no
 //! conversion or broadcast to the type that a value has; no pure op that repeats one in its block
 //! or a block around it; no `if` on a constant; scalars known before the kernel begins (constants,
 //! dims, program ids) are at the top, once each. Running it again changes nothing. Names of values
 //! are kept.
 //! Must not: change a bit of a result, move or drop a write, or drop a `while`, which may not end.
 
+mod carried;
 mod fold;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ impl Pass<Tile> for Canonicalise {
         let into = canon.rw.new.body;
         canon.block(func.body, into);
         let mut new = canon.rw.new;
+        carried::remove_unused_carried(&mut new);
         remove_dead(&mut new);
         let changed = new.to_string() != before;
         *func = new;

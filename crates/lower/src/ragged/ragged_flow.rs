@@ -235,7 +235,10 @@ impl Flow<'_> {
         let rank = func.ty(buffer).rank();
         let mut state = vec![Axis::Clean; rank];
         if op.code == TileOp::CopyAsync {
-            state = self.block_axes(id, op.operands[1]).into_iter().map(spoil).collect();
+            // A part is at positions of the first axes, and has the others.
+            let part = op.group("into").len();
+            let axes = self.block_axes(id, op.operands[1]).into_iter().map(spoil);
+            state = vec![Axis::Clean; part].into_iter().chain(axes).collect();
         } else {
             let value: State = self.state(op.operands[1]).into_iter().map(spoil).collect();
             let extent = extents(op);

@@ -42,14 +42,18 @@ fn emit(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
     }
     let [to, from] = [0, 1].map(|i| rw.get(op.operands[i]));
     let at: Vec<Value> = op.group("at").iter().map(|&v| rw.get(v)).collect();
+    let into_part: Vec<Value> = op.group("into").iter().map(|&v| rw.get(v)).collect();
     let mut build = rw.builder(into, op.loc.clone());
     let tile = build.load(from, &at, &extents(op));
     let whole = old.ty(op.operands[0]).static_shape().unwrap_or_default();
-    let zeros = whole.iter().map(|_| build.constant(Type::INDEX, Attr::Int(0)));
-    let zeros: Vec<Value> = zeros.collect();
+    let mut start = into_part;
+    let part = start.len();
+    start.extend(whole[part..].iter().map(|_| build.constant(Type::INDEX, Attr::Int(0))));
+    let bounds = (0..whole.len()).map(|axis| if axis < part { "checked" } else { "inside" });
+    let extent = (0..whole.len()).map(|axis| if axis < part { 0 } else { whole[axis] });
     let store = OpSpec::new(TileOp::Store, &[to, tile])
-        .group("at", &zeros)
-        .attr("bounds", Attr::words(whole.iter().map(|_| "inside")))
-        .attr("extent", Attr::ints(whole));
+        .group("at", &start)
+        .attr("bounds", Attr::words(bounds))
+        .attr("extent", Attr::ints(extent));
     build.op(store).expect("a store has no results");
 }

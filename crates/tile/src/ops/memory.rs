@@ -206,9 +206,11 @@ pub fn verify_copy(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     let extent = op.attr("extent").and_then(Attr::as_ints).unwrap_or_default();
     if extent.len() != src.rank() || op.group("at").len() != src.rank() {
         errors.shape(format!("expected {} positions and extents for {src}", src.rank()));
-    } else if block_shape(&extent) != dst.shape() {
-        errors
-            .shape(format!("expected a block of the buffer's shape {dst}, got extents {extent:?}"));
+    } else if dst.shape().get(op.group("into").len()..) != Some(&block_shape(&extent)) {
+        let part = if op.group("into").is_empty() { "" } else { " behind the positions `into`" };
+        errors.shape(format!(
+            "expected a block of the buffer's shape {dst}{part}, got extents {extent:?}"
+        ));
     }
     if let Some(stage) = op.attr("stage").and_then(Attr::as_int)
         && stage < 0
