@@ -42,28 +42,40 @@ class ByCode:
 
 
 _places = ByCode()
-_inside = ByCode()
+#: Whether code is of this package, by identity; an entry goes with its code.
+_ours: dict[int, bool] = {}
+_watched: dict[int, weakref.ref] = {}
 
 
 def is_ours(frame: FrameType) -> bool:
     """Whether a frame is of this package."""
     code = frame.f_code
-    facts = _inside.of(code)
-    known = facts.get("ours")
+    at = id(code)
+    known = _ours.get(at)
     if known is None:
         name = code.co_filename
         # Code that `dataclass` generates has no file; it belongs to the module of the class.
         written = name == "<string>" and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "tessera"
-        known = facts["ours"] = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
+        known = os.path.abspath(name).startswith(_INSIDE) or name.endswith("functools.py") or written
+
+        def forget(_: weakref.ref) -> None:
+            _ours.pop(at, None)
+            _watched.pop(at, None)
+
+        _watched[at] = weakref.ref(code, forget)
+        _ours[at] = known
     return known
 
 
 def _user_frame() -> FrameType | None:
-    frame = sys._getframe(2)
+    # Once for each op of a trace, through some forty frames: without a call for each.
+    frame: FrameType | None = sys._getframe(2)
+    known = _ours.get
     while frame is not None:
-        if not is_ours(frame):
+        ours = known(id(frame.f_code))
+        if not (is_ours(frame) if ours is None else ours):
             return frame
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
@@ -82,7 +94,7 @@ def here() -> Place | None:
 def kept() -> dict[str, dict[str, int]]:
     """The tables of this module: entries, and bytes of text."""
     texts = sum(len(lines) for mark, _ in _texts.values() if isinstance(mark, tuple) and len(mark) > 2 for lines in mark[2])
-    return {"places": {"entries": len(_places) + len(_inside), "bytes": 0}, "texts": {"entries": len(_texts), "bytes": texts}}
+    return {"places": {"entries": len(_places) + len(_ours), "bytes": 0}, "texts": {"entries": len(_texts), "bytes": texts}}
 
 
 def returns(fn: Any) -> Place | None:
