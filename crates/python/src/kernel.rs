@@ -43,7 +43,7 @@ impl Kernel {
         optional: Vec<String>,
         bundles: &Bound<'_, PyDict>,
         candidates: &Bound<'_, PyList>,
-        lanes: Option<i64>,
+        lanes: Vec<i64>,
         target: Option<String>,
         require: &Bound<'_, PyList>,
         tuning: tuning::Row,

@@ -1,6 +1,7 @@
 //! The op table of Tile IR: one row an op. Numbers are frozen.
 
 use crate::Tile;
+use crate::lanes;
 use crate::ops::{
     atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
     sort, value,
@@ -85,16 +86,17 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_axis),
         example: "%p = tile.num_programs {axis = 0} : i64",
     }
-    /// The lane's index over the whole launch.
+    /// The lane's index over the whole launch, along an axis where the lanes have several.
     LinearId = 0x12 "linear_id" since "0.1" {
-        operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(lanes::verify_lane_id),
         example: "%i = tile.linear_id : i64",
     }
-    /// The lane's index in its group.
+    /// The lane's index in its group: along an axis, or its number, where the last axis counts
+    /// fastest.
     LocalId = 0x13 "local_id" since "0.1" {
-        operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(lanes::verify_lane_id),
         example: "%i = tile.local_id : i64",
     }
     /// How many lanes form a group.

@@ -66,8 +66,7 @@ impl<'a> Lanes<'a> {
                 let dtype = self.dtype(op.result());
                 Repr::Uniform(self.s.constant(constant_of(op, dtype), 1))
             }
-            LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
-            LocalId => Repr::Steps { first: self.at, step: 1 },
+            LinearId | LocalId => self.lane_id(op),
             ProgramId => Repr::Uniform(self.coordinates(self.number)[grid_axis(op)]),
             NumPrograms => Repr::Uniform(self.word(frame::GRID + grid_axis(op))),
             GroupSize => Repr::Uniform(self.size),
@@ -170,14 +169,9 @@ impl<'a> Lanes<'a> {
         let ir = self.ir;
         let failed = ir.not(self.vector(cond));
         let failed = self.mask.map_or(failed, |m| ir.and(m, failed));
-        let (words, at, flat) = (self.words, self.at, self.plan.flat);
+        let (words, at) = (self.words, self.at);
         ir.when(ir.any(failed), |ir| {
-            let number = ir.add(at, first_lane(ir, failed));
-            let (ids, lane) = if flat {
-                (self.coordinates(ir.udiv(number, self.size)), ir.urem(number, self.size))
-            } else {
-                (self.coordinates(self.number), number)
-            };
+            let (ids, lane) = self.group_and_number(ir.add(at, first_lane(ir, failed)));
             note_group(ir, words, ids);
             note_lane(ir, words, lane);
             ir.ret(Some(ir.c64(site)));

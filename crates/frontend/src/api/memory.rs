@@ -71,7 +71,7 @@ fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn alloc_local(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(mut shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
     let Some(dtype) = create::dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
-    let Some(lanes) = e.decl.lanes else {
+    let Some(lanes) = e.decl.group_lanes() else {
         return e.error_help(
             Code::E_ARGUMENT,
             "expected a kernel that says how many lanes form a group, for private arrays of its lanes",
