@@ -359,7 +359,14 @@ impl<'a> Kernel<'a> {
     /// One of `shares` shares of the variants gives what the interpreter gives, or where compiling
     /// is quick every variant. Arguments that take all shares in turn are checked by every variant
     /// together.
-    pub fn check_share(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents, share: usize, shares: usize) {
+    pub fn check_share(
+        &self,
+        args: &[Arg],
+        domain: impl Extents,
+        lanes: impl Extents,
+        share: usize,
+        shares: usize,
+    ) {
         let all = !self.case.subject.compiles_slowly();
         self.check_where(args, domain, lanes, |v| all || v.number % shares == share % shares);
     }
@@ -408,7 +415,13 @@ impl<'a> Kernel<'a> {
     }
 
     /// What a variant gives; none where it is refused, as the subject says.
-    pub fn got(&self, variant: &Variant, args: &[Arg], domain: impl Extents, lanes: impl Extents) -> Option<Outcome> {
+    pub fn got(
+        &self,
+        variant: &Variant,
+        args: &[Arg],
+        domain: impl Extents,
+        lanes: impl Extents,
+    ) -> Option<Outcome> {
         let got = variant.run(args, domain, lanes);
         let name = &self.case.name;
         match (self.case.refused(variant.profile), &got) {

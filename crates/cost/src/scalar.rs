@@ -62,7 +62,9 @@ impl Known<'_> {
         let place = |axis: usize| self.along(lane, axis)?.checked_rem(extents[axis]);
         match axis {
             Some(axis) => place(axis),
-            None => (0..extents.len()).try_fold(0, |at, axis| Some(at * extents[axis] + place(axis)?)),
+            None => {
+                (0..extents.len()).try_fold(0, |at, axis| Some(at * extents[axis] + place(axis)?))
+            }
         }
     }
 

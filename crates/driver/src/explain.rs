@@ -68,6 +68,7 @@ pub enum Field {
     Flag(bool),
     Count(u64),
     Ints(Vec<i64>),
+    Lists(Vec<Vec<i64>>),
     Lines(Vec<String>),
     Values(Vec<(String, Capture)>),
     Texts(Vec<(&'static str, String)>),
@@ -160,7 +161,10 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
             "lanes",
             grid.filter(|_| spec.is_lane()).map_or(Field::None, |g| {
                 let by = spec.lanes();
-                Field::Ints(g.domain[..by.len()].iter().chain(&by).copied().collect())
+                match by[..] {
+                    [by] => Field::Ints(vec![g.domain[0], by]),
+                    _ => Field::Lists(vec![g.domain[..by.len()].to_vec(), by]),
+                }
             }),
         ),
         ("flops", counted(|c| c.work.flops)),

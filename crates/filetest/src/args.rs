@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use tessera_ir::{Attr, Dim, DimExpr, Type};
 use tessera_numerics::{DType, Scalar, cast};
 use tessera_target::{ArgValue, LaunchArgs};
-use tessera_tile::{
-    KernelKind, TileFunc, domain_of, kind_of, lane_axes, lane_extents, lane_grid,
-};
+use tessera_tile::{KernelKind, TileFunc, domain_of, kind_of, lane_axes, lane_extents, lane_grid};
 
 /// The name and the text of each argument.
 type Written<'t> = Vec<(&'t str, &'t str)>;

@@ -125,7 +125,8 @@ impl Attr {
 
     /// What [`Attr::extents`] made.
     pub fn as_extents(&self) -> Option<Vec<DimExpr>> {
-        self.as_expr().map(|one| vec![one]).or_else(|| self.as_exprs())
+        let several = || self.as_exprs().filter(|list| list.len() > 1);
+        self.as_expr().map(|one| vec![one]).or_else(several)
     }
 }
 

@@ -117,7 +117,12 @@ fn reached(func: &TileFunc, kind: KernelKind, block: BlockId, out: &mut Cover) -
 }
 
 /// A condition that says `i < E` of the lane, and nothing else.
-fn guard(func: &TileFunc, condition: Value, truth: bool, out: &mut Vec<(usize, DimExpr)>) -> Option<()> {
+fn guard(
+    func: &TileFunc,
+    condition: Value,
+    truth: bool,
+    out: &mut Vec<(usize, DimExpr)>,
+) -> Option<()> {
     let op = func.def(condition)?;
     let TileOp::Ew(f) = op.code else { return None };
     let (lane, bound) = match (f, truth) {
@@ -496,7 +501,13 @@ mod tests {
             let body = format!(
                 "  %i = tile.linear_id {{axis = 0}} : i64\n  %j = tile.linear_id {{axis = 1}} : i64\n  tile.store %y, %v at({at}) {{extent = [0, 0]}}"
             );
-            holds("[M, N], f32, write>, %v: f32) {kind = lane, lanes = [4, 4]", &body, dims, [1; 3], 5)
+            holds(
+                "[M, N], f32, write>, %v: f32) {kind = lane, lanes = [4, 4]",
+                &body,
+                dims,
+                [1; 3],
+                5,
+            )
         };
         assert!(lanes("%i, %j", &[5, 6]) && lanes("%j, %i", &[6, 5]));
         assert!(!lanes("%i, %j", &[6, 5]) && !lanes("%i, %j", &[5, 7]));

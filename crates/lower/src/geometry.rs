@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attr, Changed, DimExpr, Op, OpId, Pass, PassContext, Type, Value};
 use tessera_tile::{
-    Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, is_table, kind_of,
-    lane_axes, lane_axis, linear_of,
+    Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, is_table, kind_of, lane_axes, lane_axis,
+    linear_of,
 };
 
 pub struct Geometry;

@@ -509,12 +509,7 @@ pub fn draw(seed: u64, wide: bool, ordered: bool) -> (String, Option<i64>) {
 }
 
 /// The same for lanes of a shape: the array index is a lane's index along all axes.
-fn draw_lanes(
-    seed: u64,
-    wide: bool,
-    ordered: bool,
-    shape: Option<usize>,
-) -> (String, Option<i64>) {
+fn draw_lanes(seed: u64, wide: bool, ordered: bool, shape: Option<usize>) -> (String, Option<i64>) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
     rng.next();
     let shared =
@@ -626,7 +621,8 @@ fn try_seed(case: &Case, seed: u64) -> usize {
         if let Some((by, inner)) = by {
             // As many lanes, in rows: whole groups of them where the shape is one of these.
             let rows = all / inner.iter().product::<i64>();
-            let first = if shape < Some(WHOLE) { rows.max(1).next_multiple_of(by[0]) } else { rows };
+            let up = (rows.max(1) + by[0] - 1) / by[0] * by[0];
+            let first = if shape < Some(WHOLE) { up } else { rows };
             domain = [&[first], inner].concat();
             extents = by.to_vec();
         }

@@ -185,9 +185,9 @@ impl<'a> Lanes<'a> {
             return;
         }
         let counts = self.rows.count.iter().chain([&self.rows.along]);
-        let short = counts.zip(&self.rows.extents).map(|(&count, &extent)| {
-            ir.icmp(IntCmp::LLVMIntSLT, count, ir.c64(extent))
-        });
+        let short = counts
+            .zip(&self.rows.extents)
+            .map(|(&count, &extent)| ir.icmp(IntCmp::LLVMIntSLT, count, ir.c64(extent)));
         let partial = short.reduce(|a, b| ir.or(a, b)).unwrap_or(ir.bool(false));
         ir.when(partial, |ir| {
             ir.for_range(ir.c64(0), self.size, 1, &[], |ir, number, _| {

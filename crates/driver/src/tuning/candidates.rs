@@ -297,7 +297,8 @@ fn predict(
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
     let by = lanes_or_default(func);
     let lanes = by.iter().product();
-    let mut launch = tessera_cost::Launch { dims: &sizes.known, grid: [1; 3], domain: [0; 3], lanes };
+    let mut launch =
+        tessera_cost::Launch { dims: &sizes.known, grid: [1; 3], domain: [0; 3], lanes };
     if kind_of(func) == Some(KernelKind::Lane) {
         let extents = tessera_tile::domain_of(func)?;
         let extents = extents.iter().map(eval).collect::<Option<Vec<_>>>()?;

@@ -27,7 +27,13 @@ fn args(params: Vec<ArgValue>, grid: [i64; 3]) -> LaunchArgs {
 /// A launch of a lane kernel of `domain` lanes, `lanes` to a group.
 fn lanes(params: Vec<ArgValue>, domain: i64, lanes: i64) -> LaunchArgs {
     let groups = (domain + lanes - 1) / lanes;
-    LaunchArgs { params, dims: Default::default(), grid: [groups, 1, 1], domain: [domain, 1, 1], lanes }
+    LaunchArgs {
+        params,
+        dims: Default::default(),
+        grid: [groups, 1, 1],
+        domain: [domain, 1, 1],
+        lanes,
+    }
 }
 
 fn run(text: &str, args: &LaunchArgs) -> Result<(), Diagnostics> {

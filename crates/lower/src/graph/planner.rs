@@ -401,7 +401,15 @@ impl Planner<'_> {
         }
         let kernel = self.kernel(tile);
         let (label, loc) = (label, loc.clone());
-        steps.push(Step::Launch { kernel, args: arrays, grid, domain: [0; 3], lanes: 1, label, loc });
+        steps.push(Step::Launch {
+            kernel,
+            args: arrays,
+            grid,
+            domain: [0; 3],
+            lanes: 1,
+            label,
+            loc,
+        });
         Ok(())
     }
 

@@ -117,8 +117,7 @@ impl Lanes<'_> {
         }
         let inside = self.asm.setp(Cmp::Lt, Ty::S64, local, size);
         let here = self.and(inside, exists);
-        self.ids =
-            Ids { linear: Repr::None, local: Repr::One(local), present: Some(size), axes };
+        self.ids = Ids { linear: Repr::None, local: Repr::One(local), present: Some(size), axes };
         self.clear_shared();
         self.begin(1);
         self.guard = Some(vec![here]);

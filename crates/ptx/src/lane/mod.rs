@@ -394,17 +394,21 @@ impl<'a> Lanes<'a> {
     fn id_op(&mut self, id: OpId) -> Repr {
         let op = &self.func.ops[id];
         let one = match op.code {
-            TileOp::LinearId | TileOp::LocalId => match lane_axis(op).and_then(|a| self.ids.axes.get(a)) {
-                Some(axis) if op.code == TileOp::LinearId => axis.linear,
-                Some(axis) => axis.local,
-                None if op.code == TileOp::LinearId => return self.ids.linear.clone(),
-                None => return self.ids.local.clone(),
-            },
+            TileOp::LinearId | TileOp::LocalId => {
+                match lane_axis(op).and_then(|a| self.ids.axes.get(a)) {
+                    Some(axis) if op.code == TileOp::LinearId => axis.linear,
+                    Some(axis) => axis.local,
+                    None if op.code == TileOp::LinearId => return self.ids.linear.clone(),
+                    None => return self.ids.local.clone(),
+                }
+            }
             TileOp::ProgramId if self.ids.axes.get(grid_axis(op)).is_some() => {
                 self.ids.axes[grid_axis(op)].group
             }
             // The groups of a lane kernel of one axis are all along the first.
-            TileOp::ProgramId if self.ids.axes.is_empty() && grid_axis(op) == 0 => self.group_number(),
+            TileOp::ProgramId if self.ids.axes.is_empty() && grid_axis(op) == 0 => {
+                self.group_number()
+            }
             TileOp::ProgramId => self.constant(Scalar::I64(0)),
             TileOp::NumPrograms => self.word(frame::GRID + grid_axis(op)),
             TileOp::GroupSize => self.word(frame::LANES),
