@@ -80,7 +80,8 @@ impl Machine<'_> {
                 Arc::new(rearrange(self.value(inst, 0)?, shape, strides))
             }
             Action::Load { extent, step, dtype } => self.load(inst, extent, step, *dtype)?,
-            Action::Store { extent, step } => {
+            Action::Owned { .. } => return Ok(None),
+            Action::Store { extent, step, .. } => {
                 return self.store(inst, extent, step).map(|()| None);
             }
             Action::Gather { rank, dtype } => self.gather(inst, *rank, *dtype)?,

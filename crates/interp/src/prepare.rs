@@ -203,12 +203,12 @@ impl Preparer<'_> {
             TileOp::Load => {
                 Action::Load { extent: ints(op, "extent")?, step: steps(op), dtype: dtype(0) }
             }
-            TileOp::Store => Action::Store { extent: ints(op, "extent")?, step: steps(op) },
+            TileOp::Store => {
+                Action::Store { extent: ints(op, "extent")?, step: steps(op), unique: unique(op) }
+            }
+            TileOp::Owned => Action::Owned { extent: ints(op, "extent")?, step: steps(op) },
             TileOp::Gather => Action::Gather { rank: ty(0).rank(), dtype: dtype(0) },
-            TileOp::Scatter => Action::Scatter {
-                rank: ty(0).rank(),
-                unique: op.attr("unique").and_then(Attr::as_bool) == Some(true),
-            },
+            TileOp::Scatter => Action::Scatter { rank: ty(0).rank(), unique: unique(op) },
             TileOp::Accumulate => {
                 let extent = ints(op, "extent")?;
                 Action::Accumulate { extent, step: steps(op), fold: self.fold(op)? }
@@ -458,6 +458,11 @@ fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
 
 fn int(op: &Op<Tile>, name: &str) -> Outcome<i64> {
     op.attr(name).and_then(Attr::as_int).ok_or_else(|| broken("an op without its integer", &op.loc))
+}
+
+/// Whether no other group writes what a store writes.
+fn unique(op: &Op<Tile>) -> bool {
+    op.attr("unique").and_then(Attr::as_bool) == Some(true)
 }
 
 fn steps(op: &Op<Tile>) -> Vec<i64> {

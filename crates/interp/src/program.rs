@@ -134,6 +134,11 @@ pub(crate) enum Action {
     Store {
         extent: Vec<i64>,
         step: Vec<i64>,
+        unique: bool,
+    },
+    Owned {
+        extent: Vec<i64>,
+        step: Vec<i64>,
     },
     Gather {
         rank: usize,

@@ -228,6 +228,10 @@ def store(t: Any, index: Any = _MISSING, value: Any = _MISSING, mask: Any = None
 _FOLD = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod"}
 
 
+def owned(t: Any) -> None:
+    """A promise: it does nothing."""
+
+
 def accumulate(t: Any, value: Any) -> None:
     place = t if isinstance(t, Place) else Place(t, ...)
     op = place.array.op or "sum"

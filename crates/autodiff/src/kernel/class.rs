@@ -69,6 +69,7 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::Iota
         | TileOp::ArgReduce
         | TileOp::Histogram
+        | TileOp::Owned
         | TileOp::Philox
         | TileOp::ProgramId
         | TileOp::NumPrograms

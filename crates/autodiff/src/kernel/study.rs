@@ -76,6 +76,7 @@ fn passes(code: TileOp) -> bool {
         | TileOp::CopyCommit
         | TileOp::CopyWait
         | TileOp::Print
+        | TileOp::Owned
         | TileOp::Assert => false,
     }
 }

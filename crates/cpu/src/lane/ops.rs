@@ -35,6 +35,8 @@ impl<'a> Lanes<'a> {
             Accumulate => self.accumulate(id),
             Atomic => self.atomic(id),
             Assert => self.assert(id),
+            // What is said of memory is for checks.
+            Owned => {}
             GroupBroadcast | GroupShuffle => self.shuffle(id),
             Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
@@ -97,7 +99,7 @@ impl<'a> Lanes<'a> {
             | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | Scan
-            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
                 unreachable!("`is_pure` lists the ops that only compute")
             }
         }

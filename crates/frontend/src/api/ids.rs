@@ -125,11 +125,20 @@ fn group_size(e: &mut Elab<'_>, args: &mut Args) -> Val {
 }
 
 fn group_id(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    program_id(e, args)
+    along(e, args, TileOp::ProgramId)
 }
 
 fn num_groups(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    num_programs(e, args)
+    along(e, args, TileOp::NumPrograms)
+}
+
+/// Along an axis of the grid, or the first where none is given.
+fn along(e: &mut Elab<'_>, args: &Args, code: TileOp) -> Val {
+    let axis = if args.has("axis") { axis(e, args) } else { Some(0) };
+    match axis {
+        Some(a) => index(e, OpSpec::new(code, &[]).attr("axis", Attr::Int(a))),
+        None => Val::Poison,
+    }
 }
 
 fn axis(e: &mut Elab<'_>, args: &Args) -> Option<i64> {

@@ -339,6 +339,8 @@ impl<'a> Lanes<'a> {
             TileOp::GroupShuffle => self.group_shuffle(id),
             // Shared memory is allocated for the whole kernel.
             TileOp::BufAlloc => Ok(()),
+            // What is said of memory is for checks.
+            TileOp::Owned => Ok(()),
             TileOp::Const
             | TileOp::Ew(_)
             | TileOp::Select
