@@ -4,11 +4,11 @@
 use crate::subject::{Case, Failure, Promises, Runner, shown};
 use std::cell::RefCell;
 use std::rc::Rc;
-use tessera_ir::{Attr, PassContext, PassOptions};
+use tessera_ir::{PassContext, PassOptions};
 use tessera_lower::tile_pipeline;
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_target::{ArgValue, Artifact, Backend, BufferArg, CompileOptions, LaunchArgs};
-use tessera_tile::TileFunc;
+use tessera_tile::{TileFunc, lane_grid, lanes_attr};
 
 /// Guard elements before and after an array.
 pub const MARGIN: usize = 40;
@@ -187,11 +187,34 @@ impl Lent {
     }
 }
 
+/// A number for each axis of the lanes.
+pub trait Extents: Copy + std::fmt::Debug {
+    fn extents(&self) -> Vec<i64>;
+}
+
+impl Extents for i64 {
+    fn extents(&self) -> Vec<i64> {
+        vec![*self]
+    }
+}
+
+impl<const N: usize> Extents for [i64; N] {
+    fn extents(&self) -> Vec<i64> {
+        self.to_vec()
+    }
+}
+
+impl Extents for &[i64] {
+    fn extents(&self) -> Vec<i64> {
+        self.to_vec()
+    }
+}
+
 /// Calls `launch` on copies of the arguments.
 pub fn with_args(
     args: &[Arg],
-    domain: i64,
-    lanes: i64,
+    domain: impl Extents,
+    lanes: impl Extents,
     launch: impl FnOnce(&LaunchArgs) -> Result<(), Failure>,
 ) -> Outcome {
     let mut lent: Vec<_> = args.iter().map(|arg| arg.array().map(Lent::new)).collect();
@@ -207,7 +230,9 @@ pub fn with_args(
         (Arg::Array(_), None) => unreachable!(),
     });
     let params = params.collect();
-    let grid = [(domain + lanes - 1) / lanes, 1, 1];
+    let by = lanes.extents();
+    let (grid, domain) = lane_grid(&by, &domain.extents());
+    let lanes = by.iter().product();
     launch(&LaunchArgs { params, dims: Default::default(), grid, domain, lanes })?;
     args.iter()
         .filter_map(Arg::array)
@@ -226,7 +251,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    pub fn run(&self, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
+    pub fn run(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents) -> Outcome {
         let runner = self.runner.as_ref().map_err(Clone::clone)?;
         with_args(args, domain, lanes, |launch| runner.launch(launch))
     }
@@ -239,7 +264,7 @@ pub struct Kernel<'a> {
     plain: TileFunc,
     reference: Box<dyn Artifact>,
     /// By the number of lanes that is in the code.
-    compiled: RefCell<Vec<(i64, Rc<Vec<Variant>>)>>,
+    compiled: RefCell<Vec<(Vec<i64>, Rc<Vec<Variant>>)>>,
     /// One variant of all, where compiling takes long.
     only: Option<usize>,
 }
@@ -255,9 +280,9 @@ pub fn lowered(func: &TileFunc) -> Option<TileFunc> {
     passes.run(&mut lowered, &mut PassContext::default()).ok().map(|_| lowered)
 }
 
-pub fn with_lanes(func: &TileFunc, lanes: i64) -> TileFunc {
+pub fn with_lanes(func: &TileFunc, lanes: impl Extents) -> TileFunc {
     let mut func = func.clone();
-    func.attrs.set("lanes", Attr::Int(lanes));
+    func.attrs.set("lanes", lanes_attr(&lanes.extents()));
     func
 }
 
@@ -281,13 +306,16 @@ impl<'a> Kernel<'a> {
         if self.case.subject.compiles_slowly() { self.only(number) } else { self }
     }
 
-    pub fn variants(&self, lanes: i64) -> Rc<Vec<Variant>> {
+    pub fn variants(&self, lanes: impl Extents) -> Rc<Vec<Variant>> {
         let subject = self.case.subject;
-        let key = if subject.fixes_lanes() { lanes } else { 0 };
+        let key = if subject.fixes_lanes() { lanes.extents() } else { Vec::new() };
         if let Some((_, there)) = self.compiled.borrow().iter().find(|(k, _)| *k == key) {
             return there.clone();
         }
-        let plain = if key > 0 { with_lanes(&self.plain, key) } else { self.plain.clone() };
+        let plain = match key.is_empty() {
+            true => self.plain.clone(),
+            false => with_lanes(&self.plain, lanes),
+        };
         let funcs = [Some(plain.clone()), lowered(&plain)];
         let targets = subject.targets();
         let chosen = self.only.map(|n| n % (2 * targets.len()));
@@ -312,26 +340,33 @@ impl<'a> Kernel<'a> {
     }
 
     /// What the interpreter gives.
-    pub fn reference(&self, args: &[Arg], domain: i64, lanes: i64) -> Outcome {
+    pub fn reference(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents) -> Outcome {
         with_args(args, domain, lanes, |launch| {
             self.reference.launch(launch).map_err(|e| Failure::Stopped(shown(e)))
         })
     }
 
     /// Every variant gives what the interpreter gives, which is no error.
-    pub fn check(&self, args: &[Arg], domain: i64, lanes: i64) -> Vec<Vec<u8>> {
+    pub fn check(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents) -> Vec<Vec<u8>> {
         self.check_where(args, domain, lanes, |_| true)
     }
 
     /// The same where the interpreter's bits are promised.
-    pub fn check_strict(&self, args: &[Arg], domain: i64, lanes: i64) {
+    pub fn check_strict(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents) {
         self.check_where(args, domain, lanes, |v| v.profile == Profile::Strict);
     }
 
     /// One of `shares` shares of the variants gives what the interpreter gives, or where compiling
     /// is quick every variant. Arguments that take all shares in turn are checked by every variant
     /// together.
-    pub fn check_share(&self, args: &[Arg], domain: i64, lanes: i64, share: usize, shares: usize) {
+    pub fn check_share(
+        &self,
+        args: &[Arg],
+        domain: impl Extents,
+        lanes: impl Extents,
+        share: usize,
+        shares: usize,
+    ) {
         let all = !self.case.subject.compiles_slowly();
         self.check_where(args, domain, lanes, |v| all || v.number % shares == share % shares);
     }
@@ -340,8 +375,8 @@ impl<'a> Kernel<'a> {
     pub fn check_where(
         &self,
         args: &[Arg],
-        domain: i64,
-        lanes: i64,
+        domain: impl Extents,
+        lanes: impl Extents,
         which: impl Fn(&Variant) -> bool,
     ) -> Vec<Vec<u8>> {
         let wanted = self.compare(args, domain, lanes, which);
@@ -352,13 +387,13 @@ impl<'a> Kernel<'a> {
     pub fn compare(
         &self,
         args: &[Arg],
-        domain: i64,
-        lanes: i64,
+        domain: impl Extents,
+        lanes: impl Extents,
         which: impl Fn(&Variant) -> bool,
     ) -> Outcome {
         let wanted = self.reference(args, domain, lanes);
         for variant in self.variants(lanes).iter().filter(|v| which(v)) {
-            let place = || format!("{domain} lanes by {lanes}, {}", variant.name);
+            let place = || format!("{domain:?} lanes by {lanes:?}, {}", variant.name);
             match (&wanted, self.got(variant, args, domain, lanes)) {
                 (_, None) => {}
                 (Ok(wanted), Some(Ok(got))) => {
@@ -380,7 +415,13 @@ impl<'a> Kernel<'a> {
     }
 
     /// What a variant gives; none where it is refused, as the subject says.
-    pub fn got(&self, variant: &Variant, args: &[Arg], domain: i64, lanes: i64) -> Option<Outcome> {
+    pub fn got(
+        &self,
+        variant: &Variant,
+        args: &[Arg],
+        domain: impl Extents,
+        lanes: impl Extents,
+    ) -> Option<Outcome> {
         let got = variant.run(args, domain, lanes);
         let name = &self.case.name;
         match (self.case.refused(variant.profile), &got) {
@@ -396,7 +437,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// Every variant, and the interpreter, stops with an error that contains `message`.
-    pub fn stops(&self, args: &[Arg], domain: i64, lanes: i64, message: &str) {
+    pub fn stops(&self, args: &[Arg], domain: impl Extents, lanes: impl Extents, message: &str) {
         let is = |got: &Outcome| matches!(got, Err(Failure::Stopped(m)) if m.contains(message));
         assert!(is(&self.reference(args, domain, lanes)));
         for variant in self.variants(lanes).iter() {

@@ -70,6 +70,16 @@ macro_rules! instantiate {
             loops_around_barriers_carry_values_of_each_lane
             rounds_that_differ_are_an_error_at_the_barrier
         );
+        $crate::suite!($subject, lane axes:
+            ids_know_their_axes
+            stencils_of_any_size_and_layout
+            groups_are_transposed_in_shared_memory
+            group_operations_of_partial_groups
+            lanes_that_do_not_exist_count_nothing
+            three_axes_with_barriers_and_loops
+            rows_take_turns_at_elements_that_they_share
+            an_assertion_names_the_lane
+        );
         $crate::suite!($subject, lane print:
             lines_come_in_the_order_of_the_ops_and_then_of_the_lanes
         );
@@ -108,7 +118,8 @@ macro_rules! suite {
 #[cfg(test)]
 mod tests {
     /// The cases of each module, and the macro that names them.
-    const SOURCES: [&str; 6] = [
+    const SOURCES: [&str; 7] = [
+        include_str!("lane/axes.rs"),
         include_str!("lane/control.rs"),
         include_str!("lane/groups.rs"),
         include_str!("lane/memory.rs"),

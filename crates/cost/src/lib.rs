@@ -49,8 +49,8 @@ pub struct Launch<'a> {
     /// Sizes by symbol, and by text for products of symbols; integers of the caller by name.
     pub dims: &'a BTreeMap<String, i64>,
     pub grid: [i64; 3],
-    /// Of a lane kernel: how many lanes there are, and how many form a group.
-    pub domain: i64,
+    /// Of a lane kernel: how many lanes there are along each axis, and how many form a group.
+    pub domain: [i64; 3],
     pub lanes: i64,
 }
 

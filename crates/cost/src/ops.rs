@@ -69,7 +69,7 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
         | TileOp::GroupShuffle
         | TileOp::Philox
         | TileOp::Print
-        | TileOp::Assert | TileOp::Slice | TileOp::Concat | TileOp::Take | TileOp::ReduceBy | TileOp::ScanBy | TileOp::Sort | TileOp::Histogram => {}
+        | TileOp::Assert | TileOp::Slice | TileOp::Concat | TileOp::Take | TileOp::ReduceBy | TileOp::ScanBy | TileOp::Sort | TileOp::Histogram | TileOp::Owned => {}
     }
 }
 

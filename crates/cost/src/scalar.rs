@@ -1,10 +1,10 @@
 //! Scalars that are known before a launch: computed from dims, coordinates and loop variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use tessera_ir::{Attr, DimExpr, Type, Value};
 use tessera_numerics::{DType, Scalar, ScalarFn, cast, eval};
-use tessera_tile::{TileFunc, TileOp};
+use tessera_tile::{TileFunc, TileOp, lane_axes, lane_axis, lane_extents};
 
 /// Sizes by symbol, and by text for products of symbols that are known only as a whole.
 #[derive(Copy, Clone)]
@@ -32,6 +32,7 @@ pub struct Known<'a> {
     pub func: &'a TileFunc,
     pub sizes: Sizes<'a>,
     pub grid: [i64; 3],
+    pub domain: [i64; 3],
     pub lanes: i64,
     pub programs: [i64; 3],
     /// Variables of the loops that the walk follows.
@@ -39,6 +40,34 @@ pub struct Known<'a> {
 }
 
 impl Known<'_> {
+    /// The lanes of the launch.
+    pub fn all_lanes(&self) -> i64 {
+        let axes = lane_axes(self.func);
+        self.domain[..axes].iter().fold(1, |all, &n| all.saturating_mul(n.max(0)))
+    }
+
+    /// The index of a lane along an axis, where lanes are numbered with the last axis fastest.
+    fn along(&self, lane: i64, axis: usize) -> Option<i64> {
+        let axes = lane_axes(self.func);
+        let inner = self.domain.get(axis + 1..axes)?.iter().product();
+        lane.checked_div(inner)?.checked_rem(self.domain[axis])
+    }
+
+    /// The place of a lane in its group, along an axis or over all.
+    fn in_group(&self, lane: i64, axis: Option<usize>) -> Option<i64> {
+        let extents = lane_extents(self.func);
+        if extents.len() < 2 {
+            return lane.checked_rem(self.lanes);
+        }
+        let place = |axis: usize| self.along(lane, axis)?.checked_rem(extents[axis]);
+        match axis {
+            Some(axis) => place(axis),
+            None => {
+                (0..extents.len()).try_fold(0, |at, axis| Some(at * extents[axis] + place(axis)?))
+            }
+        }
+    }
+
     /// The value of an integer or a bool in one lane.
     pub fn value(&self, value: Value, lane: i64) -> Option<Scalar> {
         self.find(value, lane, &mut { FUEL })
@@ -77,8 +106,8 @@ impl Known<'_> {
             Dim => of_type(self.sizes.eval(&op.attr("name")?.as_expr()?).ok()?),
             ProgramId => of_type(*self.programs.get(axis()?)?),
             NumPrograms => of_type(*self.grid.get(axis()?)?),
-            LinearId => of_type(lane),
-            LocalId => of_type(lane.checked_rem(self.lanes)?),
+            LinearId => of_type(self.along(lane, lane_axis(op).unwrap_or(0))?),
+            LocalId => of_type(self.in_group(lane, lane_axis(op))?),
             GroupSize => of_type(self.lanes),
             Cast => {
                 let from = self.func.ty(op.operands[0]).dtype();
@@ -95,7 +124,7 @@ impl Known<'_> {
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
             | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy
-            | Sort | Histogram => None,
+            | Sort | Histogram | Owned => None,
         }
     }
 
@@ -122,6 +151,12 @@ impl Known<'_> {
             ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge
                 if op.operands.iter().all(|&v| self.is_linear(v, &mut { FUEL })) =>
             {
+                // Along one of several axes it changes in every row.
+                let mut axes = BTreeSet::new();
+                self.axes_of(condition, &mut axes, &mut { FUEL });
+                if axes.len() > 1 || (lane_axes(self.func) > 1 && first != last) {
+                    return None;
+                }
                 if first == last {
                     return Some(all(first));
                 }
@@ -135,6 +170,17 @@ impl Known<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The axes of the lanes that a value depends on.
+    fn axes_of(&self, value: Value, axes: &mut BTreeSet<usize>, fuel: &mut usize) {
+        let Some(left) = fuel.checked_sub(1) else { return };
+        *fuel = left;
+        let Some(op) = self.func.def(value) else { return };
+        if op.code == TileOp::LinearId {
+            axes.insert(lane_axis(op).unwrap_or(0));
+        }
+        op.operands.iter().for_each(|&v| self.axes_of(v, axes, fuel));
     }
 
     /// Whether a value may differ between lanes.

@@ -15,7 +15,6 @@ const BUDGET: u64 = 1 << 14;
 
 pub struct Walk<'a> {
     known: Known<'a>,
-    domain: i64,
     /// Values that loop bounds and conditions depend on.
     control: BTreeSet<Value>,
     budget: u64,
@@ -34,19 +33,20 @@ impl<'a> Walk<'a> {
             func,
             sizes,
             grid: launch.grid,
+            domain: launch.domain,
             lanes: launch.lanes,
             programs: [0; 3],
             variables: BTreeMap::new(),
         };
         let control = control(func);
-        Ok(Self { known, domain: launch.domain, control, budget: BUDGET, exact: true })
+        Ok(Self { known, control, budget: BUDGET, exact: true })
     }
 
     /// The whole launch.
     pub fn all(&mut self) -> Tally {
         let func = self.known.func;
         if kind_of(func) == Some(KernelKind::Lane) {
-            return self.block(func.body, &(0..self.domain));
+            return self.block(func.body, &(0..self.known.all_lanes()));
         }
         let mut axes = [false; 3];
         for op in self.control.iter().filter_map(|&v| func.def(v)) {

@@ -10,7 +10,7 @@ fn dims(given: &[(&str, i64)]) -> BTreeMap<String, i64> {
 fn counted(text: &str, given: &[(&str, i64)], grid: [i64; 3], domain: i64) -> Work {
     let func = tessera_tile::parse(text).unwrap();
     tessera_ir::verify(&func).unwrap();
-    work(&func, &Launch { dims: &dims(given), grid, domain, lanes: 256 }).unwrap()
+    work(&func, &Launch { dims: &dims(given), grid, domain: [domain, 1, 1], lanes: 256 }).unwrap()
 }
 
 const GEMM: &str = "func @gemm(%A: view<[M, K], bf16, read>, %B: view<[K, N], bf16, read>, %C: view<[M, N], f32, write>) {kind = group, grid = [cdiv(M, 64), cdiv(N, 64)]} {
@@ -158,6 +158,6 @@ fn an_array_that_is_read_in_part_counts_in_part() {
 fn a_size_that_is_missing_is_named() {
     let func = tessera_tile::parse(GEMM).unwrap();
     let given = dims(&[("M", 64), ("N", 64)]);
-    let launch = Launch { dims: &given, grid: [1, 1, 1], domain: 0, lanes: 256 };
+    let launch = Launch { dims: &given, grid: [1, 1, 1], domain: [0; 3], lanes: 256 };
     assert_eq!(work(&func, &launch).unwrap_err(), "`K` has no value");
 }

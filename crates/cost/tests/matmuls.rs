@@ -149,7 +149,7 @@ fn tile_ir_and_shapes_are_counted_alike() {
     let func = tessera_tile::parse(text).unwrap();
     let dims: BTreeMap<String, i64> =
         [("M", 1024), ("N", 2048), ("K", 512)].map(|(n, v)| (n.to_string(), v)).into();
-    let launch = Launch { dims: &dims, grid: [8, 8, 1], domain: 0, lanes: 256 };
+    let launch = Launch { dims: &dims, grid: [8, 8, 1], domain: [0; 3], lanes: 256 };
     let found = Counts::of(&func, &launch).unwrap();
     let foretold = counts(&shape(1, [1024, 2048, 512], DType::BF16), 128, 256, 1);
     assert_eq!((found.groups, &found.work, found.tile), (64, &foretold.work, foretold.tile));

@@ -68,6 +68,7 @@ pub enum Field {
     Flag(bool),
     Count(u64),
     Ints(Vec<i64>),
+    Lists(Vec<Vec<i64>>),
     Lines(Vec<String>),
     Values(Vec<(String, Capture)>),
     Texts(Vec<(&'static str, String)>),
@@ -158,8 +159,13 @@ pub fn explain(kernel: &str, decoration: &Diagnostics, record: Option<&Record>) 
         ("grid", grid.map_or(Field::None, |g| Field::Ints(g.grid.to_vec()))),
         (
             "lanes",
-            grid.filter(|_| spec.is_lane())
-                .map_or(Field::None, |g| Field::Ints(vec![g.domain, g.lanes])),
+            grid.filter(|_| spec.is_lane()).map_or(Field::None, |g| {
+                let by = spec.lanes();
+                match by[..] {
+                    [by] => Field::Ints(vec![g.domain[0], by]),
+                    _ => Field::Lists(vec![g.domain[..by.len()].to_vec(), by]),
+                }
+            }),
         ),
         ("flops", counted(|c| c.work.flops)),
         ("bytes", counted(|c| c.work.bytes())),
@@ -180,9 +186,16 @@ fn geometry(spec: &Specialised, ran: Option<&Geometry>) -> String {
     let Some(g) = ran else { return "grid: not launched yet".into() };
     let who = if g.from_caller { "from the caller" } else { "from the kernel" };
     if spec.is_lane() {
-        return format!("lanes: {} in groups of {} ({who})", g.domain, g.lanes);
+        let by = spec.lanes();
+        let (all, each) = (times(&g.domain[..by.len()]), times(&by));
+        return format!("lanes: {all} in groups of {each} ({who})");
     }
     format!("grid: {}x{}x{} ({who})", g.grid[0], g.grid[1], g.grid[2])
+}
+
+/// `16x32`.
+fn times(extents: &[i64]) -> String {
+    extents.iter().map(i64::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// `work: 4096 flops, 512 bytes (768 as written)`.

@@ -8,7 +8,9 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Geometry {
     pub grid: [i64; 3],
-    pub domain: i64,
+    /// The lanes along each axis of a lane kernel.
+    pub domain: [i64; 3],
+    /// The lanes of a group.
     pub lanes: i64,
     pub from_caller: bool,
 }
@@ -31,6 +33,16 @@ pub fn check_axes(grid: Option<&[i64]>, loc: &Loc) -> Result<(), Diagnostics> {
     Err(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).help(help).into())
 }
 
+/// Refuses a caller's grid for lanes of several axes that has another number of them.
+pub fn check_lane_axes(axes: usize, got: usize, loc: &Loc) -> Result<(), Diagnostics> {
+    if axes == got {
+        return Ok(());
+    }
+    let message = format!("expected a grid of {axes} axes, as the kernel's lanes have, got {got}");
+    let help = "count the lanes along each axis: `k[height, width](…)`";
+    Err(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, message).at(loc.clone()).help(help).into())
+}
+
 pub fn geometry(
     spec: &Specialised,
     sizes: &Sizes,
@@ -46,7 +58,7 @@ pub fn geometry(
             grid.to_vec()
         }
         None => {
-            let exprs = if spec.is_lane() { spec.domain().map(|d| vec![d]) } else { spec.grid() };
+            let exprs = if spec.is_lane() { spec.domain() } else { spec.grid() };
             let exprs = exprs
                 .ok_or_else(|| Diagnostics::from(tessera_lower::geometry_error(&spec.func)))?;
             exprs.iter().map(|e| sizes.eval(e)).collect::<Result<_, _>>().map_err(|why| {
@@ -67,11 +79,15 @@ pub fn geometry(
         let message = format!("the grid {extents:?} has more than 2^63 places");
         return Err(fail(message, "launch parts of it one after another"));
     };
-    let lanes = spec.lanes();
+    let by = spec.lanes();
+    let lanes = by.iter().product();
     if spec.is_lane() {
-        let groups = total / lanes + i64::from(total % lanes != 0);
-        return Ok(Geometry { grid: [groups, 1, 1], domain: total, lanes, from_caller });
+        // Lanes of one axis are numbered through the caller's grid.
+        let domain = if by.len() == 1 { vec![total] } else { extents };
+        check_lane_axes(by.len(), domain.len(), loc)?;
+        let (grid, domain) = tessera_tile::lane_grid(&by, &domain);
+        return Ok(Geometry { grid, domain, lanes, from_caller });
     }
     let axis = |i: usize| extents.get(i).copied().unwrap_or(1);
-    Ok(Geometry { grid: [axis(0), axis(1), axis(2)], domain: 0, lanes, from_caller })
+    Ok(Geometry { grid: [axis(0), axis(1), axis(2)], domain: [0; 3], lanes, from_caller })
 }

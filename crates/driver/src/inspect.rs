@@ -52,7 +52,7 @@ pub fn portable(
     cfg: &Config,
     level: &str,
     backend: &str,
-    lanes: i64,
+    lanes: &[i64],
     locs: bool,
     chosen: Attrs,
 ) -> String {
@@ -63,7 +63,7 @@ pub fn portable(
         }
         "schedule" => {
             let grid = func.attrs.get("grid").and_then(Attr::as_exprs);
-            let domain = func.attrs.get("domain").and_then(Attr::as_expr);
+            let domain = tessera_tile::domain_of(func);
             let lanes = domain.is_some().then_some(lanes);
             launch_module(&func.name, &params(func), grid, domain, lanes, backend, attrs, chosen)
                 .to_text(PrintOptions { locs })
@@ -89,7 +89,7 @@ pub fn specialised(spec: &Specialised, level_name: &str, locs: bool) -> Result<S
             &spec.config,
             level,
             spec.choice.backend.name(),
-            spec.lanes(),
+            &spec.lanes(),
             locs,
             crate::schedule::chosen(spec),
         ),

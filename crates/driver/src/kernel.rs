@@ -11,7 +11,7 @@ use crate::mode::Mode;
 use crate::params::Params;
 use crate::replay::Replays;
 use crate::request::Given;
-use crate::specialise::{DEFAULT_LANES, Specialised, first_legal, is_passed_over};
+use crate::specialise::{Specialised, first_legal, is_passed_over, lanes_or_default};
 use crate::tuning::{TuneOptions, Tuning};
 use crate::warnings::Warnings;
 use std::collections::BTreeMap;
@@ -308,14 +308,14 @@ impl KernelHandle {
         let backend =
             backends.to_compile(self.options.target.as_deref()).map_err(LevelError::Failed)?;
         if !inspect::OF_TARGET.contains(&level) {
-            let lanes = self.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
+            let lanes = lanes_or_default(self.kernel.symbolic());
             let (func, backend) = (self.kernel.symbolic(), backend.backend.name());
             return Ok(inspect::portable(
                 func,
                 &Config::default(),
                 level,
                 backend,
-                lanes,
+                &lanes,
                 locs,
                 Attrs::new(),
             ));

@@ -7,7 +7,7 @@ use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::mode::{GridFrom, Mode};
 use crate::request::Given;
-use crate::specialise::{DEFAULT_LANES, is_passed_over, lower, scheduled};
+use crate::specialise::{is_passed_over, lanes_or_default, lower, scheduled};
 use crate::{cache, knobs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl KernelHandle {
             let (func, places, tables, returned) = made.parts();
             let mut func = scheduled(&func, &config, mode.off).into_owned();
             if let Some(grid) = grid {
-                set_grid(&mut func, grid);
+                set_grid(&mut func, grid)?;
             }
             let name = |&i: &usize| Some(self.params.items.get(i)?.name.clone());
             let own = |v| func.name_of(v).unwrap_or("table").to_string();
@@ -115,13 +115,20 @@ impl KernelHandle {
 }
 
 /// Puts the caller's grid where the kernel's own would be.
-fn set_grid(func: &mut TileFunc, grid: &[i64]) {
+fn set_grid(func: &mut TileFunc, grid: &[i64]) -> Result<(), Diagnostics> {
     if kind_of(func) == Some(KernelKind::Lane) {
+        let axes = tessera_tile::lane_axes(func);
+        let several = axes > 1;
+        if several {
+            crate::geometry::check_lane_axes(axes, grid.len(), &func.loc)?;
+        }
         let total = grid.iter().fold(1i64, |a, &b| a.saturating_mul(b));
-        func.attrs.set("domain", DimExpr::Const(total).into());
+        let domain = if several { grid } else { &[total] };
+        func.attrs.set("domain", Attr::extents(domain.iter().map(|&n| DimExpr::Const(n))));
     } else {
         func.attrs.set("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))));
     }
+    Ok(())
 }
 
 static COMPILED: Artifacts = Artifacts::new();
@@ -197,7 +204,7 @@ fn arguments(func: &TileFunc, args: &[BufferArg]) -> Result<LaunchArgs, Diagnost
 /// How a kernel is launched on arrays of given extents.
 pub struct Geometry {
     pub grid: [i64; 3],
-    pub domain: i64,
+    pub domain: [i64; 3],
     pub lanes: i64,
     /// Extents that the kernel has names for.
     pub dims: BTreeMap<String, i64>,
@@ -222,21 +229,20 @@ pub fn geometry<'a>(
             Diagnostics::from(Diagnostic::new(Code::E_LAUNCH_GEOMETRY, why))
         })
     };
-    let lanes = func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES);
+    let by = lanes_or_default(func);
     let mut grid = [1i64; 3];
-    let mut domain = 0;
+    let mut domain = [0; 3];
     if kind_of(func) == Some(KernelKind::Lane) {
-        if let Some(e) = func.attrs.get("domain").and_then(Attr::as_expr) {
-            domain = known(&e)?;
-        }
-        grid[0] = domain / lanes + i64::from(domain % lanes != 0);
+        let exprs = tessera_tile::domain_of(func).unwrap_or(vec![DimExpr::Const(0); by.len()]);
+        let extents = exprs.iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        (grid, domain) = tessera_tile::lane_grid(&by, &extents);
     } else {
         let exprs = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
         for (to, e) in grid.iter_mut().zip(&exprs) {
             *to = known(e)?;
         }
     }
-    Ok(Geometry { grid, domain, lanes, dims: sizes.known })
+    Ok(Geometry { grid, domain, lanes: by.iter().product(), dims: sizes.known })
 }
 
 fn number(arg: &BufferArg) -> Scalar {

@@ -64,7 +64,7 @@ impl Mode {
                     manager.with(CallerGrid(several))
                 }
                 _ if self.form == Form::Source && OPTIMISING.contains(name) => manager,
-                ("tile-if-convert", _) if self.form == Form::Checked => manager,
+                ("tile-if-convert" | "tile-ownership", _) if self.form == Form::Checked => manager,
                 _ => manager.with(Boxed(make())),
             };
         }

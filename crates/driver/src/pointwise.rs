@@ -101,7 +101,7 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
                 | Load | Store | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
                 | GroupShuffle | Print | Assert | Reduce | Scan | ArgReduce | ReduceBy | ScanBy
-                | Sort | Histogram => {
+                | Sort | Histogram | Owned => {
                     let before = place(id).is_some_and(|at| at < last);
                     if !(before || straight && together(id)) {
                         return false;

@@ -49,12 +49,12 @@ impl Specialised {
         self.func.attrs.get("grid").and_then(Attr::as_exprs)
     }
 
-    pub fn domain(&self) -> Option<DimExpr> {
-        self.func.attrs.get("domain").and_then(Attr::as_expr)
+    pub fn domain(&self) -> Option<Vec<DimExpr>> {
+        tessera_tile::domain_of(&self.func)
     }
 
-    pub fn lanes(&self) -> i64 {
-        self.func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES)
+    pub fn lanes(&self) -> Vec<i64> {
+        lanes_or_default(&self.func)
     }
 
     /// Whether a launch is known to write every element of an array given for a parameter of `func`.
@@ -74,6 +74,12 @@ impl Specialised {
 
 /// Lanes in a group where the kernel does not say: eight warps, what GPUs like for streaming code.
 pub const DEFAULT_LANES: i64 = 256;
+
+/// The extents of a group along the axes of its lanes.
+pub fn lanes_or_default(func: &TileFunc) -> Vec<i64> {
+    let lanes = tessera_tile::lane_extents(func);
+    if lanes.is_empty() { vec![DEFAULT_LANES] } else { lanes }
+}
 
 fn compile(
     kernel: &Kernel,

@@ -39,7 +39,7 @@ fn scale(options: Options) -> Arc<KernelHandle> {
         params: vec![param("x", x), param("alpha", ParamKind::Scalar(DType::F32))],
         bundles: Vec::new(),
         tunables: Tunables::default(),
-        lanes: None,
+        lanes: Vec::new(),
         most_ops: tessera_frontend::MOST_OPS,
     };
     Arc::new(KernelHandle::new(decl, options).unwrap_or_else(|e| panic!("{e}")))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tessera_ir::{Attr, Dim, DimExpr, Type};
 use tessera_numerics::{DType, Scalar, cast};
 use tessera_target::{ArgValue, LaunchArgs};
-use tessera_tile::{KernelKind, TileFunc, kind_of};
+use tessera_tile::{KernelKind, TileFunc, domain_of, kind_of, lane_axes, lane_extents, lane_grid};
 
 /// The name and the text of each argument.
 type Written<'t> = Vec<(&'t str, &'t str)>;
@@ -164,11 +164,25 @@ pub fn bind(source: &TileFunc, lowered: &TileFunc, args: &[(&str, &str)]) -> Res
             None => attr(name).and_then(Attr::as_expr).map(|e| value(&e)).transpose(),
         }
     };
-    let (mut grid, mut domain, mut lanes) = ([1; 3], 0, 1);
-    if kind_of(lowered) == Some(KernelKind::Lane) {
-        domain = one("domain")?.ok_or("expected `domain`")?;
+    let (mut grid, mut domain, mut lanes) = ([1; 3], [0; 3], 1);
+    if kind_of(lowered) == Some(KernelKind::Lane) && lane_axes(lowered) > 1 {
+        let given = match get("domain") {
+            Some(text) => ints(text)?,
+            None => {
+                let extents = domain_of(lowered).ok_or("expected `domain`")?;
+                extents.iter().map(value).collect::<Result<_, _>>()?
+            }
+        };
+        let by = lane_extents(lowered);
+        if given.len() != by.len() {
+            return Err(format!("expected a domain of {} axes, got {}", by.len(), given.len()));
+        }
+        (grid, domain) = lane_grid(&by, &given);
+        lanes = by.iter().product();
+    } else if kind_of(lowered) == Some(KernelKind::Lane) {
+        let given = one("domain")?.ok_or("expected `domain`")?;
         lanes = one("lanes")?.unwrap_or(1).max(1);
-        grid[0] = (domain + lanes - 1) / lanes;
+        (grid, domain) = lane_grid(&[lanes], &[given]);
     } else {
         let given = match get("grid") {
             Some(text) => ints(text)?,

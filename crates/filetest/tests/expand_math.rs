@@ -64,7 +64,7 @@ fn expansions_as_tile_ir_give_the_functions_bits() {
                 params: vec![x.as_arg(), z.as_arg(), y.as_arg()],
                 dims: Default::default(),
                 grid: [1, 1, 1],
-                domain: 0,
+                domain: [0; 3],
                 lanes: 1,
             };
             tessera_interp::run(func, &args).unwrap_or_else(|e| panic!("{f}: {e}"));

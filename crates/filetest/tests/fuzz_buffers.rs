@@ -44,7 +44,7 @@ fn after(
     let mut arrays = arrays(seed, &made.dtypes, profile);
     let params = arrays.iter_mut().map(HostArray::as_arg).collect();
     let dims = Default::default();
-    launch(&LaunchArgs { params, dims, grid: [2, 1, 1], domain: 0, lanes: 0 })?;
+    launch(&LaunchArgs { params, dims, grid: [2, 1, 1], domain: [0; 3], lanes: 0 })?;
     Ok(arrays.into_iter().map(|a| a.bytes).collect())
 }
 
@@ -251,7 +251,7 @@ fn mmas_of_operands_in_buffers_are_exact() {
         }
         let params = arrays.iter_mut().map(HostArray::as_arg).collect();
         let dims = Default::default();
-        let args = LaunchArgs { params, dims, grid: [1, 1, 1], domain: 0, lanes: 0 };
+        let args = LaunchArgs { params, dims, grid: [1, 1, 1], domain: [0; 3], lanes: 0 };
         launch(&args).unwrap_or_else(|e| panic!("{}", e.render()));
         arrays.pop().map(|y| y.bytes)
     };

@@ -66,7 +66,7 @@ fn run(
         params,
         dims: [("n".to_string(), n), ("M".to_string(), m)].into(),
         grid: if lane { [3, 1, 1] } else { [2, 1, 1] },
-        domain: 10,
+        domain: [10, 1, 1],
         lanes: 4,
     };
     let done = match on {

@@ -151,7 +151,7 @@ impl<'a> Case<'a> {
             params: params.collect(),
             dims: self.dims.iter().map(|&(n, v)| (n.to_string(), v)).collect(),
             grid: self.grid,
-            domain: 0,
+            domain: [0; 3],
             lanes: 0,
         };
         let done = match on {

@@ -49,7 +49,7 @@ fn run(func: &TileFunc, backend: &dyn Backend, seed: usize) -> Vec<String> {
         params: vec![x.as_arg(), h.as_arg()],
         dims: Default::default(),
         grid: [2, 3, 1],
-        domain: 0,
+        domain: [0; 3],
         lanes: 0,
     };
     REPORTED.lock().unwrap().clear();

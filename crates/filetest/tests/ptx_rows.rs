@@ -71,7 +71,7 @@ impl Case<'_> {
             params: params.collect(),
             dims: [("n".to_string(), self.rows)].into_iter().collect(),
             grid: [self.rows, 1, 1],
-            domain: 0,
+            domain: [0; 3],
             lanes: 0,
         };
         let done = match on {

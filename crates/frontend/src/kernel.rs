@@ -53,6 +53,16 @@ impl Kernel {
             run = with_values(&decl, &parsed, kind, &config, run);
         }
         let mut diags = run.diags;
+        if kind == KernelKind::Group && decl.lanes.len() > 1 {
+            let message = format!(
+                "expected lanes of one axis in a group kernel, got {} axes: the body calls no linear_id or local_id",
+                decl.lanes.len()
+            );
+            let help = "take the lane's place: `i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)`; \
+                        or leave `lanes=` out, and launch a grid of groups";
+            let loc = parsed.loc(parsed.def.name.range);
+            diags.push(Diagnostic::new(Code::E_STYLE_MIX, message).at(loc).help(help));
+        }
         trial_passes(&decl, &parsed, kind, &config, &run.static_dims, &mut diags);
         let notes = diags.sorted().into_result()?;
         Ok(Kernel {
@@ -274,8 +284,8 @@ fn elaborate(
     let mut func = TileFunc::new(decl.source.name.clone());
     func.loc = parsed.loc(parsed.def.name.range);
     func.attrs.set("kind", Attr::word(kind.name()));
-    if let Some(lanes) = decl.lanes {
-        func.attrs.set("lanes", Attr::Int(lanes));
+    if !decl.lanes.is_empty() {
+        func.attrs.set("lanes", tessera_tile::lanes_attr(&decl.lanes));
     }
     let block = func.body;
     let mut elab = Elab {

@@ -207,10 +207,17 @@ pub struct KernelDecl {
     /// Records and lists, by the name of the Python function's parameter.
     pub bundles: Vec<(String, Bundle)>,
     pub tunables: Tunables,
-    /// `@ts.kernel(lanes=256)`.
-    pub lanes: Option<i64>,
+    /// `@ts.kernel(lanes=256)` or `lanes=(16, 16)`; empty where it does not say.
+    pub lanes: Vec<i64>,
     /// Ops that an elaboration may have.
     pub most_ops: usize,
+}
+
+impl KernelDecl {
+    /// The lanes of a group.
+    pub fn group_lanes(&self) -> Option<i64> {
+        (!self.lanes.is_empty()).then(|| self.lanes.iter().product())
+    }
 }
 
 /// The default limit of ops in a kernel. To compile that many takes about ten seconds.

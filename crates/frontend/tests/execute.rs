@@ -55,11 +55,13 @@ fn run_config(k: &Kernel, config: &Config, args: Vec<Arg>) -> Result<Vec<String>
         });
     }
     let extent = |e: &tessera_ir::DimExpr| e.eval(&|s| dims.get(s).copied()).unwrap();
-    let lanes = func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(4);
-    let (mut grid, mut domain) = ([1; 3], 0);
+    let mut by = tessera_tile::lane_extents(&func);
+    by.resize(by.len().max(1), 4);
+    let lanes = by.iter().product();
+    let (mut grid, mut domain) = ([1; 3], [0; 3]);
     if k.kind() == KernelKind::Lane {
-        domain = func.attrs.get("domain").and_then(Attr::as_expr).map(|e| extent(&e)).unwrap();
-        grid[0] = (domain + lanes - 1) / lanes;
+        let said: Vec<i64> = tessera_tile::domain_of(&func).unwrap().iter().map(extent).collect();
+        (grid, domain) = tessera_tile::lane_grid(&by, &said);
     } else {
         let said = func.attrs.get("grid").and_then(Attr::as_exprs).unwrap_or_default();
         said.iter().zip(&mut grid).for_each(|(e, g)| *g = extent(e));

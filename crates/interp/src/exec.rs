@@ -57,8 +57,8 @@ impl Machine<'_> {
             }
             Action::ProgramId(axis) => self.uniform(self.group[*axis]),
             Action::NumPrograms(axis) => self.uniform(self.grid[*axis]),
-            Action::LinearId => self.lane_ids(self.first_lane),
-            Action::LocalId => self.lane_ids(0),
+            Action::LinearId(axis) => self.lane_ids(Some(*axis), self.first_lane[*axis]),
+            Action::LocalId(axis) => self.lane_ids(*axis, 0),
             Action::GroupSize => self.uniform(self.lanes),
             Action::WarpSize => self.uniform(crate::backend::warp_size().into()),
             Action::Dim(number) => self.uniform(self.dims[*number]),
@@ -80,7 +80,8 @@ impl Machine<'_> {
                 Arc::new(rearrange(self.value(inst, 0)?, shape, strides))
             }
             Action::Load { extent, step, dtype } => self.load(inst, extent, step, *dtype)?,
-            Action::Store { extent, step } => {
+            Action::Owned { .. } => return Ok(None),
+            Action::Store { extent, step, .. } => {
                 return self.store(inst, extent, step).map(|()| None);
             }
             Action::Gather { rank, dtype } => self.gather(inst, *rank, *dtype)?,
@@ -178,8 +179,14 @@ impl Machine<'_> {
         Arc::new(Data::I64(vec![x; self.width]))
     }
 
-    fn lane_ids(&self, first: i64) -> Tile {
-        Arc::new(Data::I64((0..self.width as i64).map(|i| first.saturating_add(i)).collect()))
+    /// The index of each lane along an axis, or its number in the group.
+    fn lane_ids(&self, axis: Option<usize>, first: i64) -> Tile {
+        let place = |i: i64| match axis {
+            Some(axis) => self.coordinates(i)[axis],
+            None => i,
+        };
+        let ids = (0..self.width as i64).map(|i| first.saturating_add(place(i)));
+        Arc::new(Data::I64(ids.collect()))
     }
 
     /// Lanes run in lock step, so a barrier does nothing; but all lanes that exist must reach it.

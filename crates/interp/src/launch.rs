@@ -31,6 +31,7 @@ pub(crate) fn run(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<()> {
         }
         m.width = args.lanes as usize;
         m.lanes = args.lanes;
+        m.shape = shape(program, args)?;
     } else {
         // A group kernel's lanes belong to the schedule, and no value may depend on them.
         m.lanes = args.lanes.max(1);
@@ -44,21 +45,32 @@ pub(crate) fn run(m: &mut Machine<'_>, args: &LaunchArgs) -> Outcome<()> {
     groups(m, args, &scalars)
 }
 
+/// The extents of a group along each axis, as the program says; one axis where it does not.
+fn shape(program: &Program, args: &LaunchArgs) -> Outcome<[i64; 3]> {
+    let mut shape = [1; 3];
+    if program.lanes.len() < 2 {
+        shape[0] = args.lanes;
+        return Ok(shape);
+    }
+    shape[..program.lanes.len()].copy_from_slice(&program.lanes);
+    if shape.iter().product::<i64>() == args.lanes {
+        return Ok(shape);
+    }
+    let (wanted, got) = (&program.lanes, args.lanes);
+    let why = format!("expected groups of {wanted:?} lanes, as the kernel says, got {got}");
+    Err(fault(Code::E_ARGUMENT, why, &program.loc))
+}
+
 fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> Outcome<()> {
     let [nx, ny, nz] = args.grid;
-    let mut first_lane: i64 = 0;
     for x in 0..nx {
         for y in 0..ny {
             for z in 0..nz {
                 m.poll.poll()?;
                 m.group = [x, y, z];
                 m.copies = Copies::default();
-                m.first_lane = first_lane;
                 if m.program.kind == KernelKind::Lane {
-                    let present = (args.domain.saturating_sub(first_lane)).clamp(0, m.lanes);
-                    m.present = Mask::first(present as usize, m.width);
-                    m.mask = m.present.clone();
-                    first_lane = first_lane.saturating_add(m.lanes);
+                    place_lanes(m, args.domain);
                 }
                 // A group without lanes has no effects.
                 if m.present.any() {
@@ -69,6 +81,21 @@ fn groups(m: &mut Machine<'_>, args: &LaunchArgs, scalars: &[(usize, Tile)]) -> 
         }
     }
     Ok(())
+}
+
+/// The lanes of the group that exist: those inside the domain along every axis.
+fn place_lanes(m: &mut Machine<'_>, domain: [i64; 3]) {
+    for axis in 0..3 {
+        m.first_lane[axis] = m.group[axis].saturating_mul(m.shape[axis]);
+    }
+    let axes = m.program.lanes.len().max(1);
+    let left: Vec<i64> = (0..axes).map(|a| domain[a].saturating_sub(m.first_lane[a])).collect();
+    let there = |i: usize| {
+        let at = m.coordinates(i as i64);
+        left.iter().zip(at).all(|(&left, at)| at < left)
+    };
+    m.present = Mask::first(m.width, m.width).and(there);
+    m.mask = m.present.clone();
 }
 
 /// The values of the symbols that the program uses: as given, else as the arrays show them.

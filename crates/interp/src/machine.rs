@@ -25,8 +25,10 @@ pub(crate) struct Machine<'p> {
     pub lanes: i64,
     pub grid: [i64; 3],
     pub group: [i64; 3],
-    /// The index of the group's first lane over the whole launch.
-    pub first_lane: i64,
+    /// The extents of a group along the axes of its lanes, 1 along those that they do not have, and
+    /// the index of its first lane over the whole launch.
+    pub shape: [i64; 3],
+    pub first_lane: [i64; 3],
     /// The lanes that run now, and those that exist in this group.
     pub mask: Mask,
     pub present: Mask,
@@ -52,7 +54,8 @@ impl<'p> Machine<'p> {
             lanes: 1,
             grid: [1; 3],
             group: [0; 3],
-            first_lane: 0,
+            shape: [1; 3],
+            first_lane: [0; 3],
             mask: Mask::first(1, 1),
             present: Mask::first(1, 1),
             poll: Poll::start(),
@@ -60,6 +63,12 @@ impl<'p> Machine<'p> {
             check: None,
             watch: None,
         }
+    }
+
+    /// The place of a lane of the group along each axis: the last one counts fastest.
+    pub fn coordinates(&self, lane: i64) -> [i64; 3] {
+        let [_, y, z] = self.shape;
+        [lane / (y * z), lane / z % y, lane % z]
     }
 
     pub fn set(&mut self, slot: usize, value: Tile) {

@@ -10,7 +10,7 @@ use tessera_ir::{Attr, BlockId, Dim, Op, OpId, Type, Value};
 use tessera_numerics::{DType, ReduceOp, Rounding, Scalar, ScalarFn, cast, decode};
 use tessera_support::Entity;
 use tessera_tile::ops::{atomic::combine, host::pieces, parts::slice_steps};
-use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of};
+use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of, lane_axis, lane_extents};
 
 /// Elements of one tile or buffer: far above any kernel's, far below what memory holds.
 const MAX_ELEMENTS: i64 = 1 << 28;
@@ -39,6 +39,7 @@ fn empty(func: &TileFunc) -> Program {
         loc: func.loc.clone(),
         // The verifier guarantees that there is a kind.
         kind: kind_of(func).unwrap_or(KernelKind::Group),
+        lanes: lane_extents(func),
         params: Vec::new(),
         blocks: Vec::new(),
         slots: func.values.len(),
@@ -165,8 +166,8 @@ impl Preparer<'_> {
             TileOp::Yield | TileOp::Return => return Ok(None),
             TileOp::ProgramId => Action::ProgramId(int(op, "axis")? as usize),
             TileOp::NumPrograms => Action::NumPrograms(int(op, "axis")? as usize),
-            TileOp::LinearId => Action::LinearId,
-            TileOp::LocalId => Action::LocalId,
+            TileOp::LinearId => Action::LinearId(lane_axis(op).unwrap_or(0)),
+            TileOp::LocalId => Action::LocalId(lane_axis(op)),
             TileOp::GroupSize => Action::GroupSize,
             TileOp::WarpSize => Action::WarpSize,
             TileOp::Dim => {
@@ -202,12 +203,12 @@ impl Preparer<'_> {
             TileOp::Load => {
                 Action::Load { extent: ints(op, "extent")?, step: steps(op), dtype: dtype(0) }
             }
-            TileOp::Store => Action::Store { extent: ints(op, "extent")?, step: steps(op) },
+            TileOp::Store => {
+                Action::Store { extent: ints(op, "extent")?, step: steps(op), unique: unique(op) }
+            }
+            TileOp::Owned => Action::Owned { extent: ints(op, "extent")?, step: steps(op) },
             TileOp::Gather => Action::Gather { rank: ty(0).rank(), dtype: dtype(0) },
-            TileOp::Scatter => Action::Scatter {
-                rank: ty(0).rank(),
-                unique: op.attr("unique").and_then(Attr::as_bool) == Some(true),
-            },
+            TileOp::Scatter => Action::Scatter { rank: ty(0).rank(), unique: unique(op) },
             TileOp::Accumulate => {
                 let extent = ints(op, "extent")?;
                 Action::Accumulate { extent, step: steps(op), fold: self.fold(op)? }
@@ -462,6 +463,11 @@ fn stretched(from: &[usize], rank: usize) -> Vec<usize> {
 
 fn int(op: &Op<Tile>, name: &str) -> Outcome<i64> {
     op.attr(name).and_then(Attr::as_int).ok_or_else(|| broken("an op without its integer", &op.loc))
+}
+
+/// Whether no other group writes what a store writes.
+fn unique(op: &Op<Tile>) -> bool {
+    op.attr("unique").and_then(Attr::as_bool) == Some(true)
 }
 
 fn steps(op: &Op<Tile>) -> Vec<i64> {

@@ -11,6 +11,8 @@ pub(crate) struct Program {
     pub name: String,
     pub loc: Loc,
     pub kind: KernelKind,
+    /// The extents of a group along the axes of its lanes; empty where the launch says.
+    pub lanes: Vec<i64>,
     pub params: Vec<Param>,
     /// Block 0 is the body.
     pub blocks: Vec<Block>,
@@ -93,8 +95,10 @@ pub(crate) enum Action {
     },
     ProgramId(usize),
     NumPrograms(usize),
-    LinearId,
-    LocalId,
+    /// Along an axis of the lanes.
+    LinearId(usize),
+    /// Along an axis, or the number in the group.
+    LocalId(Option<usize>),
     GroupSize,
     WarpSize,
     Dim(usize),
@@ -128,6 +132,11 @@ pub(crate) enum Action {
         dtype: DType,
     },
     Store {
+        extent: Vec<i64>,
+        step: Vec<i64>,
+        unique: bool,
+    },
+    Owned {
         extent: Vec<i64>,
         step: Vec<i64>,
     },

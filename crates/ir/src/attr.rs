@@ -59,6 +59,15 @@ impl Attr {
         Attr::List(values.into_iter().map(Attr::from).collect())
     }
 
+    /// Along one axis the expression itself, along several a list.
+    pub fn extents(values: impl IntoIterator<Item = DimExpr>) -> Self {
+        let mut values: Vec<DimExpr> = values.into_iter().collect();
+        match values.len() {
+            1 => values.remove(0).into(),
+            _ => Self::exprs(values),
+        }
+    }
+
     pub fn as_int(&self) -> Option<i64> {
         if let Attr::Int(v) = self { Some(*v) } else { None }
     }
@@ -112,6 +121,12 @@ impl Attr {
 
     pub fn as_exprs(&self) -> Option<Vec<DimExpr>> {
         self.as_list()?.iter().map(Attr::as_expr).collect()
+    }
+
+    /// What [`Attr::extents`] made.
+    pub fn as_extents(&self) -> Option<Vec<DimExpr>> {
+        let several = || self.as_exprs().filter(|list| list.len() > 1);
+        self.as_expr().map(|one| vec![one]).or_else(several)
     }
 }
 

@@ -94,6 +94,8 @@ pub enum AttrKind {
     /// One dimension expression.
     Expr,
     Exprs,
+    /// One dimension expression for one axis, or a list for several.
+    Extents,
     Dict,
     /// A list of anything; the op's `verify` says more.
     List,
@@ -115,6 +117,7 @@ impl AttrKind {
             }
             AttrKind::Expr => value.as_expr().is_some(),
             AttrKind::Exprs => value.as_exprs().is_some(),
+            AttrKind::Extents => value.as_extents().is_some(),
             AttrKind::Dict => value.as_dict().is_some(),
             AttrKind::List => value.as_list().is_some(),
         }
@@ -132,6 +135,7 @@ impl AttrKind {
             AttrKind::Words => "a list of words",
             AttrKind::Expr => "a dimension expression",
             AttrKind::Exprs => "a list of dimension expressions",
+            AttrKind::Extents => "a dimension expression or a list of them",
             AttrKind::Dict => "a set of attributes",
             AttrKind::List => "a list",
         }

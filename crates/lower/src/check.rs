@@ -121,7 +121,7 @@ fn acquires(func: &TileFunc, id: OpId) -> bool {
 }
 
 /// Whether one op may run before another: it is before it, or both are in one loop.
-fn may_precede(func: &TileFunc, first: OpId, then: OpId) -> bool {
+pub(crate) fn may_precede(func: &TileFunc, first: OpId, then: OpId) -> bool {
     let order = func.walk();
     let place = |id: OpId| order.iter().position(|&o| o == id);
     let loops = |id: OpId| {

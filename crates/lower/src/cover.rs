@@ -11,7 +11,9 @@ use crate::facts::{extents, int_const, is_view, step};
 use std::collections::BTreeMap;
 use tessera_ir::{BlockId, DimExpr, OpId, Value, ValueDef};
 use tessera_numerics::ScalarFn;
-use tessera_tile::{Atom, KernelKind, TileFunc, TileOp, dim_expr_of, kind_of, linear_of};
+use tessera_tile::{
+    Atom, KernelKind, TileFunc, TileOp, dim_expr_of, kind_of, lane_axis, linear_of,
+};
 
 /// One store that may cover a parameter whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +23,7 @@ pub struct Cover {
     /// For each axis of the array, the digits that make its positions.
     axes: Vec<Vec<Digit>>,
     /// Only lanes below each of these run it.
-    guards: Vec<DimExpr>,
+    guards: Vec<(usize, DimExpr)>,
     /// It runs in every iteration of these loops: their ends, which are above 0.
     loops: Vec<DimExpr>,
 }
@@ -45,13 +47,14 @@ enum Counts {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Number {
     Program(i64),
-    Lane,
+    /// Along an axis.
+    Lane(usize),
 }
 
 /// A launch.
 pub struct Launched<'a> {
     pub grid: [i64; 3],
-    pub domain: i64,
+    pub domain: [i64; 3],
     /// The value of an expression over dimensions and integer parameters.
     pub eval: &'a dyn Fn(&DimExpr) -> Option<i64>,
 }
@@ -114,7 +117,12 @@ fn reached(func: &TileFunc, kind: KernelKind, block: BlockId, out: &mut Cover) -
 }
 
 /// A condition that says `i < E` of the lane, and nothing else.
-fn guard(func: &TileFunc, condition: Value, truth: bool, out: &mut Vec<DimExpr>) -> Option<()> {
+fn guard(
+    func: &TileFunc,
+    condition: Value,
+    truth: bool,
+    out: &mut Vec<(usize, DimExpr)>,
+) -> Option<()> {
     let op = func.def(condition)?;
     let TileOp::Ew(f) = op.code else { return None };
     let (lane, bound) = match (f, truth) {
@@ -127,8 +135,8 @@ fn guard(func: &TileFunc, condition: Value, truth: bool, out: &mut Vec<DimExpr>)
         (ScalarFn::Gt, true) | (ScalarFn::Le, false) => (op.operands[1], op.operands[0]),
         _ => return None,
     };
-    func.def(lane).filter(|op| op.code == TileOp::LinearId)?;
-    out.push(dim_expr_of(func, bound)?);
+    let lane = func.def(lane).filter(|op| op.code == TileOp::LinearId)?;
+    out.push((lane_axis(lane).unwrap_or(0), dim_expr_of(func, bound)?));
     Some(())
 }
 
@@ -197,7 +205,7 @@ fn looped(func: &TileFunc, value: Value) -> Option<(OpId, DimExpr, i64)> {
 fn part(func: &TileFunc, value: Value) -> Option<Counts> {
     let op = func.def(value)?;
     match op.code {
-        TileOp::LinearId => Some(whole(Number::Lane)),
+        TileOp::LinearId => Some(whole(Number::Lane(lane_axis(op).unwrap_or(0)))),
         TileOp::ProgramId => {
             Some(whole(Number::Program(op.attr("axis").and_then(tessera_ir::Attr::as_int)?)))
         }
@@ -270,8 +278,12 @@ impl Cover {
             return Some(dims.contains(&0));
         }
         let mut lanes = launch.domain;
-        for guard in &self.guards {
-            lanes = lanes.min((launch.eval)(guard)?);
+        for (axis, guard) in &self.guards {
+            lanes[*axis] = lanes[*axis].min((launch.eval)(guard)?);
+            // No lane passes.
+            if lanes[*axis] < 1 {
+                return Some(dims.contains(&0));
+            }
         }
         // Digits are independent: a loop occurs once, parts of an index do not overlap.
         let (mut parts, mut loops) = (BTreeMap::<Number, Vec<(i64, i64)>>::new(), Vec::new());
@@ -289,7 +301,7 @@ impl Cover {
                     Counts::Part { number, div, modulo } => {
                         let there = match number {
                             Number::Program(axis) => *launch.grid.get(*axis as usize)?,
-                            Number::Lane => lanes,
+                            Number::Lane(axis) => *lanes.get(*axis)?,
                         };
                         let div = (launch.eval)(div).filter(|&d| d > 0)?;
                         let modulo = match modulo {
@@ -307,6 +319,11 @@ impl Cover {
             counted.push(along);
         }
         loops.sort_unstable();
+        // A lane's index and its group's are not independent.
+        let groups = parts.keys().any(|n| matches!(n, Number::Program(_)));
+        if groups && parts.keys().any(|n| matches!(n, Number::Lane(_))) {
+            return Some(false);
+        }
         let repeated = loops.windows(2).any(|pair| pair[0] == pair[1]);
         if repeated || parts.values_mut().any(|p| overlap(p)) {
             return Some(false);
@@ -348,7 +365,7 @@ mod tests {
         let sizes = [("M", dims[0]), ("N", *dims.last().unwrap())];
         let bind = |name: &str| sizes.iter().find(|s| s.0 == name).map(|s| s.1);
         let eval = |e: &DimExpr| e.eval(&bind).ok();
-        let launch = Launched { grid, domain, eval: &eval };
+        let launch = Launched { grid, domain: [domain, 6, 1], eval: &eval };
         covers(&func).iter().any(|c| c.holds(dims, &launch))
     }
 
@@ -446,6 +463,9 @@ mod tests {
         );
         assert!(lane(&guarded, 100, 128));
         assert!(!lane(&guarded.replace("tile.ge %i, %N", "tile.lt %i, %N"), 100, 128));
+        let group = plain.replace("at(%i)", "at(%g)");
+        let group = format!("  %g = tile.program_id {{axis = 0}} : i64\n{group}");
+        assert!(!lane(&group, 100, 100));
         let two = plain.replace("at(%i)", "at(%j)");
         let doubled = format!("  %j = tile.add %i, %i : i64\n{two}");
         assert!(!lane(&doubled, 100, 100));
@@ -473,5 +493,24 @@ mod tests {
         assert!(holds(header, &body("%N"), &[100], [7, 1, 1], 0));
         assert!(!holds(header, &body("%N"), &[100], [6, 1, 1], 0));
         assert!(!holds(header, &body("%8"), &[100], [7, 1, 1], 0));
+    }
+
+    #[test]
+    fn lanes_of_two_axes() {
+        let lanes = |at: &str, dims: &[i64]| {
+            let body = format!(
+                "  %i = tile.linear_id {{axis = 0}} : i64\n  %j = tile.linear_id {{axis = 1}} : i64\n  tile.store %y, %v at({at}) {{extent = [0, 0]}}"
+            );
+            holds(
+                "[M, N], f32, write>, %v: f32) {kind = lane, lanes = [4, 4]",
+                &body,
+                dims,
+                [1; 3],
+                5,
+            )
+        };
+        assert!(lanes("%i, %j", &[5, 6]) && lanes("%j, %i", &[6, 5]));
+        assert!(!lanes("%i, %j", &[6, 5]) && !lanes("%i, %j", &[5, 7]));
+        assert!(!lanes("%i, %i", &[5, 5]));
     }
 }

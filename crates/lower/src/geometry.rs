@@ -13,9 +13,10 @@ use crate::order::order_at;
 use crate::taint::{Taint, computed_from};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_ir::{Attr, Changed, DimExpr, OpId, Pass, PassContext, Type, Value};
+use tessera_ir::{Attr, Changed, DimExpr, Op, OpId, Pass, PassContext, Type, Value};
 use tessera_tile::{
-    Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, is_table, kind_of, linear_of,
+    Atom, KernelKind, Tile, TileFunc, TileOp, dim_expr_of, is_table, kind_of, lane_axes, lane_axis,
+    linear_of,
 };
 
 pub struct Geometry;
@@ -34,7 +35,7 @@ impl Pass<Tile> for Geometry {
                 infer_grid(func).ok().map(|grid| ("grid", Attr::exprs(grid)))
             }
             Some(KernelKind::Lane) => {
-                infer_domain(func).ok().map(|domain| ("domain", Attr::from(domain)))
+                infer_domain(func).ok().map(|domain| ("domain", Attr::extents(domain)))
             }
             None => None,
         };
@@ -55,10 +56,14 @@ pub fn geometry_error(func: &TileFunc) -> Diagnostic {
         loc: func.loc.clone(),
     });
     let help = if lane {
-        let (i, n) = lane_words(func);
+        let words: Vec<_> = (0..lane_axes(func)).map(|axis| lane_words(func, axis)).collect();
+        let guards: Vec<_> = words.iter().map(|(i, n)| format!("{i} < {n}")).collect();
+        let extents: Vec<_> = words.into_iter().map(|(_, n)| n).collect();
         format!(
-            "guard the accesses with `if {i} < {n}:`, or give the number of lanes: `{}[{n}](…)`",
-            func.name
+            "guard the accesses with `if {}:`, or give the number of lanes: `{}[{}](…)`",
+            guards.join(" and "),
+            func.name,
+            extents.join(", ")
         )
     } else {
         grid_help(func)
@@ -66,14 +71,14 @@ pub fn geometry_error(func: &TileFunc) -> Diagnostic {
     Diagnostic::new(Code::E_LAUNCH_GEOMETRY, failure.message).at(failure.loc).help(help)
 }
 
-/// The name that the kernel gives its lane, and an extent that its accesses suggest: that of an
-/// array that is written at the lane, if there is one.
-fn lane_words(func: &TileFunc) -> (String, String) {
+/// The name that the kernel gives its lane along an axis, and an extent that its accesses suggest:
+/// that of an array that is written at the lane, if there is one.
+fn lane_words(func: &TileFunc, axis: usize) -> (String, String) {
     let mut lane = None;
     let mut found: Option<(bool, String)> = None;
     for id in func.walk() {
         let op = &func.ops[id];
-        if op.code == TileOp::LinearId {
+        if op.results.first().is_some_and(|&v| is_linear_id(func, v, axis)) {
             lane = lane.or_else(|| user_name(func, op.result()).map(str::to_string));
         }
         let Some(memory) = positioned(op).filter(|&m| is_view(func, m)) else { continue };
@@ -81,7 +86,7 @@ fn lane_words(func: &TileFunc) -> (String, String) {
         let dims = func.ty(memory).shape();
         for (&at, dim) in op.group("at").iter().zip(dims) {
             let better = found.as_ref().is_none_or(|(wrote, _)| writes && !wrote);
-            if is_linear_id(func, at)
+            if is_linear_id(func, at, axis)
                 && better
                 && let Some(size) = dim_expr(dim)
             {
@@ -89,7 +94,8 @@ fn lane_words(func: &TileFunc) -> (String, String) {
             }
         }
     }
-    (lane.unwrap_or("i".into()), found.map_or("n".into(), |(_, n)| n))
+    let (own, size) = [("i", "n"), ("j", "m"), ("k", "l")][axis.min(2)];
+    (lane.unwrap_or(own.into()), found.map_or(size.into(), |(_, n)| n))
 }
 
 /// The statement to write, with the extents that are known.
@@ -245,11 +251,17 @@ fn other_use(func: &TileFunc, id: OpId, at: Value) -> Failure {
     }
 }
 
-fn is_linear_id(func: &TileFunc, value: Value) -> bool {
-    func.def(value).is_some_and(|op| op.code == TileOp::LinearId)
+fn is_linear_id(func: &TileFunc, value: Value, axis: usize) -> bool {
+    let own = |op: &Op<Tile>| lane_axis(op).unwrap_or(0) == axis;
+    func.def(value).is_some_and(|op| op.code == TileOp::LinearId && own(op))
 }
 
-fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
+fn infer_domain(func: &TileFunc) -> Result<Vec<DimExpr>, Failure> {
+    (0..lane_axes(func)).map(|axis| infer_lanes(func, axis)).collect()
+}
+
+/// The number of lanes along an axis.
+fn infer_lanes(func: &TileFunc, axis: usize) -> Result<DimExpr, Failure> {
     let accesses: Vec<OpId> = func
         .walk()
         .into_iter()
@@ -260,7 +272,7 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
         .collect();
     let mut guards: Option<Vec<DimExpr>> = None;
     for &id in &accesses {
-        let here = guards_of(func, id);
+        let here = guards_of(func, id, axis);
         guards = Some(match guards {
             None => here,
             Some(known) => known.into_iter().filter(|e| here.contains(e)).collect(),
@@ -274,7 +286,7 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
         let op = &func.ops[id];
         let dims = positioned(op).map(|m| func.ty(m).shape().to_vec()).unwrap_or_default();
         for (&at, dim) in op.group("at").iter().zip(&dims) {
-            if !is_linear_id(func, at) {
+            if !is_linear_id(func, at, axis) {
                 continue;
             }
             match (dim_expr(dim), &answer) {
@@ -285,7 +297,8 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
                         |e: Option<DimExpr>| e.map_or("an unknown extent".into(), |e| python(&e));
                     return Err(Failure {
                         message: format!(
-                            "expected one dimension to be indexed by the lane, got {} and {}",
+                            "expected one dimension to be indexed by {}, got {} and {}",
+                            lane_phrase(func, axis),
                             shown(answer.clone()),
                             shown(found)
                         ),
@@ -295,15 +308,28 @@ fn infer_domain(func: &TileFunc) -> Result<DimExpr, Failure> {
             }
         }
     }
+    let (along, id) = match lane_axes(func) {
+        1 => (String::new(), "linear_id()".to_string()),
+        _ => (format!(" along axis {axis}"), format!("linear_id({axis})")),
+    };
     answer.ok_or_else(|| Failure {
-        message: "expected the number of lanes: no access is guarded by it or indexed by linear_id() alone".into(),
+        message: format!(
+            "expected the number of lanes{along}: no access is guarded by it or indexed by {id} alone"
+        ),
         loc: accesses.first().map_or(func.loc.clone(), |&id| func.ops[id].loc.clone()),
     })
 }
 
+fn lane_phrase(func: &TileFunc, axis: usize) -> String {
+    match lane_axes(func) {
+        1 => "the lane".into(),
+        _ => format!("linear_id({axis})"),
+    }
+}
+
 /// The bounds `E` of the conditions `i < E` that hold at an op, outermost first.
-fn guards_of(func: &TileFunc, id: OpId) -> Vec<DimExpr> {
+fn guards_of(func: &TileFunc, id: OpId, axis: usize) -> Vec<DimExpr> {
     let known = order_at(func, id);
-    let below = known.iter().filter(|o| o.strict && is_linear_id(func, o.less));
+    let below = known.iter().filter(|o| o.strict && is_linear_id(func, o.less, axis));
     below.filter_map(|o| dim_expr_of(func, o.more)).collect()
 }

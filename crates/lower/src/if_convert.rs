@@ -66,7 +66,9 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
         | Bitcast | Reshape | Transpose | Broadcast | Expand | Store | Gather | Scatter
         | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
         | Philox | Print | Assert | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy
-        | Sort | Histogram) => code.info().effects == Effects::Pure && op.regions.is_empty(),
+        | Sort | Histogram | Owned) => {
+            code.info().effects == Effects::Pure && op.regions.is_empty()
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::facts::{int_const, yielded};
 use std::cell::Cell;
 use tessera_ir::{Attr, BlockId, DimExpr, Value, ValueDef};
 use tessera_numerics::{Basic, DType};
-use tessera_tile::{TileFunc, TileOp};
+use tessera_tile::{TileFunc, TileOp, domain_of, lane_axis, lane_extents, lanes_of};
 
 /// Both ends included; `None` is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -127,8 +127,11 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         ProgramId => {
             below(op.attr("axis").and_then(Attr::as_int).and_then(|a| grid_extent(func, a)))
         }
-        LinearId => below(static_attr(func.attrs.get("domain"))),
-        LocalId => below(func.attrs.get("lanes").and_then(Attr::as_int)),
+        LinearId => below(static_extent(func, lane_axis(op).unwrap_or(0))),
+        LocalId => below(match lane_axis(op) {
+            Some(axis) => lane_extents(func).get(axis).copied(),
+            None => lanes_of(func),
+        }),
         NumPrograms | GroupSize | WarpSize | Dim => Interval::bounded(Some(0), None),
         Cast => of(op.operands[0]),
         Select => of(op.operands[1]).union(of(op.operands[2])),
@@ -193,7 +196,7 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
         | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
         | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce
-        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => UNKNOWN,
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => UNKNOWN,
     }
 }
 
@@ -202,16 +205,21 @@ fn below(extent: Option<i64>) -> Interval {
     Interval::bounded(Some(0), extent.map(|e| (e - 1).max(0)))
 }
 
-fn static_attr(attr: Option<&Attr>) -> Option<i64> {
-    match attr?.as_expr()? {
-        DimExpr::Const(v) => Some(v),
+/// The number of lanes along an axis.
+fn static_extent(func: &TileFunc, axis: usize) -> Option<i64> {
+    constant(domain_of(func)?.get(axis)?)
+}
+
+fn constant(extent: &DimExpr) -> Option<i64> {
+    match extent {
+        DimExpr::Const(v) => Some(*v),
         DimExpr::Sym(_) | DimExpr::Bin(..) => None,
     }
 }
 
 fn grid_extent(func: &TileFunc, axis: i64) -> Option<i64> {
     let grid = func.attrs.get("grid").and_then(Attr::as_list)?;
-    static_attr(grid.get(usize::try_from(axis).ok()?))
+    constant(&grid.get(usize::try_from(axis).ok()?)?.as_expr()?)
 }
 
 /// A loop's position: from `lo`, in whole steps, below `hi`. Carried values are not followed.

@@ -37,6 +37,7 @@ mod mask_elimination;
 mod normalise;
 mod normalise_plan;
 mod order;
+mod ownership;
 mod ragged;
 mod runs;
 mod sign;
@@ -58,6 +59,7 @@ pub use if_convert::IfConvert;
 pub use lazy_rescale::lazy_rescale;
 pub use lift::Lift;
 pub use normalise::Normalise;
+pub use ownership::{Ownership, unowned_after};
 pub use ragged::Ragged;
 pub use split::split;
 
@@ -69,6 +71,7 @@ type MakePass = fn() -> Box<dyn Pass<Tile>>;
 
 /// Every pass over Tile IR in the order of the pipeline.
 pub const TILE_PASSES: &[(&str, MakePass)] = &[
+    ("tile-ownership", || Box::new(Ownership)),
     ("tile-lift", || Box::new(Lift)),
     ("tile-normalise", || Box::new(Normalise)),
     ("tile-geometry", || Box::new(Geometry)),

@@ -18,6 +18,11 @@ impl Taint {
         self.values[value]
     }
 
+    /// Whether an op with regions depends on the seeds: its branch, or how often it runs.
+    pub fn decides(&self, id: OpId) -> bool {
+        self.control.contains(&id)
+    }
+
     /// The innermost control op around `id` that depends on the seeds.
     pub fn control_around(&self, func: &TileFunc, id: OpId) -> Option<OpId> {
         func.ancestors(func.ops[id].block).into_iter().find(|op| self.control.contains(op))

@@ -123,7 +123,7 @@ fn launch(
         params: arrays.iter_mut().map(HostArray::as_arg).collect(),
         dims: sizes(run).into_iter().collect(),
         grid,
-        domain: 0,
+        domain: [0; 3],
         lanes: 1,
     };
     how(&args).unwrap_or_else(|e| panic!("{run}: {e}\n{func}"));

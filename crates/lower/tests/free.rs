@@ -81,7 +81,7 @@ fn run(func: &TileFunc, n: usize, scores: Scores, v: f64) -> Vec<HostArray> {
         params: arrays.iter_mut().map(HostArray::as_arg).collect(),
         dims: [("n".to_string(), n as i64)].into_iter().collect(),
         grid: [1, 1, 1],
-        domain: 0,
+        domain: [0; 3],
         lanes: 1,
     };
     artifact.launch(&args).unwrap_or_else(|e| panic!("{e}\n{func}"));

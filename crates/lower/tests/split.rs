@@ -28,7 +28,7 @@ fn run(func: &TileFunc, n: i64, w: i64) -> Vec<u64> {
         params: arrays.iter_mut().map(HostArray::as_arg).collect(),
         dims: [("n".to_string(), n)].into_iter().collect(),
         grid: [(n + 15) / 16, 1, 1],
-        domain: 0,
+        domain: [0; 3],
         lanes: 1,
     };
     artifact.launch(&args).unwrap_or_else(|e| panic!("{e}\n{func}"));

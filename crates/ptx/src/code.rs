@@ -178,7 +178,7 @@ impl Code {
             }
             Shape::Lanes { flat: false, .. } => args.grid.iter().map(|&g| g as u64).product(),
             Shape::Lanes { flat: true, per_thread } => {
-                (args.domain.max(0) as u64).div_ceil(u64::from(kernel.threads * per_thread))
+                (args.domain[0].max(0) as u64).div_ceil(u64::from(kernel.threads * per_thread))
             }
         }
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn args(grid: [i64; 3]) -> LaunchArgs {
-        LaunchArgs { params: vec![], dims: BTreeMap::new(), grid, domain: 0, lanes: 1 }
+        LaunchArgs { params: vec![], dims: BTreeMap::new(), grid, domain: [0; 3], lanes: 1 }
     }
 
     #[test]

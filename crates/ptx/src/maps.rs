@@ -199,7 +199,8 @@ func @copy(%n: i64, %a: view<[p, m, k], bf16, read>) {kind = group, grid = [1]} 
         let params =
             vec![ArgValue::Scalar(tessera_numerics::Scalar::I64(7)), ArgValue::Buffer(array)];
         let named = ["p", "m", "k"].map(String::from).into_iter().zip(dims.iter().copied());
-        let args = LaunchArgs { params, dims: named.collect(), grid: [1; 3], domain: 0, lanes: 1 };
+        let args =
+            LaunchArgs { params, dims: named.collect(), grid: [1; 3], domain: [0; 3], lanes: 1 };
         let mut words = Vec::new();
         frame.fill(func, &args, &mut words, |_, _, _| {}).unwrap_or_else(|e| panic!("{e}"));
         words

@@ -24,7 +24,7 @@ pub struct Spec<'a, 'py> {
     pub optional: &'a [String],
     pub bundles: &'a Bound<'py, PyDict>,
     pub candidates: &'a Bound<'py, PyList>,
-    pub lanes: Option<i64>,
+    pub lanes: Vec<i64>,
     pub target: Option<String>,
     pub require: &'a Bound<'py, PyList>,
 }
@@ -48,7 +48,7 @@ pub fn declare(spec: &Spec<'_, '_>) -> PyResult<(KernelDecl, Options)> {
         params: spec.params.iter().map(|p| param(&p, spec.optional)).collect::<PyResult<_>>()?,
         bundles: spec.bundles.iter().map(named).collect::<PyResult<_>>()?,
         tunables: Tunables { candidates },
-        lanes: spec.lanes,
+        lanes: spec.lanes.clone(),
         most_ops: enter(spec.params.py(), knobs::max_ops)?,
     };
     let require = spec.require.iter().map(|c| constraint(&c)).collect::<PyResult<_>>()?;

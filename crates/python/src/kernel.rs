@@ -43,7 +43,7 @@ impl Kernel {
         optional: Vec<String>,
         bundles: &Bound<'_, PyDict>,
         candidates: &Bound<'_, PyList>,
-        lanes: Option<i64>,
+        lanes: Vec<i64>,
         target: Option<String>,
         require: &Bound<'_, PyList>,
         tuning: tuning::Row,
@@ -292,6 +292,10 @@ fn explained(py: Python<'_>, e: Explanation) -> PyResult<(String, Bound<'_, PyDi
             Field::Flag(v) => v.into_bound_py_any(py)?,
             Field::Count(v) => v.into_bound_py_any(py)?,
             Field::Ints(v) => PyTuple::new(py, v)?.into_any(),
+            Field::Lists(v) => {
+                let rows = v.into_iter().map(|row| PyTuple::new(py, row));
+                PyTuple::new(py, rows.collect::<PyResult<Vec<_>>>()?)?.into_any()
+            }
             Field::Lines(v) => PyTuple::new(py, v)?.into_any(),
             Field::None => py.None().into_bound(py),
             Field::Values(rows) => {

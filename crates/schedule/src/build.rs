@@ -11,8 +11,8 @@ pub fn launch_module(
     name: &str,
     params: &[(&str, Type, Privilege)],
     grid: Option<Vec<DimExpr>>,
-    domain: Option<DimExpr>,
-    lanes: Option<i64>,
+    domain: Option<Vec<DimExpr>>,
+    lanes: Option<&[i64]>,
     backend: &str,
     config: Attrs,
     chosen: Attrs,
@@ -37,10 +37,10 @@ pub fn launch_module(
         launch = launch.attr("grid", Attr::exprs(grid));
     }
     if let Some(domain) = domain {
-        launch = launch.attr("domain", Attr::from(domain));
+        launch = launch.attr("domain", Attr::extents(domain));
     }
     if let Some(lanes) = lanes {
-        launch = launch.attr("lanes", Attr::Int(lanes));
+        launch = launch.attr("lanes", Attr::extents(lanes.iter().map(|&n| DimExpr::Const(n))));
     }
     if !config.is_empty() {
         launch = launch.attr("config", Attr::Dict(config));

@@ -4,7 +4,7 @@ use crate::SchedOp;
 use crate::steps::{verify_order, verify_writes};
 use std::collections::BTreeSet;
 use tessera_diag::Code;
-use tessera_ir::{Attr, Dim, Func, Level, OpErrors, OpId, Type};
+use tessera_ir::{Attr, Dim, DimExpr, Func, Level, OpErrors, OpId, Type};
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Schedule;
@@ -46,8 +46,8 @@ fn symbols(func: &Func<Schedule>, id: OpId) -> BTreeSet<String> {
 pub fn verify_launch(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
     let grid = op.attr("grid").and_then(Attr::as_exprs);
-    let domain = op.attr("domain").and_then(Attr::as_expr);
-    let lanes = op.attr("lanes").and_then(Attr::as_int);
+    let domain = op.attr("domain").and_then(Attr::as_extents);
+    let lanes = op.attr("lanes").and_then(Attr::as_extents);
     if grid.is_some() && domain.is_some() {
         errors.structure("expected `grid` or `domain`, got both");
     }
@@ -59,14 +59,22 @@ pub fn verify_launch(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     {
         errors.structure(format!("expected a grid of 1 to 3 axes, got {axes}"));
     }
-    if let Some(lanes) = lanes
-        && lanes <= 0
+    if let (Some(domain), Some(lanes)) = (&domain, &lanes)
+        && (domain.len() != lanes.len() || !(1..=3).contains(&lanes.len()))
     {
-        errors.structure(format!("expected a positive number of lanes, got {lanes}"));
+        let (d, l) = (domain.len(), lanes.len());
+        errors.structure(format!(
+            "expected `domain` and `lanes` to have the same 1 to 3 axes, got {d} and {l}"
+        ));
+    }
+    for lanes in lanes.iter().flatten() {
+        if !matches!(lanes, DimExpr::Const(n) if *n > 0) {
+            errors.structure(format!("expected a positive number of lanes, got {lanes}"));
+        }
     }
     verify_writes(func, id, errors);
     let known = symbols(func, id);
-    for symbol in grid.iter().flatten().chain(&domain).flat_map(|e| e.symbols()) {
+    for symbol in grid.iter().chain(&domain).flatten().flat_map(|e| e.symbols()) {
         if !known.contains(&*symbol) {
             errors.push(
                 Code::E_NAME,

@@ -23,7 +23,7 @@ define_ops! {
     Launch = 0x01 "launch" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
-        attrs: [kernel: Ref required, grid: Exprs optional, domain: Expr optional, lanes: Int optional,
+        attrs: [kernel: Ref required, grid: Exprs optional, domain: Extents optional, lanes: Extents optional,
                 backend: Word required, config: Dict optional, chosen: Dict optional, writes: Ints optional, of: Str optional],
         regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(verify_launch),

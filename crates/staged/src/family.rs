@@ -128,7 +128,8 @@ fn infer(op: TileOp) -> Option<InferFn> {
         | TileOp::ReduceBy
         | TileOp::ScanBy
         | TileOp::Sort
-        | TileOp::Histogram => None,
+        | TileOp::Histogram
+        | TileOp::Owned => None,
     }
 }
 

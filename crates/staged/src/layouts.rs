@@ -36,7 +36,7 @@ pub(crate) fn follow(code: TileOp, layout: &Layout, attrs: &Attrs) -> Result<Arc
         | Bitcast | Reshape | Broadcast | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_)
-        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
             return Err("expected an op whose result's layout follows from its operand's".into());
         }
     }))
@@ -102,7 +102,8 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         | TileOp::ReduceBy
         | TileOp::ScanBy
         | TileOp::Sort
-        | TileOp::Histogram => {}
+        | TileOp::Histogram
+        | TileOp::Owned => {}
     }
 }
 

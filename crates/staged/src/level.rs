@@ -56,7 +56,7 @@ impl Level for Staged {
             let good = match name {
                 "kind" => true,
                 "grid" => value.as_exprs().is_some(),
-                "domain" => value.as_expr().is_some(),
+                "domain" => value.as_extents().is_some(),
                 "threads" => value.as_int().is_some_and(|v| v > 0 && v % 32 == 0),
                 "lanes" | "regs" => positive(value),
                 "smem" => value.as_int().is_some_and(|v| v >= 0),

@@ -1,15 +1,15 @@
 //! The argument block of generated code: one row of 64-bit words.
 //!
 //! The words are, in this order: the launch's context, the grid's three extents, the number of
-//! lanes and the lanes of a group, two that the launch fills in itself; then for each parameter a
+//! lanes along their first axis and the lanes of a group, two that the launch fills in itself; then for each parameter a
 //! scalar's bits in its carrier, or an array's address, extents and strides in bytes; then the
-//! values of the dimension symbols.
+//! values of the dimension symbols; then the lanes along further axes, where they have several.
 
 use crate::{ArgValue, BufferArg, LaunchArgs};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Dim, Privilege, Type};
 use tessera_numerics::{DType, NumType, Scalar, cast};
-use tessera_tile::{TileFunc, TileOp};
+use tessera_tile::{TileFunc, TileOp, lane_extents};
 
 pub const CONTEXT: usize = 0;
 pub const GRID: usize = 1;
@@ -47,6 +47,8 @@ pub struct Frame {
     pub params: Vec<Param>,
     pub symbols: Vec<String>,
     pub first_symbol: usize,
+    /// Extents of a group along the axes of its lanes, where there are several.
+    extents: Vec<i64>,
 }
 
 impl Frame {
@@ -106,12 +108,29 @@ impl Frame {
                 }
             }
         }
-        Ok(Self { params, symbols, first_symbol: word })
+        let mut extents = lane_extents(func);
+        if extents.len() < 2 {
+            extents.clear();
+        }
+        Ok(Self { params, symbols, first_symbol: word, extents })
     }
 
     /// How many words there are.
     pub fn words(&self) -> usize {
-        self.first_symbol + self.symbols.len()
+        self.first_symbol + self.symbols.len() + self.further_axes()
+    }
+
+    /// The axes of the lanes beside the first.
+    fn further_axes(&self) -> usize {
+        self.extents.len().saturating_sub(1)
+    }
+
+    /// The word with the number of lanes along an axis.
+    pub fn domain(&self, axis: usize) -> usize {
+        match axis {
+            0 => DOMAIN,
+            axis => self.first_symbol + self.symbols.len() + axis - 1,
+        }
     }
 
     pub fn symbol(&self, name: &str) -> usize {
@@ -134,10 +153,15 @@ impl Frame {
             let why = format!("expected {wanted} arguments for @{}, got {got}", func.name);
             return error(Code::E_ARGUMENT, why);
         }
+        if !self.extents.is_empty() && self.extents.iter().product::<i64>() != args.lanes {
+            let (wanted, got) = (&self.extents, args.lanes);
+            let why = format!("expected groups of {wanted:?} lanes, as the kernel says, got {got}");
+            return error(Code::E_ARGUMENT, why);
+        }
         words.clear();
         words.push(0);
         words.extend(args.grid.map(|g| g as u64));
-        words.extend([args.domain as u64, args.lanes as u64, 0, 1]);
+        words.extend([args.domain[0] as u64, args.lanes as u64, 0, 1]);
         for (place, (param, arg)) in self.params.iter().zip(&args.params).enumerate() {
             match (&param.kind, arg) {
                 (ParamKind::Scalar(dtype), ArgValue::Scalar(x)) => {
@@ -169,6 +193,7 @@ impl Frame {
                 }
             }
         }
+        words.extend((1..=self.further_axes()).map(|axis| args.domain[axis] as u64));
         Ok(())
     }
 

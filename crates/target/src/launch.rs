@@ -32,10 +32,11 @@ pub enum ArgValue {
 pub struct LaunchArgs {
     pub params: Vec<ArgValue>,
     pub dims: BTreeMap<String, i64>,
-    /// Groups along each axis. For lane kernels `[number of groups, 1, 1]`.
+    /// Groups along each axis.
     pub grid: [i64; 3],
-    /// Lane kernels: how many lanes exist in all, and how many form a group.
-    pub domain: i64,
+    /// Lane kernels: how many lanes exist along each axis, 1 along axes that the lanes do not have,
+    /// and how many form a group.
+    pub domain: [i64; 3],
     pub lanes: i64,
 }
 

@@ -35,12 +35,22 @@ pub fn kind_of(func: &Func<Tile>) -> Option<KernelKind> {
 }
 
 /// The attributes of a function. `grid` holds one dimension expression for each axis; `domain` the
-/// number of lanes of a lane kernel; `lanes` how many form a group; `tables` how many of the last
+/// number of lanes of a lane kernel; `lanes` how many form a group (both a list where lanes have
+/// several axes, see [`crate::lane_extents`]); `tables` how many of the last
 /// parameters are constant tables, which the launch fills in; `flush` that f32 arithmetic may give
 /// zero for a subnormal result (LANGUAGE 13); `alias` parameters in pairs, one that is read and one
 /// that is written, that are one memory: a group reads of it what it writes itself, and no more.
 const FUNC_ATTRS: &[&str] =
     &["kind", "grid", "domain", "lanes", "tables", "config", "flush", "alias"];
+
+/// One number, or in a lane kernel one for each of several axes.
+fn is_lanes(kind: KernelKind, value: &Attr) -> bool {
+    let several = || value.as_ints().filter(|l| kind == KernelKind::Lane && l.len() > 1);
+    match value.as_int() {
+        Some(n) => n > 0,
+        None => several().is_some_and(|l| l.iter().all(|&n| n > 0)),
+    }
+}
 
 /// Whether `alias` lists pairs of parameters, one read and one written, of one type but for that.
 fn are_pairs(func: &Func<Tile>, value: &Attr) -> bool {
@@ -125,8 +135,9 @@ impl Level for Tile {
             let good = match name {
                 "kind" => true,
                 "grid" => value.as_exprs().is_some(),
-                "domain" => value.as_expr().is_some(),
-                "lanes" | "tables" => value.as_int().is_some_and(|v| v > 0),
+                "domain" => value.as_extents().is_some(),
+                "lanes" => is_lanes(kind, value),
+                "tables" => value.as_int().is_some_and(|v| v > 0),
                 "config" => value.as_dict().is_some(),
                 "flush" => value.as_bool().is_some(),
                 "alias" => are_pairs(func, value),
@@ -139,6 +150,7 @@ impl Level for Tile {
                 ));
             }
         }
+        crate::lanes::verify_lanes(func, errors);
         for id in func.walk() {
             errors.at_op(func, id);
             let op = &func.ops[id];

@@ -17,6 +17,7 @@ mod build;
 mod distance;
 mod expand;
 mod inline;
+mod lanes;
 mod level;
 pub mod ops;
 mod polynomial;
@@ -27,6 +28,9 @@ pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, is_part};
 pub use inline::without_slow_paths;
+pub use lanes::{
+    MOST_LANE_AXES, domain_of, lane_axes, lane_axis, lane_extents, lane_grid, lanes_attr, lanes_of,
+};
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
 pub use polynomial::{Factor, Polynomial};
 pub use table::TileOp;

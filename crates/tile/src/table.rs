@@ -1,6 +1,7 @@
 //! The op table of Tile IR: one row an op. Numbers are frozen.
 
 use crate::Tile;
+use crate::lanes;
 use crate::ops::{
     atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
     sort, value,
@@ -85,16 +86,17 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(ids::verify_axis),
         example: "%p = tile.num_programs {axis = 0} : i64",
     }
-    /// The lane's index over the whole launch.
+    /// The lane's index over the whole launch, along an axis where the lanes have several.
     LinearId = 0x12 "linear_id" since "0.1" {
-        operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(lanes::verify_lane_id),
         example: "%i = tile.linear_id : i64",
     }
-    /// The lane's index in its group.
+    /// The lane's index in its group: along an axis, or its number, where the last axis counts
+    /// fastest.
     LocalId = 0x13 "local_id" since "0.1" {
-        operands: [], groups: [], attrs: [], regions: [],
-        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: None,
+        operands: [], groups: [], attrs: [axis: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(ids::infer_index), verify: Some(lanes::verify_lane_id),
         example: "%i = tile.local_id : i64",
     }
     /// How many lanes form a group.
@@ -212,10 +214,11 @@ define_ops! {
         example: "%r = tile.load %v at(%lo) {extent = [64]} : tile<64xf32>",
     }
     /// Writes a block of memory; positions outside, or where the mask is false, are not written.
+    /// `unique`: no other group writes what it writes.
     Store = 0x41 "store" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
-        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional], regions: [],
+        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, unique: Bool optional], regions: [],
         results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_access),
         example: "tile.store %v, %x at(%lo) {extent = [0]}",
     }
@@ -228,7 +231,7 @@ define_ops! {
         example: "%r = tile.gather %v at(%ix) : tile<8xf32>",
     }
     /// Writes one element for each position of the index tiles, in row-major order. `unique`: the
-    /// user says that no element is named twice.
+    /// user says that no element is named twice, and that no other group writes one of them.
     Scatter = 0x43 "scatter" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [1, usize::MAX], mask: Value [0, 1]],
@@ -241,9 +244,19 @@ define_ops! {
     Accumulate = 0x44 "accumulate" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Index [0, usize::MAX], mask: Value [0, 1]],
-        attrs: [op: Word required, extent: Ints required, step: Ints optional, bounds: Words optional], regions: [],
+        attrs: [op: Word required, extent: Ints required, step: Ints optional, bounds: Words optional, unique: Bool optional], regions: [],
         results: Some(0), effects: ReadWrite, infer: None, verify: Some(memory::verify_access),
         example: "tile.accumulate %v, %x at(%lo) {op = sum, extent = [0]}",
+    }
+    /// Says that from here on this group alone touches a block of memory; it does nothing. The pass
+    /// `tile-ownership` makes the writes into the block `unique`; checked mode compares it with what
+    /// groups touch.
+    Owned = 0x4b "owned" since "0.5" {
+        operands: [mem: View],
+        groups: [at: Index [0, usize::MAX]],
+        attrs: [extent: Ints required, step: Ints optional], regions: [],
+        results: Some(0), effects: Host, infer: None, verify: Some(memory::verify_access),
+        example: "tile.owned %v at(%lo) {extent = [64]}",
     }
     /// Memory that the group shares, for the whole kernel, not initialised.
     BufAlloc = 0x45 "buf_alloc" since "0.1" {
@@ -275,7 +288,7 @@ define_ops! {
     Atomic = 0x48 "atomic" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [0, usize::MAX], expected: Value [0, 1]],
-        attrs: [op: Word required, order: Word optional, scope: Word optional], regions: [],
+        attrs: [op: Word required, order: Word optional, scope: Word optional, unique: Bool optional], regions: [],
         results: Some(1), effects: ReadWrite, infer: Some(atomic::infer_atomic), verify: Some(atomic::verify_atomic),
         example: "%r = tile.atomic %v, %x at(%lo) {op = add} : f32",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,20 +22,21 @@ class KernelDecorator:
         self,
         fn: Callable | None = None,
         *,
-        lanes: int | None = None,
-        tile: int | tuple[int, ...] | None = None,
+        lanes: int | Sequence[int] | None = None,
+        tile: int | Sequence[int] | None = None,
         num_warps: int | None = None,
         target: str | None = None,
         source: str | None = None,
         require: Sequence[Any] = (),
     ) -> Any:
-        """``lanes`` (or ``tile``): lanes in a group of a lane kernel. ``num_warps`` is what
+        """``lanes`` (or ``tile``): lanes in a group of a lane kernel, or their extents along up to
+        three axes, the last of which is the fastest. ``num_warps`` is what
         ``context().num_warps`` gives: the warps that compute; those that only copy come on top.
         ``target`` restricts the kernel to one backend. ``source`` is
         the text of the function, where Python keeps none. ``require`` lists constraints on dims."""
         options = dict(
             candidates=[] if num_warps is None else [{"num_warps": num_warps}],
-            lanes=_lanes(lanes, tile),
+            lanes=_lanes(tile if lanes is None else lanes),
             target=target,
             source=source,
             require=require,
@@ -52,7 +54,7 @@ class KernelDecorator:
         budget_ms: float | None = None,
         metric: str = "latency_ms",
         cache: Any = None,
-        lanes: int | None = None,
+        lanes: int | Sequence[int] | None = None,
         target: str | None = None,
         source: str | None = None,
         require: Sequence[Any] = (),
@@ -78,7 +80,7 @@ class KernelDecorator:
         if not candidates:
             raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value", *caller())
         how = tuning_options(key, budget_ms, metric, cache)
-        options = dict(candidates=candidates, lanes=lanes, target=target, source=source, require=require, tuning=how)
+        options = dict(candidates=candidates, lanes=_lanes(lanes), target=target, source=source, require=require, tuning=how)
         return lambda fn: make(fn, sys._getframe(1), **options)
 
     def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:
@@ -116,12 +118,18 @@ def _checked(configs: Any) -> list[dict[str, Any]]:
     return [dict(c) for c in configs]
 
 
-def _lanes(lanes: int | None, tile: int | tuple[int, ...] | None) -> int | None:
-    if lanes is None and tile is not None:
-        lanes = tile if isinstance(tile, int) else tile[0] if len(tile) == 1 else 0
-    if lanes is not None and not (isinstance(lanes, int) and 1 <= lanes <= 1024):
-        raise _core.error("E_ARGUMENT", f"expected lanes in a group from 1 to 1024, got {tile or lanes!r}", "write `lanes=256`")
-    return lanes
+def _lanes(lanes: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The extents of a group along the axes of its lanes; empty where the kernel does not say."""
+    if lanes is None:
+        return ()
+    extents = tuple(lanes) if isinstance(lanes, (tuple, list)) else (lanes,)
+    help = "write `lanes=256`, or `lanes=(16, 16)` for lanes of two axes"
+    if not 1 <= len(extents) <= 3:
+        raise _core.error("E_ARGUMENT", f"expected lanes along 1 to 3 axes, got {len(extents)}: {lanes!r}", help, *caller())
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in extents)
+    if not whole or math.prod(extents) > 1024:
+        raise _core.error("E_ARGUMENT", f"expected lanes in a group from 1 to 1024, got {lanes!r}", help, *caller())
+    return extents
 
 
 kernel = KernelDecorator()

@@ -34,7 +34,8 @@ class KernelSpec:
     captures: dict[str, Any]
     params: list[tuple]
     candidates: list[dict[str, Any]] = field(default_factory=list)
-    lanes: int | None = None
+    #: The extents of a group along the axes of its lanes; empty where the kernel does not say.
+    lanes: tuple[int, ...] = ()
     target: str | None = None
     require: tuple[tuple, ...] = ()
     #: How it is tuned: see `autotune.options`.
@@ -54,7 +55,7 @@ class Definition:
     #: As in `KernelSpec`, with the defaults as they are.
     params: list[tuple]
     candidates: list[dict[str, Any]]
-    lanes: int | None
+    lanes: tuple[int, ...]
     target: str | None
     require: tuple[tuple, ...]
     tuning: tuple
@@ -346,7 +347,7 @@ def _fields(spec: KernelSpec) -> tuple:
     """The arguments of the compiler."""
     s = spec.source
     place = s.name, s.file, s.text, s.line
-    return *place, spec.captures, spec.params, list(spec.optional), dict(spec.bundles), spec.candidates, spec.lanes, spec.target, list(spec.require), spec.tuning
+    return *place, spec.captures, spec.params, list(spec.optional), dict(spec.bundles), spec.candidates, list(spec.lanes), spec.target, list(spec.require), spec.tuning
 
 
 def _captured(spec: KernelSpec) -> Any:

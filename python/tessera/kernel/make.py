@@ -22,7 +22,7 @@ def make(
     frame: FrameType,
     *,
     candidates: list[dict[str, Any]] | None = None,
-    lanes: int | None = None,
+    lanes: tuple[int, ...] = (),
     target: str | None = None,
     source: str | None = None,
     require: Sequence[Any] = (),

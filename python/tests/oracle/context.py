@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,21 @@ from .values import host_dtype
 
 
 class Here:
-    """One group; ``lane`` is the lane that runs now, and ``lanes`` how many the group has (0 in a group kernel)."""
+    """One group; ``lane`` is the lane that runs now, and ``shape`` the extents of a group of lanes (empty in a group kernel)."""
 
-    def __init__(self, group: tuple[int, ...], grid: tuple[int, ...], lanes: int, first: int, config: dict[str, Any]) -> None:
+    def __init__(self, group: tuple[int, ...], grid: tuple[int, ...], shape: tuple[int, ...], config: dict[str, Any]) -> None:
         self.group = group
         self.grid = grid
-        self.lanes = lanes
-        self.first = first
+        self.shape = shape
+        self.lanes = math.prod(shape) if shape else 0
         self.config = config
         self.lane = 0
         self.buffers: list[Any] = []
         self.requests: dict[int, int] = {}
+
+    def place(self, axis: int) -> int:
+        """The place of the lane along an axis of its group: the last one counts fastest."""
+        return self.lane // math.prod(self.shape[axis + 1 :]) % self.shape[axis]
 
     def shared(self, shape: tuple[int, ...], dt: str) -> Any:
         """The buffer of an `alloc_shared`: in a lane kernel the lanes' n-th calls give one buffer."""
@@ -36,7 +41,7 @@ class Here:
         return self.buffers[number]
 
 
-here: Here = Here((0, 0, 0), (1, 1, 1), 0, 0, {})
+here: Here = Here((0, 0, 0), (1, 1, 1), (), {})
 #: Lanes of a warp, on the backend that is compared with the oracle.
 warp = 32
 #: The functions that were called in a run whose results are only within a bound.

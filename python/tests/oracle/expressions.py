@@ -22,6 +22,7 @@ OPTIONAL = [
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
     "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
     "tile_parts", "own_combiners", "sort", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after", "loop_var_slice",
+    "lane_axes",
 ]  # fmt: skip
 
 
@@ -32,8 +33,8 @@ class Case:
     text: str
     types: dict[str, dict[str, str]]
     arrays: dict[str, tuple[tuple[int, ...], str]]
-    grid: int
-    lanes: int  # in a group; 0 for a group kernel
+    grid: int | tuple[int, ...]  # lanes along each axis, where they have several
+    lanes: int | tuple[int, ...]  # in a group; 0 for a group kernel
     seed: int
     later: dict[str, Any] = field(default_factory=dict)  # captured names that change before a second call
     counts: Counter = field(default_factory=Counter)

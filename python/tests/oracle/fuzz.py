@@ -54,8 +54,9 @@ def expected(case: Case) -> list[dict[str, np.ndarray]]:
     for changes in [{}, case.later] if case.later else [{}]:
         change(program.namespace, changes)
         arrays = case.arguments()
-        program.namespace["g"] = case.grid
-        program.launch("k", [array(a) for a in arrays.values()], (case.grid,), case.lanes)
+        grid = case.grid if isinstance(case.grid, tuple) else (case.grid,)
+        program.namespace["g"] = math.prod(grid)
+        program.launch("k", [array(a) for a in arrays.values()], grid, case.lanes)
         out.append(arrays)
     return out
 

@@ -7,6 +7,7 @@ lane writes only its own positions, so the order of groups and lanes does not ma
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .expressions import INTS, SCALARS, STORAGE, Case, Scope, W
@@ -79,6 +80,9 @@ class Gen(Statements):
         synchronises = self.lane and self.chance(0.5)
         if self.lane and not synchronises and self.chance(0.3):
             count = max(1, count - 1)
+        shape, extents = self.axes(synchronises) if self.lane and self.has("lane_axes") and self.chance(0.4) else ((), ())
+        if shape:
+            lanes, count = math.prod(shape), math.prod(extents)
         rank2 = self.lane or groups > 1
         head = [f"G0 = {self.rng.randint(1, 7)}", f"G1 = {self.pick(['0.5', '1.5', '-2.0', '3.25'])}"]
         head += ["class cfg:", f"    K = {self.rng.randint(0, 9)}"]
@@ -113,12 +117,12 @@ class Gen(Statements):
         s = Scope(mine, prefix)
         body: list[str] = []
         if self.lane:
-            body.append("i = ts.tile.linear_id()")
+            body.append(f"i = {self.numbered('linear_id', extents)}" if shape else "i = ts.tile.linear_id()")
             self.types["i"] = "i64"
             s.names["i"] = "i64"
             s.fixed.add("i")
             if synchronises:
-                body.append("l = ts.tile.local_id()")
+                body.append(f"l = {self.pick([self.numbered('local_id', shape), 'ts.tile.group.rank'])}" if shape else "l = ts.tile.local_id()")
                 s.names["l"] = "i64"
                 s.fixed.add("l")
         elif rank2:
@@ -149,7 +153,9 @@ class Gen(Statements):
             if self.statements > 45:
                 break
         body += self.results(s, prefix)
-        options = f"(lanes={lanes})" if self.lane else ""
+        options = f"(lanes={shape or lanes})" if self.lane else ""
+        if shape:
+            self.count(f"lanes of {len(shape)} axes")
         if self.returned:
             self.count("kernel with a return")
         text = "\n".join([*head, f"@ts.kernel{options}", f"def k({', '.join(parameters)}):", *self.indent(body), ""])
@@ -158,7 +164,22 @@ class Gen(Statements):
         later: dict[str, Any] = {}
         if self.has("captures_change") and self.chance(0.3):
             later = {"G0": self.rng.randint(1, 7), "G1": self.pick([0.5, -1.5, 4.0]), "cfg.K": self.rng.randint(0, 9)}
-        return Case(text, types, arrays, count, lanes, self.seed, later, self.counts, self.statements)
+        return Case(text, types, arrays, extents or count, shape or lanes, self.seed, later, self.counts, self.statements)
+
+    def axes(self, whole: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The extents of a group along two or three axes, and of all lanes: whole groups, or not."""
+        shape = self.pick([(2, 2), (1, 4), (4, 1), (2, 3), (3, 4), (2, 8), (1, 2, 3), (2, 2, 2), (2, 1, 5)])
+        extents = tuple(n * self.rng.randint(1, 2) for n in shape)
+        if not whole and self.chance(0.5):
+            extents = tuple(max(1, n - self.rng.randint(0, 2)) for n in extents)
+        return shape, extents
+
+    def numbered(self, name: str, extents: tuple[int, ...]) -> str:
+        """The lane's number from its place along each axis."""
+        text = f"ts.tile.{name}(0)"
+        for axis, n in enumerate(extents[1:], 1):
+            text = f"({text}) * {n} + ts.tile.{name}({axis})" if axis > 1 else f"{text} * {n} + ts.tile.{name}({axis})"
+        return text
 
     def exchange(self, s: Scope, dt: str, lanes: int) -> list[str]:
         """Lanes give each other values through shared memory, or combine them."""

@@ -116,7 +116,7 @@ class _Tile:
         return found
 
 
-HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of"}
+HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of", "identity"}
 TILE = _Tile()
 MATH = _Math()
 
@@ -202,8 +202,8 @@ class Program:
         elif isinstance(value, np.ndarray):
             self.namespace[name] = Constants(value, dtype_name(value.dtype))
 
-    def launch(self, name: str, arguments: list[Any], grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
-        """Runs a kernel on arrays of its own; ``grid`` counts groups, or with ``lanes`` the lanes of a line."""
+    def launch(self, name: str, arguments: list[Any], grid: tuple[int, ...], lanes: Any = 0, config: dict | None = None) -> None:
+        """Runs a kernel on arrays of its own; ``grid`` counts groups, or with ``lanes``, a number or one for each axis, lanes."""
         call = self.kernels[name][1]
         launch(call, self.coroutine, arguments, grid, lanes, config)
 
@@ -224,7 +224,7 @@ def _order(n: int) -> range:
     return range(n - 1, -1, -1) if backwards else range(n)
 
 
-def launch(call: Any, coroutine: bool, arguments: Any, grid: tuple[int, ...], lanes: int = 0, config: dict | None = None) -> None:
+def launch(call: Any, coroutine: bool, arguments: Any, grid: tuple[int, ...], lanes: Any = 0, config: dict | None = None) -> None:
     args, kwargs = arguments if isinstance(arguments, tuple) else (arguments, {})
     config = config or {}
     context.ticks = 0
@@ -232,23 +232,25 @@ def launch(call: Any, coroutine: bool, arguments: Any, grid: tuple[int, ...], la
         if not lanes:
             full = tuple(grid) + (1,) * (3 - len(grid))
             for group in itertools.product(*(_order(n) for n in full)):
-                context.here = context.Here(group, full, 0, 0, config)
+                context.here = context.Here(group, full, (), config)
                 out = call(*args, **kwargs)
                 if coroutine:
                     _alone(out)
             return
-        count = math.prod(grid)
-        groups = -(-count // lanes)
-        for group in _order(groups):
-            first = group * lanes
-            context.here = here = context.Here((group, 0, 0), (groups, 1, 1), lanes, first, config)
-            members = min(lanes, count - first)
+        shape = lanes if isinstance(lanes, tuple) else (lanes,)
+        extents = grid if len(shape) > 1 else (math.prod(grid),)
+        groups = tuple(-(-n // by) for n, by in zip(extents, shape)) + (1,) * (3 - len(shape))
+        for group in itertools.product(*(_order(n) for n in groups)):
+            context.here = here = context.Here(group, groups, shape, config)
+            left = [n - at * by for n, at, by in zip(extents, group, shape)]
+            places = itertools.product(*(range(by) for by in shape))
+            members = [k for k, place in enumerate(places) if all(p < n for p, n in zip(place, left))]
             if not coroutine:
-                for lane in _order(members):
-                    here.lane = lane
+                for k in _order(len(members)):
+                    here.lane = members[k]
                     call(*args, **kwargs)
                 continue
-            together(here, [call(*args, **kwargs) for _ in range(members)])
+            together(here, members, [call(*args, **kwargs) for _ in members])
 
 
 def _alone(body: Any) -> Any:
@@ -263,14 +265,14 @@ def _alone(body: Any) -> Any:
         return end.value
 
 
-def together(here: context.Here, lanes: list[Any]) -> None:
+def together(here: context.Here, numbers: list[int], lanes: list[Any]) -> None:
     """Runs lanes from barrier to barrier, without those that have returned."""
     answers: list[Any] = [None] * len(lanes)
     alive = list(range(len(lanes)))
     while alive:
         waiting: list[tuple[int, str, tuple]] = []
         for k in reversed(alive) if backwards else alive:
-            here.lane = k
+            here.lane = numbers[k]
             try:
                 name, args, kwargs = lanes[k].send(answers[k])
                 waiting.append((k, name, (args, kwargs)))
@@ -282,7 +284,7 @@ def together(here: context.Here, lanes: list[Any]) -> None:
             names = {name for _, name, _ in waiting}
             if len(names) > 1:
                 raise OracleError("E_DIVERGENT_BARRIER", f"lanes reach different barriers: {names}")
-            for (k, _, _), answer in zip(waiting, tile.collective(waiting[0][1], [c for _, _, c in waiting])):
+            for (k, _, _), answer in zip(waiting, tile.collective(waiting[0][1], [c for _, _, c in waiting], [numbers[k] for k in alive])):
                 answers[k] = answer
 
 

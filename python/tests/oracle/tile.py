@@ -15,7 +15,7 @@ from .memory import Array, Place, value_of
 from .order import argsort, histogram, sort, topk, unique_count  # noqa: F401
 from .parts import concat, flip, reshape, roll, split, stack, take_along_axis, transpose  # noqa: F401
 from .reduce import (  # noqa: F401
-    all, any, argmax, argmin, associative_scan, cumprod, cumsum, max, mean, min, prod, reduce, row_max, row_mean, row_min,
+    all, any, argmax, argmin, associative_scan, cumprod, cumsum, identity, max, mean, min, prod, reduce, row_max, row_mean, row_min,
     row_prod, row_sum, scan, sum,
 )  # fmt: skip
 from .values import (
@@ -228,6 +228,10 @@ def store(t: Any, index: Any = _MISSING, value: Any = _MISSING, mask: Any = None
 _FOLD = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod"}
 
 
+def owned(t: Any) -> None:
+    """A promise: it does nothing."""
+
+
 def accumulate(t: Any, value: Any) -> None:
     place = t if isinstance(t, Place) else Place(t, ...)
     op = place.array.op or "sum"
@@ -307,28 +311,35 @@ def grid(*extents: Any) -> Any:
     return ids[0] if len(ids) == 1 else ids
 
 
-def group_id() -> Val:
-    return program_id(0)
+def group_id(axis: Any = 0) -> Val:
+    return program_id(axis)
 
 
 block_id = group_id
 
 
-def num_groups() -> Val:
-    return num_programs(0)
+def num_groups(axis: Any = 0) -> Val:
+    return num_programs(axis)
 
 
-def group_size() -> Val:
-    return Val("i64", np.int64(context.here.lanes))
-
-
-def linear_id() -> Val:
+def group_size(axis: Any = None) -> Val:
     here = context.here
-    return Val("i64", np.int64(here.first + here.lane))
+    return Val("i64", np.int64(here.lanes if axis is None else here.shape[int(axis)]))
 
 
-def local_id() -> Val:
-    return Val("i64", np.int64(context.here.lane))
+def _axis(axis: Any) -> int:
+    if axis is None and len(context.here.shape) > 1:
+        raise OracleError("E_ARGUMENT", "lanes of several axes")
+    return 0 if axis is None else int(axis)
+
+
+def linear_id(axis: Any = None) -> Val:
+    here, axis = context.here, _axis(axis)
+    return Val("i64", np.int64(here.group[axis] * here.shape[axis] + here.place(axis)))
+
+
+def local_id(axis: Any = None) -> Val:
+    return Val("i64", np.int64(context.here.place(_axis(axis))))
 
 
 thread_id = local_id
@@ -368,7 +379,7 @@ class _Group:
 
     @property
     def rank(self) -> Val:
-        return local_id()
+        return Val("i64", np.int64(context.here.lane))
 
     @property
     def size(self) -> Val:
@@ -378,8 +389,8 @@ class _Group:
 group = _Group()
 
 
-def collective(name: str, calls: list[tuple[tuple, dict]]) -> list[Any]:
-    """The result of an operation of the group for each lane."""
+def collective(name: str, calls: list[tuple[tuple, dict]], lanes: list[int]) -> list[Any]:
+    """The result of an operation of the group for each lane, by their numbers. Lanes that do not exist give the identity."""
     if name in ("barrier", "sync"):
         return [None] * len(calls)
 
@@ -394,20 +405,31 @@ def collective(name: str, calls: list[tuple[tuple, dict]]) -> list[Any]:
     if name in ("ballot", "match"):
         dt = "u32" if context.here.lanes <= 32 else "u64"
         same = [np.asarray(x.a).tobytes() for x in xs]
-        one = lambda holds: Val(dt, NUMPY[dt].type(builtins.sum(1 << i for i in builtins.range(len(xs)) if holds(i))))
+        one = lambda holds: Val(dt, NUMPY[dt].type(builtins.sum(1 << lanes[i] for i in builtins.range(len(xs)) if holds(i))))
         if name == "ballot":
             return [one(lambda i: bool(xs[i].a))] * len(calls)
         return [one(lambda i, own=own: same[i] == own) for own in same]
     if name == "reduce":
-        together = reduce(Val(xs[0].dt, np.stack([np.asarray(x.a) for x in xs])), argument(calls[0], 1, "op"))
+        together = reduce(_whole(xs, lanes, argument(calls[0], 1, "op")), argument(calls[0], 1, "op"))
         return [together] * len(calls)
     if name == "scan":
-        whole = Val(xs[0].dt, np.stack([np.asarray(x.a) for x in xs]))
+        whole = _whole(xs, lanes, argument(calls[0], 1, "op"))
         out = scan(whole, argument(calls[0], 1, "op"), 0, bool(argument(calls[0], 2, "exclusive", False)))
-        return [Val(out.dt, out.a[k]) for k in builtins.range(len(calls))]
+        return [Val(out.dt, out.a[k]) for k in lanes]
     sources = [int(strong(argument(c, 1, "src")).a) for c in calls]
     zero = Val(xs[0].dt, NUMPY[carrier(xs[0].dt)].type(0))
-    return [xs[s] if 0 <= s < len(xs) else zero for s in sources]
+    return [xs[lanes.index(s)] if s in lanes else zero for s in sources]
+
+
+def _whole(xs: list[Val], lanes: list[int], op: str) -> Val:
+    """The values of the lanes at their numbers, and the identity between those that exist."""
+    if lanes == list(builtins.range(len(xs))):
+        return Val(xs[0].dt, np.stack([np.asarray(x.a) for x in xs]))
+    kind = carrier(xs[0].dt)
+    held = np.full(lanes[-1] + 1, identity({"add": "sum"}.get(op, op), kind), NUMPY[kind])
+    for lane, x in zip(lanes, xs):
+        held[lane] = convert(x, kind)
+    return Val(kind, held)
 
 
 # Masks, products and the rest.

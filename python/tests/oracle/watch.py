@@ -224,9 +224,7 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
         grid, lanes = explained.grid, 0
         if explained.fields.get("lanes"):
             total, lanes = explained.lanes
-            grid = (int(total),)
-            if not isinstance(total, int):
-                raise Lacks("lanes of several axes")
+            grid = (total,) if isinstance(total, int) else total
         if math.prod(grid) > MEMBERS:
             raise Lacks(f"a launch of more than {MEMBERS} groups or lanes")
         params = {p[0]: p for p in kernel.spec.params}

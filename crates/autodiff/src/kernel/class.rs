@@ -6,7 +6,7 @@ use super::study::Study;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::{Attr, OpId, Opcode, Privilege, Type, Value};
 use tessera_numerics::ReduceOp;
-use tessera_tile::{KernelKind, Tile, TileOp, kind_of};
+use tessera_tile::{KernelKind, Tile, TileOp, kind_of, lane_axes};
 
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum Direction {
@@ -69,6 +69,7 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
         | TileOp::Iota
         | TileOp::ArgReduce
         | TileOp::Histogram
+        | TileOp::Owned
         | TileOp::Philox
         | TileOp::ProgramId
         | TileOp::NumPrograms
@@ -198,8 +199,14 @@ fn written(
             }
         }
         let lanes = kind_of(func) == Some(KernelKind::Lane);
-        if lanes && !op.group("at").iter().any(|&v| study.by_lane(v)) {
-            return Some((id, format!("lets every lane write the same element of `{name}`")));
+        let axes = lane_axes(func);
+        let shared = |&axis: &usize| !op.group("at").iter().any(|&v| study.by_lane(v, axis));
+        if let Some(axis) = (0..axes).find(shared).filter(|_| lanes) {
+            let which = if axes == 1 { String::new() } else { format!(" along axis {axis}") };
+            return Some((
+                id,
+                format!("lets every lane{which} write the same element of `{name}`"),
+            ));
         }
     }
     None

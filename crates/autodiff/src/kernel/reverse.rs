@@ -138,7 +138,7 @@ impl<'a, 's> Reverse<'a, 's> {
                 | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
                 | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
                 | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
-                | ScanBy | Sort | Histogram => {}
+                | ScanBy | Sort | Histogram | Owned => {}
             }
         }
         Ok(())

@@ -84,7 +84,8 @@ impl Reverse<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
             | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce | Take | ReduceBy | ScanBy | Histogram => {}
+            | Philox | Print | Assert | ArgReduce | Take | ReduceBy | ScanBy | Histogram
+            | Owned => {}
         }
         Ok(())
     }

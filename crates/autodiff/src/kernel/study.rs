@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tessera_ir::{Attr, BlockId, OpId, Privilege, Type, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_support::SideTable;
-use tessera_tile::{Atom, Linear, TileFunc, TileOp, linear_of};
+use tessera_tile::{Atom, Linear, TileFunc, TileOp, lane_axis, linear_of};
 
 /// A block of memory: for each axis where it begins, how long it is, and by which steps.
 pub type Key = Vec<(Linear, i64, i64)>;
@@ -76,6 +76,7 @@ fn passes(code: TileOp) -> bool {
         | TileOp::CopyCommit
         | TileOp::CopyWait
         | TileOp::Print
+        | TileOp::Owned
         | TileOp::Assert => false,
     }
 }
@@ -344,21 +345,21 @@ impl<'s> Study<'s> {
         })
     }
 
-    /// What an index depends on among the lanes.
-    pub fn by_lane(&self, v: Value) -> bool {
+    /// Whether an index depends on the lane's place along an axis.
+    pub fn by_lane(&self, v: Value, axis: usize) -> bool {
         let mut fuel = 1000usize;
-        self.finds_lane(v, &mut fuel)
+        self.finds_lane(v, axis, &mut fuel)
     }
 
-    fn finds_lane(&self, v: Value, fuel: &mut usize) -> bool {
+    fn finds_lane(&self, v: Value, axis: usize, fuel: &mut usize) -> bool {
         if *fuel == 0 {
             return true;
         }
         *fuel -= 1;
         match self.func.def(v) {
-            Some(op) if op.code == TileOp::LinearId => true,
+            Some(op) if op.code == TileOp::LinearId => lane_axis(op).unwrap_or(0) == axis,
             Some(op) if matches!(op.code, TileOp::Load | TileOp::For | TileOp::While) => false,
-            Some(op) => op.operands.iter().any(|&v| self.finds_lane(v, fuel)),
+            Some(op) => op.operands.iter().any(|&v| self.finds_lane(v, axis, fuel)),
             None => false,
         }
     }

@@ -50,7 +50,7 @@ impl Tangents<'_, '_> {
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
                 | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-                | Histogram => {
+                | Histogram | Owned => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if (op.results.len() == 1 || op.code == Sort)
@@ -237,7 +237,7 @@ impl Tangents<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Store
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram => None,
+            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned => None,
         })
     }
 }

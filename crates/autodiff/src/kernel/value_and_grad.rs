@@ -89,6 +89,7 @@ impl Behind<'_> {
             // Their results are not active.
             TileOp::ArgReduce
             | TileOp::Histogram
+            | TileOp::Owned
             | TileOp::Philox
             | TileOp::Print
             | TileOp::Assert => None,
@@ -173,9 +174,8 @@ impl Behind<'_> {
             | Transpose | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
-                Ok(None)
-            }
+            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
+            | Owned => Ok(None),
         }
     }
 }

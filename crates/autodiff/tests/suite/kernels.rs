@@ -47,7 +47,16 @@ fn launch(func: &TileFunc, places: &[usize], args: &mut [HostArray]) -> Result<(
     if domain > 0 {
         extents[0] = (domain + 3) / 4;
     }
-    run(func, &LaunchArgs { params, dims: Default::default(), grid: extents, domain, lanes: 4 })
+    run(
+        func,
+        &LaunchArgs {
+            params,
+            dims: Default::default(),
+            grid: extents,
+            domain: [domain, 1, 1],
+            lanes: 4,
+        },
+    )
 }
 
 /// A function `@f` that calls the kernel: what is only written is zero before.

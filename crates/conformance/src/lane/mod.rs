@@ -1,5 +1,6 @@
-//! Lane kernels: control flow, memory, group operations, printing, and random kernels.
+//! Lane kernels: axes, control flow, memory, group operations, printing, and random kernels.
 
+pub mod axes;
 pub mod control;
 pub mod groups;
 pub mod memory;

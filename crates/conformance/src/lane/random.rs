@@ -446,6 +446,24 @@ impl Generator {
         self.values.extend(out);
     }
 
+    /// The lane's index over all axes, the last one fastest; its indices along each are values too.
+    fn lane_of(&mut self, inner: &[i64]) {
+        self.line("%i0 = tile.linear_id {axis = 0} : i64");
+        let mut all = "%i0".to_string();
+        for (axis, extent) in (1..).zip(inner) {
+            let next = if axis == inner.len() { "%i".to_string() } else { format!("%n{axis}") };
+            self.line(&format!("%i{axis} = tile.linear_id {{axis = {axis}}} : i64"));
+            self.line(&format!("%l{axis} = tile.local_id {{axis = {axis}}} : i64"));
+            self.line(&format!("%e{axis} = tile.const {{value = {extent}}} : i64"));
+            self.line(&format!("%m{axis} = tile.mul {all}, %e{axis} : i64"));
+            self.line(&format!("{next} = tile.add %m{axis}, %i{axis} : i64"));
+            self.values.push((format!("%i{axis}"), "i64"));
+            self.values.push((format!("%l{axis}"), "i64"));
+            all = next;
+        }
+        self.values.push(("%i0".into(), "i64"));
+    }
+
     fn statement(&mut self) {
         if self.budget == 0 {
             return;
@@ -463,13 +481,42 @@ impl Generator {
     }
 }
 
+/// The lanes of a group, and of the domain along all axes but the first, of kernels whose lanes have
+/// several axes. The last groups along an axis are whole, or not.
+const SHAPES: [(&[i64], &[i64]); 8] = [
+    (&[4, 4], &[8]),
+    (&[4, 5], &[10]),
+    (&[1, 33], &[33]),
+    (&[16, 4], &[8]),
+    (&[3, 2, 8], &[4, 8]),
+    (&[4, 16], &[19]),
+    (&[7, 3], &[4]),
+    (&[2, 3, 5], &[4, 11]),
+];
+
+/// The number of shapes whose groups are whole.
+const WHOLE: usize = 5;
+
+/// The shape of a kernel's lanes, where they have several axes.
+fn shape(seed: u64) -> Option<usize> {
+    let chosen = (seed / 3 % SHAPES.len() as u64) as usize;
+    (seed % 3 == 1).then_some(chosen)
+}
+
 /// A kernel, and how many lanes its groups must have. `wide`: a GPU thread can take several lanes.
 pub fn draw(seed: u64, wide: bool, ordered: bool) -> (String, Option<i64>) {
+    draw_lanes(seed, wide, ordered, None)
+}
+
+/// The same for lanes of a shape: the array index is a lane's index along all axes.
+fn draw_lanes(seed: u64, wide: bool, ordered: bool, shape: Option<usize>) -> (String, Option<i64>) {
     let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1);
     rng.next();
     let shared =
         (!rng.next().is_multiple_of(3)).then(|| [16, 20, 64, 33][(rng.next() % 4) as usize]);
-    let shared = shared.filter(|_| !wide);
+    let whole = shape.is_none_or(|s| s < WHOLE);
+    let shared = shared.filter(|_| !wide && whole);
+    let shared = shared.map(|n| shape.map_or(n, |s| SHAPES[s].0.iter().product()));
     let mut g = Generator {
         rng,
         text: String::new(),
@@ -483,7 +530,10 @@ pub fn draw(seed: u64, wide: bool, ordered: bool) -> (String, Option<i64>) {
         ordered: ordered && !wide,
         budget: 40,
     };
-    g.line("%i = tile.linear_id : i64");
+    match shape {
+        None => g.line("%i = tile.linear_id : i64"),
+        Some(s) => g.lane_of(SHAPES[s].1),
+    }
     g.values.push(("%i".into(), "i64"));
     if shared.is_some() || g.chance(3) {
         g.line("%l = tile.local_id : i64");
@@ -508,7 +558,8 @@ pub fn draw(seed: u64, wide: bool, ordered: bool) -> (String, Option<i64>) {
     let text = format!(
         "func @random(%xf: view<[n], f32, read>, %xl: view<[m], i64, read>, %xm: view<[a, b], i32, read>, \
          %of: view<[n], f32, read_write>, %ol: view<[n], i64, read_write>, %h: view<[c], i32, reduce_sum>, \
-         %ha: view<[n], i64, read_write>, %hf: view<[c], f32, reduce_sum>, %hs: view<[c], i32, read_write>, %k: i64, %f: f32) {{kind = lane}} {{\n{}}}\n",
+         %ha: view<[n], i64, read_write>, %hf: view<[c], f32, reduce_sum>, %hs: view<[c], i32, read_write>, %k: i64, %f: f32) {{kind = lane{}}} {{\n{}}}\n",
+        shape.map_or(String::new(), |s| format!(", lanes = {:?}", SHAPES[s].0)),
         g.text
     );
     (text, shared)
@@ -558,13 +609,26 @@ fn try_seed(case: &Case, seed: u64) -> usize {
         true => is_ordered(&targets[number % (2 * targets.len()) / 2]),
         false => targets.iter().all(is_ordered),
     };
-    let (text, shared) = draw(seed, wide, ordered);
+    let shape = shape(seed);
+    let (text, shared) = draw_lanes(seed, wide, ordered, shape);
     let kernel = case.kernel(&text).rotate(number);
     let mut good = 0;
     for iteration in 0..4 {
-        let (args, domain, lanes) = launch(seed, iteration, wide, shared);
+        let by = shape.map(|s| SHAPES[s]);
+        let shared = by.map_or(shared, |(by, _)| Some(by.iter().product()));
+        let (args, all, lanes) = launch(seed, iteration, wide, shared);
+        let (mut domain, mut extents) = (vec![all], vec![lanes]);
+        if let Some((by, inner)) = by {
+            // As many lanes, in rows: whole groups of them where the shape is one of these.
+            let rows = all / inner.iter().product::<i64>();
+            let up = (rows.max(1) + by[0] - 1) / by[0] * by[0];
+            let first = if shape < Some(WHOLE) { up } else { rows };
+            domain = [&[first], inner].concat();
+            extents = by.to_vec();
+        }
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            kernel.compare(&args, domain, lanes, |v| wide || v.promises.sum_order)
+            let (domain, extents) = (&domain[..], &extents[..]);
+            kernel.compare(&args, domain, extents, |v| wide || v.promises.sum_order)
         }));
         match outcome {
             Ok(result) => good += usize::from(result.is_ok()),

@@ -293,7 +293,8 @@ pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
         | TileOp::ReduceBy
         | TileOp::ScanBy
         | TileOp::Sort
-        | TileOp::Histogram => false,
+        | TileOp::Histogram
+        | TileOp::Owned => false,
     }
 }
 

@@ -269,6 +269,8 @@ impl<'a> Group<'a> {
             }
             // A copy is synchronous, and the ops of a group run one after another.
             Barrier | CopyCommit | CopyWait => {}
+            // What is said of memory is for checks.
+            Owned => {}
             Atomic if func.ty(op.result()).rank() > 0 && only_folds(func, id) => {
                 let dims = shape_of(func.ty(op.result()));
                 self.write(&dims, vec![Sink::Change(id)]);

@@ -178,7 +178,7 @@ impl<'a> Group<'a> {
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert
             | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-            | Histogram => Vec::new(),
+            | Histogram | Owned => Vec::new(),
         }
     }
 
@@ -255,7 +255,8 @@ impl<'a> Group<'a> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Store | Scatter | Accumulate
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce
-            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
+            | Owned => {
                 unreachable!("`is_expression` lists these ops")
             }
         }

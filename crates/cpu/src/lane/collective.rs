@@ -1,9 +1,10 @@
 //! Collective operations of a group's lanes, and their prints. Operands that vary between lanes are
-//! in slots; in a partial group the first lanes exist.
+//! in slots. In a partial group the first lanes exist; where lanes have several axes, others are
+//! filled with the identity.
 
 use super::{Lanes, Repr, slot_align};
 use crate::code::{note_group, note_lane};
-use crate::llvm::{IntCmp, Val};
+use crate::llvm::Val;
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_numerics::{DType, LANES, ReduceOp, Scalar};
 use tessera_tile::Tile;
@@ -32,12 +33,21 @@ impl<'a> Lanes<'a> {
         let parts = (all / width) as usize;
         let empty = vec![s.identity(fold, dtype, self.width); parts];
         let join = |a: Val, b: Val| s.apply(fold.combine(), dtype, &[a, b]);
-        let count = self.span.hi;
+        let count = self.numbers();
+        if let Ok(slot) = from {
+            self.fill_absent(slot, dtype, s.identity(fold, dtype, 1));
+        }
         let element = |lanes: &mut Self, at: Val, part: usize| {
             lanes.at = ir.add_const(at, part as i64 * width);
             match from {
                 Ok(slot) => lanes.read_slot(slot, dtype),
-                Err(x) => ir.splat(x, lanes.width),
+                Err(x) if lanes.rows.axes() == 1 => ir.splat(x, lanes.width),
+                Err(x) => {
+                    let steps = ir.const_steps(ir.vec(ir.i64(), lanes.width), 0, 1);
+                    let there = lanes.exists(ir.add(ir.splat(lanes.at, lanes.width), steps));
+                    let nothing = s.identity(fold, dtype, lanes.width);
+                    ir.select(there, ir.splat(x, lanes.width), nothing)
+                }
             }
         };
         let mut sums = ir.for_range(ir.c64(0), count, all, &empty, |ir, at, sums| {
@@ -70,14 +80,21 @@ impl<'a> Lanes<'a> {
         let Some(to) = self.plan.slot(op.result()) else { return };
         let exclusive = op.attr("exclusive").and_then(Attr::as_bool) == Some(true);
         let from = self.source(x);
-        let element = |at: Val| from.map_or_else(|x| x, |slot| self.slot_scalar(slot, dtype, at));
+        if let Ok(slot) = from {
+            self.fill_absent(slot, dtype, s.identity(fold, dtype, 1));
+        }
+        let element = |at: Val| match from {
+            Ok(slot) => self.slot_scalar(slot, dtype, at),
+            Err(x) if self.rows.axes() == 1 => x,
+            Err(x) => ir.select(self.exists(at), x, s.identity(fold, dtype, 1)),
+        };
         let put = |at: Val, x: Val| {
             let p = self.slot_element(to, dtype, at);
             ir.store(self.to_slot(x, dtype), p, slot_align(dtype));
         };
         let first = element(ir.c64(0));
         put(ir.c64(0), if exclusive { s.identity(fold, dtype, 1) } else { first });
-        ir.for_range(ir.c64(1), self.span.hi, 1, &[first], |_, at, before| {
+        ir.for_range(ir.c64(1), self.numbers(), 1, &[first], |_, at, before| {
             let with = s.apply(fold.combine(), dtype, &[before[0], element(at)]);
             put(at, if exclusive { before[0] } else { with });
             vec![with]
@@ -94,7 +111,7 @@ impl<'a> Lanes<'a> {
         let op = &self.func.ops[id];
         let (ir, x) = (self.ir, op.operands[0]);
         let (dtype, from) = (self.dtype(x), self.scalar(op.operands[1]));
-        let there = ir.icmp(IntCmp::LLVMIntULT, from, self.span.hi);
+        let there = self.exists(from);
         let value = match self.source(x) {
             Ok(slot) => {
                 let number = ir.select(there, from, ir.c64(0));
@@ -111,8 +128,7 @@ impl<'a> Lanes<'a> {
         let op = &self.func.ops[id];
         let (ir, x) = (self.ir, op.operands[0]);
         let (dtype, from) = (self.dtype(x), self.vector(op.operands[1]));
-        let count = ir.splat(self.span.hi, self.width);
-        let there = ir.icmp(IntCmp::LLVMIntULT, from, count);
+        let there = self.exists(from);
         let zero = self.s.constant(Scalar::zero(dtype), self.width);
         let value = match self.source(x) {
             Ok(slot) => {
@@ -148,10 +164,14 @@ impl<'a> Lanes<'a> {
             }
         }
         note_group(ir, words, self.coordinates(self.number));
-        ir.for_range(ir.c64(0), self.span.hi, 1, &[], |ir, lane, _| {
+        ir.for_range(ir.c64(0), self.numbers(), 1, &[], |ir, lane, _| {
             let here = match self.state.mask {
                 Some(slot) => self.slot_scalar(slot, DType::Bool, lane),
                 None => ir.bool(true),
+            };
+            let here = match self.rows.axes() {
+                1 => here,
+                _ => ir.and(here, self.exists(lane)),
             };
             ir.when(here, |ir| {
                 for &(place, slot, dtype) in &slots {

@@ -75,7 +75,7 @@ impl<'a> Lanes<'a> {
             | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
             | CopyAsync | CopyCommit | CopyWait | Mma | GroupBroadcast | GroupShuffle | Philox
             | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram => {
+            | ScanBy | Sort | Histogram | Owned => {
                 self.synchronise(id, "a group operation");
                 if self.plan.is_group(id) {
                     self.take_one(id);
@@ -189,9 +189,20 @@ impl<'a> Lanes<'a> {
             let sum = ir.add(ir.load(ir.i64(), cell, 8), super::ops::count_lanes(ir, mask));
             ir.store(sum, cell, 8);
         }
-        let p = self.slot_element(slot, DType::Bool, self.at);
         // Also where it is off: the slot may hold the mask of an earlier iteration.
-        ir.store(self.to_slot(on, DType::Bool), p, 1);
+        self.put_mask(slot, on);
+    }
+
+    /// Writes a mask for the lanes of the vector, but not for those of the next row.
+    fn put_mask(&self, slot: u64, mask: Val) {
+        let ir = self.ir;
+        let p = self.slot_element(slot, DType::Bool, self.lane_number());
+        let mut bytes = self.to_slot(mask, DType::Bool);
+        if self.rows.axes() > 1 && self.mask.is_some() {
+            let own = ir.first_lanes(ir.sub(self.span.hi, self.at), self.width);
+            bytes = ir.select(own, bytes, ir.load(ir.ty(bytes), p, 1));
+        }
+        ir.store(bytes, p, 1);
     }
 
     fn some(&self, cell: Val) -> Val {
@@ -244,8 +255,7 @@ impl<'a> Lanes<'a> {
                 lanes.write_mask(first, c, count);
                 let all = || ir.const_first_lanes(lanes.width, lanes.width);
                 let off = ir.and(lanes.mask.unwrap_or_else(all), ir.not(c));
-                let p = lanes.slot_element(first + 1, DType::Bool, lanes.at);
-                ir.store(lanes.to_slot(off, DType::Bool), p, 1);
+                lanes.put_mask(first + 1, off);
             }),
         );
         let sides = [(count.on, count.off, first), (count.off, count.on, first + 1)];

@@ -5,6 +5,9 @@
 //! group, each piece between two cuts is a loop over the group's vectors ([`span`]), and what lives
 //! longer is kept in memory. Control flow around a cut belongs to the group ([`group`]), all other
 //! control flow to the vector ([`control`]): lanes that do not take part are masked off.
+//!
+//! Where lanes have several axes, vectors are along the last one, and a piece is a nest of loops over
+//! the rows of the group that exist ([`rows`]).
 
 mod access;
 mod change;
@@ -16,6 +19,7 @@ mod lane_plan;
 mod local;
 mod ops;
 mod range;
+mod rows;
 mod span;
 mod uniform;
 
@@ -47,7 +51,7 @@ pub enum Repr {
 }
 
 /// The lanes that a piece of code is run for: those numbered `lo..hi`, where lane `base + n` of the
-/// launch has the number `n`.
+/// launch has the number `n`; along the last axis, where there are several.
 #[derive(Copy, Clone)]
 struct Span {
     lo: Val,
@@ -88,6 +92,8 @@ pub struct Lanes<'a> {
     /// The group's number.
     number: Val,
     span: Span,
+    /// The other axes, where there are several.
+    rows: rows::Rows,
     state: LaneState,
     /// The number of the vector's first lane.
     at: Val,
@@ -143,6 +149,7 @@ pub fn emit(
         size: zero,
         number: zero,
         span: Span { lo: zero, hi: zero, base: zero },
+        rows: rows::Rows::new(ir, func),
         state: LaneState::default(),
         at: zero,
         mask: None,
@@ -192,16 +199,17 @@ impl<'a> Lanes<'a> {
 
     fn groups(&mut self, begin: Val, end: Val) {
         let (ir, func) = (self.ir, self.func);
-        let domain = self.word(frame::DOMAIN);
         self.size = self.word(frame::LANES);
+        if self.rows.axes() > 1 {
+            return self.groups_of_rows(begin, end);
+        }
+        let domain = self.word(frame::DOMAIN);
         if self.plan.flat {
             let (lo, hi) = (ir.mul(begin, self.size), ir.mul(end, self.size));
             self.span = Span { lo, hi: ir.smin(hi, domain), base: ir.c64(0) };
             return self.group_block(func.body, &[], None);
         }
-        let slots = ir.offset_const(self.words, 8 * frame::SLOTS as i64);
-        self.slots = ir.load(ir.ptr(), slots, 8);
-        self.stride = ir.mul_const(ir.smax(self.size, ir.c64(64)), 8);
+        self.find_slots();
         ir.for_range(begin, end, 1, &[], |ir, number, _| {
             let base = ir.mul(number, self.size);
             let hi = ir.smin(ir.sub(domain, base), self.size);
@@ -214,6 +222,13 @@ impl<'a> Lanes<'a> {
             self.env = outside;
             Vec::new()
         });
+    }
+
+    fn find_slots(&mut self) {
+        let ir = self.ir;
+        let slots = ir.offset_const(self.words, 8 * frame::SLOTS as i64);
+        self.slots = ir.load(ir.ptr(), slots, 8);
+        self.stride = ir.mul_const(ir.smax(self.size, ir.c64(64)), 8);
     }
 
     /// The place of a group in the grid: numbers count along the last axis first.
@@ -315,7 +330,7 @@ impl<'a> Lanes<'a> {
 
     /// Reads the vector's lanes from a slot.
     fn read_slot(&self, slot: u64, dtype: DType) -> Val {
-        let p = self.slot_element(slot, dtype, self.at);
+        let p = self.slot_element(slot, dtype, self.lane_number());
         let x = self.ir.load(self.slot_type(dtype, self.width), p, slot_align(dtype));
         self.slot_value(x, dtype)
     }
@@ -323,7 +338,7 @@ impl<'a> Lanes<'a> {
     /// Writes the vector's lanes that run to a slot.
     fn write_slot(&self, slot: u64, dtype: DType, x: Val) {
         let ir = self.ir;
-        let p = self.slot_element(slot, dtype, self.at);
+        let p = self.slot_element(slot, dtype, self.lane_number());
         let x = self.to_slot(x, dtype);
         // This thread alone uses the slot, so the others are written back as they were.
         let x = match self.mask {

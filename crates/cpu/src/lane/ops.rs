@@ -35,6 +35,8 @@ impl<'a> Lanes<'a> {
             Accumulate => self.accumulate(id),
             Atomic => self.atomic(id),
             Assert => self.assert(id),
+            // What is said of memory is for checks.
+            Owned => {}
             GroupBroadcast | GroupShuffle => self.shuffle(id),
             Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
@@ -66,8 +68,7 @@ impl<'a> Lanes<'a> {
                 let dtype = self.dtype(op.result());
                 Repr::Uniform(self.s.constant(constant_of(op, dtype), 1))
             }
-            LinearId => Repr::Steps { first: plus(ir, self.span.base, self.at), step: 1 },
-            LocalId => Repr::Steps { first: self.at, step: 1 },
+            LinearId | LocalId => self.lane_id(op),
             ProgramId => Repr::Uniform(self.coordinates(self.number)[grid_axis(op)]),
             NumPrograms => Repr::Uniform(self.word(frame::GRID + grid_axis(op))),
             GroupSize => Repr::Uniform(self.size),
@@ -98,7 +99,7 @@ impl<'a> Lanes<'a> {
             | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | Scan
-            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
                 unreachable!("`is_pure` lists the ops that only compute")
             }
         }
@@ -170,14 +171,9 @@ impl<'a> Lanes<'a> {
         let ir = self.ir;
         let failed = ir.not(self.vector(cond));
         let failed = self.mask.map_or(failed, |m| ir.and(m, failed));
-        let (words, at, flat) = (self.words, self.at, self.plan.flat);
+        let (words, at) = (self.words, self.at);
         ir.when(ir.any(failed), |ir| {
-            let number = ir.add(at, first_lane(ir, failed));
-            let (ids, lane) = if flat {
-                (self.coordinates(ir.udiv(number, self.size)), ir.urem(number, self.size))
-            } else {
-                (self.coordinates(self.number), number)
-            };
+            let (ids, lane) = self.group_and_number(ir.add(at, first_lane(ir, failed)));
             note_group(ir, words, ids);
             note_lane(ir, words, lane);
             ir.ret(Some(ir.c64(site)));

@@ -161,9 +161,20 @@ impl<'a> Lanes<'a> {
                 let last = form.above.map_or(first, |above| self.sum(first, above));
                 r.lo = ir.smax(r.lo, self.sum(self.minus(last, dim), ir.c64(1)));
             }
+            // One position for the whole row.
+            0 if self.rows.axes() > 1 => {
+                let low = ir.icmp(IntCmp::LLVMIntSGE, first, below);
+                let inside = ir.and(low, ir.icmp(IntCmp::LLVMIntSLT, first, top));
+                self.only_where(r, inside);
+            }
             _ => return false,
         }
         true
+    }
+
+    /// Leaves no lane in the range where a condition of the row does not hold.
+    fn only_where(&self, r: &mut Range, holds: Val) {
+        r.hi = self.ir.select(holds, r.hi, self.ir.c64(i64::MIN));
     }
 
     fn minus(&self, a: Val, b: Val) -> Val {
@@ -221,6 +232,11 @@ impl<'a> Lanes<'a> {
         let (a, b) = (self.form(r, op.operands[0]), self.form(r, op.operands[1]));
         let (Some(a), Some(b)) = (a, b) else { return false };
         let (form, bound, f) = match (a.uniform(), b.uniform()) {
+            (Some(a), Some(b)) if self.rows.axes() > 1 => {
+                let holds = self.s.apply(f, DType::I64, &[a, b]);
+                self.only_where(r, if want { holds } else { self.ir.not(holds) });
+                return true;
+            }
             (None, Some(bound)) => (a, bound, f),
             (Some(bound), None) => (b, bound, mirrored(f)),
             _ => return false,
@@ -280,8 +296,10 @@ impl<'a> Lanes<'a> {
         let Some(op) = self.func.def(v) else { return self.form_of_loop(v) };
         let TileOp::Ew(f) = op.code else {
             return match op.code {
-                TileOp::LinearId => Some(exact(self.span.base, 1, true, true)),
-                TileOp::LocalId => Some(exact(ir.c64(0), 1, true, true)),
+                TileOp::LinearId | TileOp::LocalId => {
+                    let (first, step) = self.lane_form(op);
+                    Some(exact(first, step, true, true))
+                }
                 _ => None,
             };
         };

@@ -44,13 +44,12 @@ impl<'a> Lanes<'a> {
                 self.set(v, repr);
             }
         }
-        match self.state.mask {
-            Some(slot) => self.masked_vectors(items, &foreign, Some(slot), finish),
-            None if self.isa >= Isa::Avx512 && self.weight(&nested) > HEAVY => {
-                self.masked_vectors(items, &foreign, None, finish);
-            }
-            None => self.all_vectors(items, &foreign, finish),
-        }
+        let heavy = self.isa >= Isa::Avx512 && self.weight(&nested) > HEAVY;
+        self.each_row(&mut |lanes| match lanes.state.mask {
+            Some(slot) => lanes.masked_vectors(items, &foreign, Some(slot), finish),
+            None if heavy => lanes.masked_vectors(items, &foreign, None, finish),
+            None => lanes.all_vectors(items, &foreign, finish),
+        });
         self.env = outside;
         (self.mask, self.sure) = (None, true);
     }

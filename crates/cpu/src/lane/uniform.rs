@@ -64,7 +64,8 @@ impl Marks<'_> {
             | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
             | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | Mma | Philox | Print | Assert | Reduce | Scan
-            | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
+            | Owned => {
                 if let Some(&result) = op.results.first() {
                     let varies = self.any(&op.operands);
                     self.mark(result, varies);

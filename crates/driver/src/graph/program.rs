@@ -196,7 +196,7 @@ impl GraphProgram {
         let mut counted = self.counted.lock();
         *counted.entry((kernel, grid)).or_insert_with(|| {
             let dims = BTreeMap::new();
-            let launch = tessera_cost::Launch { dims: &dims, grid, domain: 0, lanes: 1 };
+            let launch = tessera_cost::Launch { dims: &dims, grid, domain: [0; 3], lanes: 1 };
             // Counted in the form that the passes leave, as for kernels of a user's.
             let mut func = self.plan.kernels[kernel].clone();
             let passes = Mode::default().pipeline(PassOptions::default(), false);

@@ -207,7 +207,7 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
             params: vec![array(a, [row, 2]), array(0x9000, [2, 256])],
             dims: [("m", 96), ("n", 96), ("k", 96)].map(|(s, n)| (s.to_string(), n)).into(),
             grid: [1; 3],
-            domain: 0,
+            domain: [0; 3],
             lanes: 1,
         };
         let mut words = Vec::new();

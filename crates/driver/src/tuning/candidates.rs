@@ -10,7 +10,7 @@ use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
 use crate::mode::Mode;
-use crate::specialise::{self, DEFAULT_LANES, Lowered, Specialised, first_message, scheduled};
+use crate::specialise::{self, Lowered, Specialised, first_message, lanes_or_default, scheduled};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -177,7 +177,7 @@ pub fn prune_and_predict(
         let Some(lowered) = &candidate.lowered else { continue };
         let requested = candidate.requested();
         let footprint = candidate.footprint.as_ref();
-        let predicted = judge.predict(kernel, &lowered.func, requested, footprint);
+        let predicted = judge.predict(&lowered.func, requested, footprint);
         candidate.row.predicted = predicted.map(|e| e.seconds);
         if let Some(why) = judge.refuse(&lowered.func, requested) {
             candidate.fall(RecordState::Pruned, why);
@@ -222,7 +222,6 @@ impl<'a> Judge<'a> {
 
     fn predict(
         &self,
-        kernel: &KernelHandle,
         func: &TileFunc,
         requested: Requested,
         footprint: Option<&Footprint>,
@@ -236,7 +235,7 @@ impl<'a> Judge<'a> {
         };
         let on = |&p: &Value| func.name_of(p).and_then(|name| self.lies_on.get(name)).copied();
         let lies_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
-        predict(kernel, func, (&self.bound.sizes, &lies_on), requested, &self.speed)
+        predict(func, (&self.bound.sizes, &lies_on), requested, &self.speed)
     }
 }
 
@@ -290,18 +289,20 @@ fn lies_on(slot: &Slot) -> u64 {
 }
 
 fn predict(
-    kernel: &KernelHandle,
     func: &TileFunc,
     (sizes, lies_on): (&Sizes, &[u64]),
     requested: tessera_cost::Requested,
     speed: &Speed,
 ) -> Option<Estimate> {
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
-    let lanes = kernel.kernel.decl().lanes.unwrap_or(DEFAULT_LANES);
-    let mut launch = tessera_cost::Launch { dims: &sizes.known, grid: [1; 3], domain: 0, lanes };
+    let by = lanes_or_default(func);
+    let lanes = by.iter().product();
+    let mut launch =
+        tessera_cost::Launch { dims: &sizes.known, grid: [1; 3], domain: [0; 3], lanes };
     if kind_of(func) == Some(KernelKind::Lane) {
-        launch.domain = func.attrs.get("domain").and_then(Attr::as_expr).as_ref().and_then(eval)?;
-        launch.grid[0] = launch.domain.div_euclid(lanes) + i64::from(launch.domain % lanes != 0);
+        let extents = tessera_tile::domain_of(func)?;
+        let extents = extents.iter().map(eval).collect::<Option<Vec<_>>>()?;
+        (launch.grid, launch.domain) = tessera_tile::lane_grid(&by, &extents);
     } else {
         let grid = func.attrs.get("grid").and_then(Attr::as_exprs)?;
         for (extent, expr) in launch.grid.iter_mut().zip(&grid) {
@@ -346,7 +347,7 @@ pub fn ranked(
         let requested = candidate.requested();
         let estimate = match funcs.get(place) {
             Some(Some((func, footprint))) if judge.refuse(func, requested).is_none() => {
-                judge.predict(kernel, func, requested, footprint.as_ref())
+                judge.predict(func, requested, footprint.as_ref())
             }
             Some(_) => continue,
             None => None,

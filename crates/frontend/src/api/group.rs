@@ -51,7 +51,7 @@ fn reduced(e: &mut Elab<'_>, v: Value, op: ReduceOp) -> Value {
 /// The number of lanes of a group, and the integer that has a bit for each; `None` (reported) where
 /// there are more than 64.
 fn mask_type(e: &mut Elab<'_>, what: &str) -> Option<(i64, DType)> {
-    let lanes = e.decl.lanes;
+    let lanes = e.decl.group_lanes();
     match lanes {
         Some(n) if n <= 32 => Some((n, DType::U32)),
         Some(n) if n <= 64 => Some((n, DType::U64)),

@@ -4,22 +4,25 @@ use super::{Args, Handler::*, Rows, rows};
 use crate::elab::Elab;
 use crate::elab::val::Val;
 use tessera_diag::Code;
-use tessera_ir::{Attr, OpSpec, Type};
+use tessera_ir::{Attr, DimExpr, OpSpec, Type};
 use tessera_numerics::ScalarFn;
-use tessera_tile::{TileOp, dim_expr_of};
+use tessera_tile::{KernelKind, TileOp, dim_expr_of};
 
 pub const ROWS: Rows = rows! {
-    Lane "tile.linear_id" "()" Call(linear_id), "The lane's index over the whole launch, from 0.";
-    Lane "tile.local_id" "()" Call(local_id), "The lane's index in its group.";
-    Lane "tile.thread_id" "()" Call(local_id), "The lane's index in its group.";
+    Lane "tile.linear_id" "(axis=None)" Call(linear_id),
+        "The lane's index over the whole launch, from 0; along `axis` where lanes have several: `@ts.kernel(lanes=(16, 16))`.";
+    Lane "tile.local_id" "(axis=None)" Call(local_id),
+        "The lane's index in its group; along `axis` where lanes have several.";
+    Lane "tile.thread_id" "(axis=None)" Call(local_id),
+        "The lane's index in its group; along `axis` where lanes have several.";
     Lane "tile.lane_id" "()" Call(lane_id),
         "The lane's index in its warp. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group.";
     Lane "tile.warp_id" "()" Call(warp_id),
         "The warp's index in its group. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group.";
-    Any "tile.group_size" "()" Call(group_size), "How many lanes form a group.";
-    Any "tile.group_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
-    Any "tile.block_id" "()" Call(group_id), "The group's coordinate along the first axis of the grid.";
-    Any "tile.num_groups" "()" Call(num_groups), "The extent of the grid along its first axis.";
+    Any "tile.group_size" "(axis=None)" Call(group_size), "How many lanes form a group, or are along an axis of it.";
+    Any "tile.group_id" "(axis=0)" Call(group_id), "The group's coordinate along an axis of the grid.";
+    Any "tile.block_id" "(axis=0)" Call(group_id), "The group's coordinate along an axis of the grid.";
+    Any "tile.num_groups" "(axis=0)" Call(num_groups), "The extent of the grid along an axis.";
     Group "tile.program_id" "(axis)" Call(program_id), "The group's coordinate along an axis of the launch grid.";
     Group "tile.num_programs" "(axis)" Call(num_programs), "The extent of the launch grid along an axis.";
     Group "tile.grid" "(*extents)" Call(grid),
@@ -45,12 +48,56 @@ fn index(e: &mut Elab<'_>, spec: OpSpec<tessera_tile::Tile>) -> Val {
     }
 }
 
-fn linear_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
-    index(e, OpSpec::new(TileOp::LinearId, &[]))
+fn linear_id(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    lane_index(e, args, TileOp::LinearId, "linear_id")
 }
 
-fn local_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
-    index(e, OpSpec::new(TileOp::LocalId, &[]))
+fn local_id(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    lane_index(e, args, TileOp::LocalId, "local_id")
+}
+
+/// An index of the lane. Which axis it is along must be said where there are several.
+fn lane_index(e: &mut Elab<'_>, args: &Args, code: TileOp, name: &str) -> Val {
+    let axes = e.decl.lanes.len().max(1);
+    if axes > 1 && !args.has("axis") {
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected the axis of ts.tile.{name}: the kernel's lanes have {axes} axes"),
+            format!(
+                "write ts.tile.{name}({}); ts.tile.group.rank is the lane's number in its group, the last axis fastest",
+                axes - 1
+            ),
+        );
+    }
+    let mut spec = OpSpec::new(code, &[]);
+    if args.has("axis") {
+        let Some(axis) = lane_axis(e, args) else { return Val::Poison };
+        if axes > 1 {
+            spec = spec.attr("axis", Attr::Int(axis));
+        }
+    }
+    index(e, spec)
+}
+
+/// An axis of the lanes, reported where there is no such one.
+fn lane_axis(e: &mut Elab<'_>, args: &Args) -> Option<i64> {
+    let axes = e.decl.lanes.len().max(1) as i64;
+    let axis = args.get("axis").as_const_int().filter(|a| (0..axes).contains(a));
+    if axis.is_none() {
+        let what = e.describe(&args.get("axis"));
+        let (wanted, help) = match axes {
+            1 => (
+                "axis 0, for the lanes have one".to_string(),
+                "lanes with two axes: `@ts.kernel(lanes=(16, 16))`",
+            ),
+            axes => (
+                format!("an axis of the lanes from 0 to {}", axes - 1),
+                "write a compile-time integer: ts.tile.linear_id(0)",
+            ),
+        };
+        e.error_help(Code::E_ARGUMENT, format!("expected {wanted}, got {what}"), help);
+    }
+    axis
 }
 
 fn in_warps(e: &mut Elab<'_>, f: ScalarFn) -> Val {
@@ -67,19 +114,37 @@ fn warp_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
     in_warps(e, ScalarFn::FloorDiv)
 }
 
-fn group_size(e: &mut Elab<'_>, _: &mut Args) -> Val {
+fn group_size(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    if args.has("axis") {
+        let Some(axis) = lane_axis(e, args) else { return Val::Poison };
+        if let Some(&extent) = e.decl.lanes.get(axis as usize).filter(|_| e.decl.lanes.len() > 1) {
+            return Val::Dim(DimExpr::Const(extent));
+        }
+    }
     index(e, OpSpec::new(TileOp::GroupSize, &[]))
 }
 
-fn group_id(e: &mut Elab<'_>, _: &mut Args) -> Val {
-    index(e, OpSpec::new(TileOp::ProgramId, &[]).attr("axis", Attr::Int(0)))
+fn group_id(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    along(e, args, TileOp::ProgramId)
 }
 
-fn num_groups(e: &mut Elab<'_>, _: &mut Args) -> Val {
-    index(e, OpSpec::new(TileOp::NumPrograms, &[]).attr("axis", Attr::Int(0)))
+fn num_groups(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    along(e, args, TileOp::NumPrograms)
+}
+
+/// Along an axis of the grid, or the first where none is given.
+fn along(e: &mut Elab<'_>, args: &Args, code: TileOp) -> Val {
+    let axis = if args.has("axis") { axis(e, args) } else { Some(0) };
+    match axis {
+        Some(a) => index(e, OpSpec::new(code, &[]).attr("axis", Attr::Int(a))),
+        None => Val::Poison,
+    }
 }
 
 fn axis(e: &mut Elab<'_>, args: &Args) -> Option<i64> {
+    if e.kind == KernelKind::Lane {
+        return lane_axis(e, args);
+    }
     let axis = args.get("axis").as_const_int().filter(|a| (0..3).contains(a));
     if axis.is_none() {
         let what = e.describe(&args.get("axis"));

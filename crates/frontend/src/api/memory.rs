@@ -21,7 +21,9 @@ pub const ROWS: Rows = rows! {
     Any "tile.load" "(t, index=None, mask=None, other=None, inbounds=False)" Call(load),
         "Reads `t[index]`; elements outside, or where the mask is false, are `other` (0). `inbounds` says that none is outside.";
     Any "tile.store" "(t, index=None, value=None, mask=None, unique=False)" Call(store),
-        "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice.";
+        "Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice, by this store or by another group.";
+    Any "tile.owned" "(t)" Call(owned),
+        "Says that from here on this group alone touches the slice or element: `ts.tile.owned(C[i:i + 16])`. Checked mode verifies it.";
     Group "tile.accumulate" "(t, value)" Call(accumulate),
         "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
     Group "tile.cp_commit_group" "()" Call(commit),
@@ -71,7 +73,7 @@ fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn alloc_local(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(mut shape) = create::shape_of(e, &args.get("shape")) else { return Val::Poison };
     let Some(dtype) = create::dtype_of(e, args, "dtype", DType::F32) else { return Val::Poison };
-    let Some(lanes) = e.decl.lanes else {
+    let Some(lanes) = e.decl.group_lanes() else {
         return e.error_help(
             Code::E_ARGUMENT,
             "expected a kernel that says how many lanes form a group, for private arrays of its lanes",
@@ -447,6 +449,27 @@ fn store(e: &mut Elab<'_>, args: &mut Args) -> Val {
         mask = Some(e.b().broadcast(m, shape));
     }
     e.store_block(&block, &value, mask);
+    Val::None
+}
+
+fn owned(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let block = match args.get("t") {
+        Val::Block(b) if matches!(e.ty(b.mem), Type::View { .. }) => *b,
+        Val::View(v) => match whole(e, v) {
+            Some(b) => b,
+            None => return Val::Poison,
+        },
+        Val::Poison => return Val::Poison,
+        other => {
+            let what = e.describe(&other);
+            return e.error_help(
+                Code::E_TYPE,
+                format!("expected a slice or an element of a parameter to own, got {what}"),
+                "write ts.tile.owned(C[i:i + 16])",
+            );
+        }
+    };
+    e.own_block(&block);
     Val::None
 }
 

@@ -65,7 +65,7 @@ impl ApiRow {
     /// The parameters, the first ones, that name a place in memory (LANGUAGE 20).
     pub fn places(&self) -> &'static [&'static str] {
         match self.name {
-            "tile.store" | "tile.accumulate" | "tile.load" => &["t"],
+            "tile.store" | "tile.accumulate" | "tile.load" | "tile.owned" => &["t"],
             "tile.cp_async" => &["dst", "src"],
             name if name.starts_with("tile.atomic_") => &["ref"],
             _ => &[],

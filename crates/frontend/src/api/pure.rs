@@ -290,6 +290,7 @@ fn effect(code: TileOp) -> Option<&'static str> {
         | TileOp::ReduceBy
         | TileOp::ScanBy
         | TileOp::Sort
-        | TileOp::Histogram => None,
+        | TileOp::Histogram
+        | TileOp::Owned => None,
     }
 }

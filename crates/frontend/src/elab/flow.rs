@@ -334,7 +334,7 @@ impl Elab<'_> {
                 | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
                 | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
-                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => false,
+                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => false,
             }
         })
     }

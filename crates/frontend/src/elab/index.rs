@@ -619,10 +619,25 @@ impl Elab<'_> {
         }
         if !gather {
             spec = Self::as_block(spec, block);
-        } else if block.hint == Some("unique") {
+        }
+        if block.hint == Some("unique") {
             spec = spec.attr("unique", Attr::Bool(true));
         }
         let _ = self.b().op(spec);
+    }
+
+    /// Says that the group alone touches a block.
+    pub fn own_block(&mut self, block: &BlockRef) {
+        if block.reach.contains(&Reach::Gather) {
+            self.error_help(
+                Code::E_TYPE,
+                "expected a slice or an element to own, got positions of an index tile",
+                "say it of the store: ts.tile.store(y, index, value, unique=True)",
+            );
+            return;
+        }
+        let spec = OpSpec::new(TileOp::Owned, &[block.mem]).group("at", &block.at);
+        let _ = self.b().op(Self::as_block(spec, block));
     }
 
     /// A value of the block's shape, in `dtype` or converted to the memory's storage.

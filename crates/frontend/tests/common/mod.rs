@@ -66,7 +66,7 @@ pub fn decl(text: &str, spec: &str, tunables: &[(&str, i64)]) -> KernelDecl {
         params: params(spec),
         bundles: Vec::new(),
         tunables: Tunables { candidates: vec![candidate] },
-        lanes: None,
+        lanes: Vec::new(),
         most_ops: tessera_frontend::MOST_OPS,
     }
 }

@@ -18,6 +18,8 @@ pub(crate) enum Touch {
     Fold(ReduceOp),
     /// One indivisible step.
     Atomic,
+    /// Nothing, but a promise that the group alone touches it from now on.
+    Own,
 }
 
 impl Touch {
@@ -83,7 +85,11 @@ pub(crate) fn accesses<'i>(
             vec![Access { step, ..read(1, extent.len(), block(extent)) }]
         }
         Action::Gather { rank, .. } => vec![read(1, *rank, None)],
-        Action::Store { extent, step } => {
+        Action::Owned { extent, step } => {
+            let (touch, other) = (Touch::Own, true);
+            vec![Access { step, touch, other, ..read(1, extent.len(), block(extent)) }]
+        }
+        Action::Store { extent, step, .. } => {
             vec![Access { step, ..write(Touch::Write, extent.len(), block(extent)) }]
         }
         Action::Scatter { rank, .. } => vec![write(Touch::Write, *rank, None)],

@@ -25,6 +25,8 @@ pub(crate) struct CheckPlan {
     pub names_outside: Vec<bool>,
     /// Whether the kernel orders memory itself, by acquire and release.
     pub orders: bool,
+    /// Whether it says what groups own, by `owned` and `unique`.
+    pub claims: bool,
     /// Whether it uses `cas` or `exchange` to take turns, as locks do.
     pub locks: bool,
 }
@@ -94,6 +96,14 @@ impl CheckPlan {
             orders: insts(program).any(|i| {
                 matches!(i.action, Action::Atomic { acquire, release, .. } if acquire || release)
             }),
+            claims: insts(program).any(|i| {
+                matches!(
+                    i.action,
+                    Action::Owned { .. }
+                        | Action::Store { unique: true, .. }
+                        | Action::Scatter { unique: true, .. }
+                )
+            }),
             locks: insts(program).any(|i| {
                 matches!(&i.action, Action::Atomic { change, .. } if !matches!(change, Change::Fold(_)))
             }),
@@ -106,7 +116,9 @@ impl CheckPlan {
             site.unset = matches!(&inst.action, Action::Const(n) if program.unset.contains(n));
             for access in accesses(inst, program.kind, &plan.memory) {
                 let place = inst.args.get(access.memory).and_then(|a| plan.memory[a.slot].as_mut());
-                if let Some(place) = place.filter(|_| access.touch != Touch::Read) {
+                if access.touch == Touch::Own {
+                    site.writes = access.touch;
+                } else if let Some(place) = place.filter(|_| access.touch != Touch::Read) {
                     place.written = true;
                     site.writes = access.touch;
                 }

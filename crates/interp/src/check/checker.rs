@@ -2,6 +2,7 @@
 
 use super::access::{Access, Spot, Touch, Touched, accesses, contents, count, position, touched};
 use super::check_plan::CheckPlan;
+use super::claims::{Claim, Last};
 use super::findings::Findings;
 use super::group_shadow::GroupShadow;
 use super::lane_shadow::LaneShadow;
@@ -28,6 +29,10 @@ pub(crate) struct Checker {
     pub(super) number: u32,
     /// By slot, of arguments that are written.
     pub(super) shadows: Vec<Option<GroupShadow>>,
+    /// What groups said they own, of arguments.
+    pub(super) claims: BTreeMap<(usize, usize), Claim>,
+    /// The last groups that wrote an element, or touched it, where groups own any.
+    pub(super) touches: BTreeMap<(usize, usize), Last>,
     pub(super) lanes: LaneShadow,
     /// Present in kernels that order memory themselves; it replaces both shadows.
     pub(super) order: Option<Order>,
@@ -78,6 +83,8 @@ impl Checker {
             group: None,
             number: 0,
             shadows: (0..slots).map(|_| None).collect(),
+            claims: BTreeMap::new(),
+            touches: BTreeMap::new(),
             lanes: LaneShadow::default(),
             origins: Origins::default(),
         }
@@ -127,12 +134,12 @@ impl Checker {
             };
             let Some(place) = &plan.memory[arg.slot] else { continue };
             let made = self.made.contains_key(&arg.slot);
-            let want = place.written || memory.dtype.is_int() || made;
+            let want = place.written || memory.dtype.is_int() || made || plan.claims;
             let guard = plan.sites[inst.site].guard.filter(|_| access.touch == Touch::Read);
             let Some(touched) = touched(m, inst, access, guard, want) else { continue };
             self.look(m, inst, access, memory, arg.slot, &touched);
             if access.memory == 0 {
-                let folds = !matches!(access.touch, Touch::Read | Touch::Write);
+                let folds = !matches!(access.touch, Touch::Read | Touch::Write | Touch::Own);
                 if folds && memory.dtype.is_float() {
                     let value = access.value.and_then(|i| m.value(inst, i).ok());
                     seen.old = value.map(|v| (contents(memory, &touched.spots), v.clone()));
@@ -158,6 +165,12 @@ impl Checker {
         self.bounds(inst, access, memory, slot, touched);
         if matches!(inst.action, Action::Scatter { unique: true, .. }) {
             self.repeated(inst, memory, slot, touched);
+        }
+        if self.plan.claims && !memory.is_buffer() {
+            self.ownership(inst, access.touch, memory, slot, touched);
+        }
+        if access.touch == Touch::Own {
+            return;
         }
         if access.touch != Touch::Write {
             self.initialised(inst, memory, slot, touched);

@@ -3,7 +3,7 @@
 //!
 //! | code | what is found |
 //! |---|---|
-//! | `E_RACE` | two groups touch one element of an argument and one writes, unless both fold it with the operator of a `reduce_*` parameter, both are atomic, or a release of the first and an acquire of the second order them (`order.rs`); the same for two lanes of a group between two barriers, in arguments and shared memory. Lanes may store one and the same value. Also a store with `unique=True` whose positions repeat. |
+//! | `E_RACE` | two groups touch one element of an argument and one writes, unless both fold it with the operator of a `reduce_*` parameter, both are atomic, or a release of the first and an acquire of the second order them (`order.rs`); the same for two lanes of a group between two barriers, in arguments and shared memory. Lanes may store one and the same value. Also a store with `unique=True` whose positions repeat or that another group writes too, and an access to a block that another group owns (`claims.rs`). |
 //! | `E_UNINIT` | an element of shared memory is read before it was written, or an element of an array that was made for the launch is never written. |
 //! | `E_OOB` | an index of its own (not a slice's edge) is outside, unless the read says what outside is (`other=`) or is masked. |
 //! | `E_OVERFLOW` | signed arithmetic that reaches an index wraps, or a conversion on the way loses the value. |
@@ -19,6 +19,7 @@ mod access;
 mod arith;
 mod check_plan;
 mod checker;
+mod claims;
 mod findings;
 mod group_shadow;
 mod lane_shadow;

@@ -339,11 +339,12 @@ impl Checker {
     }
 }
 
-fn verb(touch: Touch) -> &'static str {
+pub(super) fn verb(touch: Touch) -> &'static str {
     match touch {
         Touch::Read => "reads",
         Touch::Write => "writes",
         Touch::Update | Touch::Fold(_) => "adds to",
         Touch::Atomic => "updates",
+        Touch::Own => "owns",
     }
 }

@@ -21,13 +21,19 @@ use tessera_numerics::DType;
 use tessera_target::{ArgValue, LaunchArgs};
 
 fn args(params: Vec<ArgValue>, grid: [i64; 3]) -> LaunchArgs {
-    LaunchArgs { params, dims: Default::default(), grid, domain: 0, lanes: 1 }
+    LaunchArgs { params, dims: Default::default(), grid, domain: [0; 3], lanes: 1 }
 }
 
 /// A launch of a lane kernel of `domain` lanes, `lanes` to a group.
 fn lanes(params: Vec<ArgValue>, domain: i64, lanes: i64) -> LaunchArgs {
     let groups = (domain + lanes - 1) / lanes;
-    LaunchArgs { params, dims: Default::default(), grid: [groups, 1, 1], domain, lanes }
+    LaunchArgs {
+        params,
+        dims: Default::default(),
+        grid: [groups, 1, 1],
+        domain: [domain, 1, 1],
+        lanes,
+    }
 }
 
 fn run(text: &str, args: &LaunchArgs) -> Result<(), Diagnostics> {

@@ -171,7 +171,7 @@ fn examples_of_the_op_table_run() {
         let mut v = HostArray::new(&[64], F32, &[1.0; 64]);
         let scalar = |x| ArgValue::Scalar(Scalar::F32(x));
         let mut launch = args(vec![v.as_arg(), scalar(1.0), scalar(3.0)], [1; 3]);
-        (launch.domain, launch.lanes) = (4, 4);
+        (launch.domain, launch.lanes) = ([4, 1, 1], 4);
         run(&text, &launch).unwrap_or_else(|e| panic!("{example}\n{e}"));
     }
 }

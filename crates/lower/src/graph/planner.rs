@@ -67,7 +67,7 @@ pub enum Step {
         args: Vec<Array>,
         grid: [i64; 3],
         /// For lane kernels, the number of lanes and of lanes of a group.
-        domain: i64,
+        domain: [i64; 3],
         lanes: i64,
         label: String,
         loc: Loc,
@@ -401,7 +401,15 @@ impl Planner<'_> {
         }
         let kernel = self.kernel(tile);
         let (label, loc) = (label, loc.clone());
-        steps.push(Step::Launch { kernel, args: arrays, grid, domain: 0, lanes: 1, label, loc });
+        steps.push(Step::Launch {
+            kernel,
+            args: arrays,
+            grid,
+            domain: [0; 3],
+            lanes: 1,
+            label,
+            loc,
+        });
         Ok(())
     }
 

@@ -158,11 +158,16 @@ impl Writer<'_> {
                         .attr("kernel", Attr::Ref(name))
                         .attr("backend", Attr::word(self.backend))
                         .attr("of", Attr::Str(label.clone()));
-                    spec = if tessera_tile::kind_of(&self.plan.kernels[*kernel])
-                        == Some(tessera_tile::KernelKind::Lane)
-                    {
-                        spec.attr("domain", Attr::from(DimExpr::Const(*domain)))
-                            .attr("lanes", Attr::Int(*lanes))
+                    let func = &self.plan.kernels[*kernel];
+                    spec = if tessera_tile::kind_of(func) == Some(tessera_tile::KernelKind::Lane) {
+                        let axes = tessera_tile::lane_axes(func);
+                        let domain = domain[..axes].iter().map(|&n| DimExpr::Const(n));
+                        let mut extents = tessera_tile::lane_extents(func);
+                        if extents.is_empty() {
+                            extents.push(*lanes);
+                        }
+                        spec.attr("domain", Attr::extents(domain))
+                            .attr("lanes", tessera_tile::lanes_attr(&extents))
                     } else {
                         spec.attr("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))))
                     };

@@ -383,7 +383,7 @@ impl Flow<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Iota | Store | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Slice
-            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
                 vec![Axis::Clean; rank]
             }
         }
@@ -432,7 +432,7 @@ impl Flow<'_> {
             | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit
             | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox
             | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram => Held::of(to),
+            | ScanBy | Sort | Histogram | Owned => Held::of(to),
         }
     }
 

@@ -179,7 +179,7 @@ impl Spread<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Broadcast | Expand
             | Load | BufAlloc | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | ArgReduce
-            | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {}
+            | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {}
         }
     }
 }

@@ -138,7 +138,7 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             | Reshape | Transpose | Broadcast | Expand | Store | Gather | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast
             | GroupShuffle | Philox | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take
-            | ReduceBy | ScanBy | Sort | Histogram => {}
+            | ReduceBy | ScanBy | Sort | Histogram | Owned => {}
         }
     }
     // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.

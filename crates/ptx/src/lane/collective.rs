@@ -1,5 +1,5 @@
-//! Group operations of lanes: reductions, scans, broadcasts, shuffles. The first lanes exist; the
-//! others contribute the operator's identity. Warps combine by shuffles and exchange partial
+//! Group operations of lanes: reductions, scans, broadcasts, shuffles. Lanes that do not exist
+//! contribute the operator's identity; they are the last where lanes have one axis. Warps combine by shuffles and exchange partial
 //! results through shared memory.
 
 use super::lane_control::bits_of;
@@ -357,9 +357,11 @@ impl Lanes<'_> {
 
     /// Whether the source lane exists.
     fn is_there(&mut self, src: Reg) -> Reg {
-        match self.ids.present {
-            Some(present) => self.asm.setp(Cmp::Lt, Ty::U64, src, present),
-            None => unreachable!("groups know their lanes"),
+        let Some(present) = self.ids.present else { unreachable!("groups know their lanes") };
+        let there = self.asm.setp(Cmp::Lt, Ty::U64, src, present);
+        match self.is_in_rows(src) {
+            Some(row) => self.and(there, row),
+            None => there,
         }
     }
 

@@ -9,18 +9,33 @@ use crate::inst::*;
 use crate::module::Guard;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_target::frame;
+use tessera_tile::{lane_axes, lane_extents};
 
 /// The lane's index in the launch, and in its group.
 pub struct Ids {
     pub linear: Repr,
     pub local: Repr,
-    /// The number of lanes of the group that exist; none where it is not used.
+    /// The number of lanes of the group that exist, or of numbers where those are not the first;
+    /// none where it is not used.
     pub present: Option<Reg>,
+    /// Where lanes have several.
+    pub axes: Vec<Axis>,
+}
+
+/// Along one axis of the lanes, as 64-bit integers.
+pub struct Axis {
+    pub linear: Reg,
+    pub local: Reg,
+    /// The group's coordinate, and how many of its lanes exist.
+    pub group: Reg,
+    pub count: Reg,
+    /// The lanes of a full group.
+    pub extent: i64,
 }
 
 impl Default for Ids {
     fn default() -> Self {
-        Self { linear: Repr::None, local: Repr::None, present: None }
+        Self { linear: Repr::None, local: Repr::None, present: None, axes: Vec::new() }
     }
 }
 
@@ -64,6 +79,9 @@ impl Lanes<'_> {
         }
         self.asm.kernel.threads = whole_warps(lanes);
         self.lay_out_shared();
+        if lane_axes(self.func) > 1 {
+            return self.in_groups_of_rows();
+        }
         let tid = self.special(Special::TidX);
         let (local, base) = (self.wide(tid), self.group_base());
         let (domain, size) = (self.word(frame::DOMAIN), self.word(frame::LANES));
@@ -74,13 +92,94 @@ impl Lanes<'_> {
         let left = self.asm.int(Alu::Sub, Ty::S64, &[domain.into(), base.into()]);
         let present = self.asm.int(Alu::Min, Ty::S64, &[left.into(), size.into()]);
         let here = self.asm.setp(Cmp::Lt, Ty::S64, local, present);
-        self.ids =
-            Ids { linear: Repr::One(linear), local: Repr::One(local), present: Some(present) };
+        self.ids = Ids {
+            linear: Repr::One(linear),
+            local: Repr::One(local),
+            present: Some(present),
+            axes: Vec::new(),
+        };
         self.clear_shared();
         self.begin(1);
         self.guard = Some(vec![here]);
         self.block(self.func.body)?;
         Ok(Shape::Lanes { per_thread: 1, flat: false })
+    }
+
+    /// The same for lanes of several axes: those that exist need not be the first threads.
+    fn in_groups_of_rows(&mut self) -> Result<Shape, Diagnostics> {
+        let tid = self.special(Special::TidX);
+        let (local, size) = (self.wide(tid), self.word(frame::LANES));
+        let (axes, exists) = self.axes_of(tid);
+        // A group without lanes has no effects.
+        for axis in &axes {
+            let none = self.asm.setp(Cmp::Le, Ty::S64, axis.count, Opnd::Int(0));
+            self.asm.when(none, true, |asm| asm.emit(Inst::Ret));
+        }
+        let inside = self.asm.setp(Cmp::Lt, Ty::S64, local, size);
+        let here = self.and(inside, exists);
+        self.ids = Ids { linear: Repr::None, local: Repr::One(local), present: Some(size), axes };
+        self.clear_shared();
+        self.begin(1);
+        self.guard = Some(vec![here]);
+        self.block(self.func.body)?;
+        Ok(Shape::Lanes { per_thread: 1, flat: false })
+    }
+
+    /// The place of the lane with a number in its group, 32 bits, along each axis; and whether it
+    /// exists. The last axis counts fastest, of lanes and of groups.
+    fn axes_of(&mut self, number: Reg) -> (Vec<Axis>, Reg) {
+        let extents = lane_extents(self.func);
+        let (mut lane, mut group) = (number, self.special(Special::CtaidX));
+        let (mut axes, mut exists) = (Vec::new(), None);
+        for (axis, &extent) in extents.iter().enumerate().rev() {
+            let (mut own, mut at) = (lane, group);
+            if axis > 0 {
+                let grid = self.word(frame::GRID + axis);
+                let grid = self.asm.cvt(Ty::U32, Ty::U64, None, grid);
+                at = self.asm.int(Alu::Rem, Ty::U32, &[group.into(), grid.into()]);
+                group = self.asm.int(Alu::Div, Ty::U32, &[group.into(), grid.into()]);
+                (lane, own) = self.by_constant(lane, extent);
+            }
+            let (local, group) = (self.wide(own), self.wide(at));
+            let base = self.asm.int(Alu::MulWide, Ty::U32, &[at.into(), Opnd::Int(extent)]);
+            let linear = self.add64(base, local);
+            let domain = self.word(self.frame.domain(axis));
+            let left = self.asm.int(Alu::Sub, Ty::S64, &[domain.into(), base.into()]);
+            let count = self.asm.int(Alu::Min, Ty::S64, &[left.into(), Opnd::Int(extent)]);
+            let here = self.asm.setp(Cmp::Lt, Ty::S64, linear, domain);
+            exists = Some(exists.map_or(here, |e| self.and(e, here)));
+            axes.push(Axis { linear, local, group, count, extent });
+        }
+        axes.reverse();
+        let Some(exists) = exists else { unreachable!("lanes have an axis") };
+        (axes, exists)
+    }
+
+    /// Quotient and remainder by a number that is known.
+    fn by_constant(&mut self, x: Reg, by: i64) -> (Reg, Reg) {
+        let by = Opnd::Int(by);
+        let quotient = self.asm.int(Alu::Div, Ty::U32, &[x.into(), by.clone()]);
+        (quotient, self.asm.int(Alu::Rem, Ty::U32, &[x.into(), by]))
+    }
+
+    /// Whether the lane with a number of 64 bits exists; it is below those of a full group.
+    pub fn is_in_rows(&mut self, number: Reg) -> Option<Reg> {
+        if self.ids.axes.is_empty() {
+            return None;
+        }
+        let rows: Vec<(i64, Reg)> = self.ids.axes.iter().map(|a| (a.extent, a.count)).collect();
+        let mut rest = self.asm.cvt(Ty::U32, Ty::U64, None, number);
+        let mut there = None;
+        for (axis, (extent, count)) in rows.into_iter().enumerate().rev() {
+            let mut own = rest;
+            if axis > 0 {
+                (rest, own) = self.by_constant(rest, extent);
+            }
+            let own = self.wide(own);
+            let here = self.asm.setp(Cmp::Lt, Ty::S64, own, count);
+            there = self.both(there, Some(here));
+        }
+        there
     }
 
     /// Lanes that never synchronise.
@@ -147,9 +246,19 @@ impl Lanes<'_> {
             Repr::Steps(Steps { first, step: share.apart, facts })
         };
         self.ids = match self.uniform.flat {
-            true => Ids { linear: steps(first, width), local: Repr::None, present: None },
+            true => Ids {
+                linear: steps(first, width),
+                local: Repr::None,
+                present: None,
+                axes: Vec::new(),
+            },
             // The alignment of group starts is known once groups have their size.
-            false => Ids { linear: steps(first, 1), local: steps(local, width), present: None },
+            false => Ids {
+                linear: steps(first, 1),
+                local: steps(local, width),
+                present: None,
+                axes: Vec::new(),
+            },
         };
     }
 
@@ -181,23 +290,36 @@ impl Lanes<'_> {
     /// The warp takes 32 neighbouring lanes at a time, `rounds` times.
     fn one_by_one(&mut self, rounds: u32) -> Result<(), Diagnostics> {
         let start = self.first_of_block(rounds, 32);
-        let (start, base) = (self.wide(start), self.block_base(rounds));
+        let start = self.wide(start);
+        let base = (lane_axes(self.func) == 1).then(|| self.block_base(rounds));
         let [again, next] = [self.asm.label(), self.asm.label()];
         let round = self.asm.mov(Ty::B32, Opnd::Int(0));
         let local = self.asm.mov(Ty::B64, start);
         if rounds > 1 {
             self.asm.place(again);
         }
-        let linear = self.add64(base, local);
-        let domain = self.word(frame::DOMAIN);
-        let mut here = self.asm.setp(Cmp::Lt, Ty::S64, linear, domain);
+        let mut ids = Ids { local: Repr::One(local), ..Ids::default() };
+        let mut here = match base {
+            Some(base) => {
+                let linear = self.add64(base, local);
+                ids.linear = Repr::One(linear);
+                let domain = self.word(frame::DOMAIN);
+                self.asm.setp(Cmp::Lt, Ty::S64, linear, domain)
+            }
+            None => {
+                let number = self.asm.cvt(Ty::U32, Ty::U64, None, local);
+                let exists;
+                (ids.axes, exists) = self.axes_of(number);
+                exists
+            }
+        };
         if !self.uniform.flat {
             let size = self.word(frame::LANES);
             let inside = self.asm.setp(Cmp::Lt, Ty::S64, local, size);
             here = self.and(here, inside);
         }
         self.asm.bra_if(here, false, next);
-        self.ids = Ids { linear: Repr::One(linear), local: Repr::One(local), present: None };
+        self.ids = ids;
         self.begin(1);
         self.survey = Default::default();
         self.block(self.func.body)?;

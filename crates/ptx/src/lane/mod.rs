@@ -36,7 +36,7 @@ use tessera_numerics::{DType, Profile, Scalar};
 use tessera_support::Entity;
 use tessera_target::frame::{self, Frame};
 use tessera_tile::attrs::grid_axis;
-use tessera_tile::{TileFunc, TileOp};
+use tessera_tile::{TileFunc, TileOp, lane_axes, lane_axis, lanes_of};
 use uniform::Uniform;
 use value::Steps;
 
@@ -95,12 +95,13 @@ pub fn select(
     profile: Profile,
 ) -> Result<(Selected, Shape), Diagnostics> {
     let new = || Lanes::new(func, frame, classes, caps, profile);
-    let lanes = func.attrs.get("lanes").and_then(Attr::as_int).unwrap_or(DEFAULT_LANES).max(1);
+    let lanes = lanes_of(func).unwrap_or(DEFAULT_LANES).max(1);
     let mut me = new();
     let shape = if me.uniform.together {
         me.in_groups(lanes)?
     } else {
-        let share = new().choose(lanes)?;
+        // The lanes of a thread are along one axis.
+        let share = if lane_axes(func) > 1 { Share::ONE } else { new().choose(lanes)? };
         let good = share == Share::ONE || new().suits(share)?;
         me.apart(lanes, if good { share } else { Share::ONE })?
     };
@@ -338,6 +339,8 @@ impl<'a> Lanes<'a> {
             TileOp::GroupShuffle => self.group_shuffle(id),
             // Shared memory is allocated for the whole kernel.
             TileOp::BufAlloc => Ok(()),
+            // What is said of memory is for checks.
+            TileOp::Owned => Ok(()),
             TileOp::Const
             | TileOp::Ew(_)
             | TileOp::Select
@@ -393,10 +396,21 @@ impl<'a> Lanes<'a> {
     fn id_op(&mut self, id: OpId) -> Repr {
         let op = &self.func.ops[id];
         let one = match op.code {
-            TileOp::LinearId => return self.ids.linear.clone(),
-            TileOp::LocalId => return self.ids.local.clone(),
-            // The groups of a lane kernel are all along the first axis.
-            TileOp::ProgramId if grid_axis(op) == 0 => self.group_number(),
+            TileOp::LinearId | TileOp::LocalId => {
+                match lane_axis(op).and_then(|a| self.ids.axes.get(a)) {
+                    Some(axis) if op.code == TileOp::LinearId => axis.linear,
+                    Some(axis) => axis.local,
+                    None if op.code == TileOp::LinearId => return self.ids.linear.clone(),
+                    None => return self.ids.local.clone(),
+                }
+            }
+            TileOp::ProgramId if self.ids.axes.get(grid_axis(op)).is_some() => {
+                self.ids.axes[grid_axis(op)].group
+            }
+            // The groups of a lane kernel of one axis are all along the first.
+            TileOp::ProgramId if self.ids.axes.is_empty() && grid_axis(op) == 0 => {
+                self.group_number()
+            }
             TileOp::ProgramId => self.constant(Scalar::I64(0)),
             TileOp::NumPrograms => self.word(frame::GRID + grid_axis(op)),
             TileOp::GroupSize => self.word(frame::LANES),

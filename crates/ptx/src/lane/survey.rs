@@ -152,7 +152,7 @@ impl Lanes<'_> {
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Assert | Reduce | Scan
                 | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-                | Histogram => {
+                | Histogram | Owned => {
                     if self.is_early(id) {
                         self.asm.at(&op.loc);
                         let repr = self.compute(id)?;

@@ -3,7 +3,7 @@
 
 use tessera_ir::{Attr, BlockId, Op, OpId, Value};
 use tessera_support::Entity;
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, lane_axes};
 
 /// The values that a region yields.
 pub fn yields(func: &TileFunc, block: BlockId) -> Vec<Value> {
@@ -57,7 +57,8 @@ impl Uniform {
             _ => false,
         };
         let stops = walk.iter().any(may_stop);
-        let flat = !together && !placed;
+        // The rows of lanes of several axes are those of their groups.
+        let flat = !together && !placed && lane_axes(func) == 1;
         Self { varying: varying(func), synchronises: meeting, together, flat, stops }
     }
 
@@ -173,7 +174,8 @@ impl Marks<'_> {
             | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
             | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | Mma | Philox | Print | Assert | Reduce | Scan
-            | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
+            | Owned => {
                 if let Some(&result) = op.results.first() {
                     let varies = self.any(&op.operands);
                     self.mark(result, varies);

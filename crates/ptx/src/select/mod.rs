@@ -567,6 +567,7 @@ impl<'a> Select<'a> {
             | TileOp::ScanBy
             | TileOp::Sort
             | TileOp::Histogram
+            | TileOp::Owned
             | TileOp::Yield
             | TileOp::Return => self.unsupported(id, "this op does not stand in a group kernel"),
         }

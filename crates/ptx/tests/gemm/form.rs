@@ -51,7 +51,7 @@ impl Runs {
             params: params.collect(),
             dims: self.dims.iter().map(|&(s, v)| (s.to_string(), v)).collect(),
             grid: self.grid,
-            domain: 0,
+            domain: [0; 3],
             lanes: 1,
         };
         run(&args).unwrap_or_else(|e| panic!("{e}\n{}", self.text));

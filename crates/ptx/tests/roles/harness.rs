@@ -52,7 +52,7 @@ fn launch(args: &mut [Arg], blocks: i64) -> LaunchArgs {
         params: args.iter_mut().map(Arg::value).collect(),
         dims: Default::default(),
         grid: [blocks, 1, 1],
-        domain: 0,
+        domain: [0; 3],
         lanes: 1,
     }
 }

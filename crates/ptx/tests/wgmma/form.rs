@@ -50,7 +50,7 @@ impl Case {
             params: arrays.iter_mut().map(HostArray::as_arg).collect(),
             dims: self.dims.iter().map(|&(s, v)| (s.to_string(), v)).collect(),
             grid: [1, 1, 1],
-            domain: 0,
+            domain: [0; 3],
             lanes: 1,
         }
     }

@@ -42,6 +42,10 @@ fn by_kind(kind: AttrKind, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
             let items = value.try_iter()?.map(|v| expr(&v?)).collect::<PyResult<Vec<_>>>()?;
             Ok(Attr::exprs(items))
         }
+        AttrKind::Extents => match value.try_iter() {
+            Ok(items) => Ok(Attr::exprs(items.map(|v| expr(&v?)).collect::<PyResult<Vec<_>>>()?)),
+            Err(_) => Ok(expr(value)?.into()),
+        },
         AttrKind::Bool
         | AttrKind::Int
         | AttrKind::Number

@@ -221,7 +221,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             | Origin | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
             | GroupShuffle | Philox | Print | Assert | Scan | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram => {
+            | ScanBy | Sort | Histogram | Owned => {
                 combined_all(func, op.operands.iter().chain(&op.results), rank)
             }
         },

@@ -1,0 +1,103 @@
+//! What a kernel says its groups own (`ts.tile.owned`, `unique=True`), held against what they touch.
+
+use super::access::{Touch, Touched, position};
+use super::checker::Checker;
+use super::races::verb;
+use crate::memory::Memory;
+use crate::program::{Action, Inst};
+use tessera_diag::{Code, Diagnostic};
+
+/// An element that a group owns.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Claim {
+    pub group: u32,
+    pub site: usize,
+    /// Others do not read it either.
+    pub alone: bool,
+}
+
+/// The last accesses of an element: the group from 1, and the op.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Last {
+    read: Option<(u32, usize)>,
+    write: Option<(u32, usize)>,
+}
+
+impl Last {
+    /// An access of another group: any, or a write.
+    fn other(&self, group: u32, any: bool) -> Option<(u32, usize, bool)> {
+        let of = |(g, site): (u32, usize), wrote| (g != group).then_some((g, site, wrote));
+        let wrote = self.write.and_then(|w| of(w, true));
+        wrote.or_else(|| self.read.filter(|_| any).and_then(|r| of(r, false)))
+    }
+}
+
+impl Checker {
+    /// An access to what another group owns, or a claim of what another has touched: where the kernel
+    /// orders memory itself, an access before the claim may be in order.
+    pub(super) fn ownership(
+        &mut self,
+        inst: &Inst,
+        touch: Touch,
+        memory: &Memory,
+        slot: usize,
+        touched: &Touched,
+    ) {
+        let (group, site) = (self.number, inst.site);
+        let unique = matches!(
+            inst.action,
+            Action::Store { unique: true, .. } | Action::Scatter { unique: true, .. }
+        );
+        let (own, reads) = (touch == Touch::Own, touch == Touch::Read);
+        let mut broken = Vec::new();
+        for spot in &touched.spots {
+            let at = (slot, spot.element);
+            if let Some(claim) = self.claims.get(&at)
+                && claim.group != group
+                && (claim.alone || !reads)
+            {
+                broken.push((spot.element, claim.group, claim.site, None));
+            }
+            let last = self.touches.entry(at).or_default();
+            if (own && self.order.is_none()) || unique {
+                let earlier = last.other(group, own);
+                broken.extend(earlier.map(|(g, s, wrote)| (spot.element, g, s, Some(wrote))));
+            }
+            if own || unique {
+                let claim = Claim { group, site, alone: own };
+                let held = self.claims.entry(at).or_insert(claim);
+                held.alone |= own && held.group == group;
+            }
+            match () {
+                () if own => {}
+                () if reads => last.read = Some((group, site)),
+                () => last.write = Some((group, site)),
+            }
+        }
+        let Some(&(element, other, before, earlier)) = broken.first() else { return };
+        let (name, me, plan) = (self.name(slot), self.who(group, None), self.plan.clone());
+        let other = self.who(other, None);
+        self.findings.report((Code::E_RACE, site, &inst.loc), broken.len() as u64, || {
+            let at = position(&memory.dims, element);
+            let loc = plan.sites[before].loc.clone();
+            let does = if own { "owns" } else { verb(touch) };
+            let (has, label) = match earlier {
+                None if plan.sites[before].writes == Touch::Own => ("owns", "owned"),
+                None => ("stores with `unique=True`", "stored"),
+                Some(true) => ("has written", "written"),
+                Some(false) => ("has read", "read"),
+            };
+            let found = Diagnostic::new(
+                Code::E_RACE,
+                format!("{me} {does} element {at:?} of `{name}`, which {other} {has}"),
+            )
+            .label(loc, format!("{label} here by {other}"));
+            match unique || label == "stored" {
+                true => found.help("leave out `unique=True`, or let one group write each element"),
+                false => found.help(
+                    "leave out `ts.tile.owned`, or let no other group touch the block: neither before nor after",
+                ),
+            }
+        });
+    }
+}
