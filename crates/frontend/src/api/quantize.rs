@@ -200,9 +200,14 @@ fn quantize(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let blocks = Blocks::new(axis, extent, format);
     let x = e.b().cast(x, DType::F32);
     let Some(x) = blocks.divided(e, x) else { return Val::Poison };
+    // By their bits, magnitudes are in order, and NaN is above infinity; of unsigned integers the
+    // zeros of padding are the least.
+    let magnitude = e.b().ew(ScalarFn::Abs, &[x]);
+    let magnitude = bitcast(e, magnitude, DType::U32);
+    let most = e.b().reduce(magnitude, ReduceOp::Max, axis + 1);
+    let most = bitcast(e, most, DType::I32);
     let bits = bitcast(e, x, DType::I32);
     let magnitude = with_int(e, ScalarFn::And, bits, i64::from(i32::MAX));
-    let most = e.b().reduce(magnitude, ReduceOp::Max, axis + 1);
     // An infinity counts as the largest finite number. A NaN spoils its whole block below.
     let sign = with_int(e, ScalarFn::And, bits, i64::from(i32::MIN));
     let finite = with_int(e, ScalarFn::Minimum, magnitude, LARGEST);
