@@ -58,9 +58,12 @@ fn tensor_scale(e: &mut Elab<'_>, args: &Args, format: BlockFormat) -> Option<Op
             None
         }
         (true, v) => {
-            let scale = e.convert(&v, DType::F32, &[])?;
-            if e.ty(scale).rank() == 0 {
-                return Some(Some(scale));
+            let v = match v {
+                Val::Const(_) => v,
+                other => Val::Rt(e.runtime(&other)?),
+            };
+            if !matches!(v, Val::Rt(scale) if e.ty(scale).rank() > 0) {
+                return Some(Some(e.convert(&v, DType::F32, &[])?));
             }
             let what = e.describe(&v);
             e.error_help(

@@ -12,7 +12,7 @@ use super::Elab;
 use super::val::{BlockRef, Reach, Val};
 use tessera_diag::Code;
 use tessera_ir::{Attr, Dim, OpSpec, Type, Value, ValueDef};
-use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
+use tessera_numerics::{DType, NumType, ScalarFn};
 use tessera_tile::{Atom, Linear, TileBuild, TileOp, linear_of};
 
 /// Gives packed parameters the type of their bytes.
@@ -71,36 +71,52 @@ impl Elab<'_> {
             }
         };
         let both = other.map(|v| self.doubled(v));
-        let loaded = self.load_bytes(&bytes, both)?;
-        let loaded = self.b().cast(loaded, DType::I32);
+        let mut loaded = self.load_bytes(&bytes, both)?;
+        loaded = self.b().cast(loaded, DType::I32);
+        // The high half of the last byte is no element where the extent is odd.
+        let odd = !matches!(dim, Dim::Static(v) if v % 2 == 0);
+        if odd && other.is_none() {
+            loaded = self.without_the_end(&bytes, &dim, loaded)?;
+        }
         let codes = match &extent {
             Some(extent) => self.taken_apart(loaded, extent),
             None => {
                 let ty = self.ty(position).clone();
                 let one = self.b().constant(ty.clone(), Attr::Int(1));
-                let odd = self.b().ew(ScalarFn::And, &[position, one]);
+                let second = self.b().ew(ScalarFn::And, &[position, one]);
                 let two = self.b().constant(ty, Attr::Int(2));
-                let far = self.b().ew(ScalarFn::Shl, &[odd, two]);
+                let far = self.b().ew(ScalarFn::Shl, &[second, two]);
                 let far = self.b().cast(far, DType::I32);
                 let far = self.b().broadcast(far, shape.clone());
                 self.b().ew(ScalarFn::Shr, &[loaded, far])
             }
         };
         let value = self.from_codes(codes, elem);
-        // The high half of the last byte is no element where the extent is odd.
-        if matches!(dim, Dim::Static(v) if v % 2 == 0) {
-            return Some(value);
-        }
-        let inside = self.inside_last(block, &dim, &shape)?;
-        let fill = match other {
-            Some(v) => v,
-            None => {
-                let zero = Elab::zero(elem);
-                self.b().constant(Type::Scalar(elem), zero)
-            }
-        };
-        let fill = self.b().broadcast(fill, shape);
+        let Some(other) = other.filter(|_| odd) else { return Some(value) };
+        let size = self.dim_index(&dim)?;
+        let inside = self.below(block, &shape, size)?;
+        let fill = self.b().broadcast(other, shape);
         Some(self.b().select(inside, value, fill))
+    }
+
+    /// Bytes with the high half cleared where it is behind the last element. What was read as zero
+    /// stays so: reductions over padding are found as those of any array.
+    fn without_the_end(&mut self, bytes: &BlockRef, dim: &Dim, loaded: Value) -> Option<Value> {
+        let shape = self.stored_shape(bytes);
+        let size = self.dim_index(dim)?;
+        let one = self.b().index(1);
+        // Byte j has two elements where 2 j + 1 < size, which is j < size / 2.
+        let whole = self.b().ew(ScalarFn::Shr, &[size, one]);
+        let both = self.below(bytes, &shape, whole)?;
+        let ty = Type::value(shape, DType::I32);
+        let [all, low] = [255, 15].map(|v| self.b().constant(ty.clone(), Attr::Int(v)));
+        let kept = self.b().select(both, all, low);
+        Some(self.b().ew(ScalarFn::And, &[loaded, kept]))
+    }
+
+    fn dim_index(&mut self, dim: &Dim) -> Option<Value> {
+        let size = super::names::dim_val(dim);
+        self.index_value(&size)
     }
 
     /// Stores a block of a packed array: whole bytes.
@@ -129,7 +145,8 @@ impl Elab<'_> {
             Dim::Static(v) if v % 2 == 0 => value,
             _ if whole && odd => value,
             _ => {
-                let Some(inside) = self.inside_last(block, &dim, &shape) else { return };
+                let Some(size) = self.dim_index(&dim) else { return };
+                let Some(inside) = self.below(block, &shape, size) else { return };
                 let zero = Elab::zero(self.ty(value).dtype());
                 let ty = self.ty(value).clone();
                 let zero = self.b().constant(ty, zero);
@@ -356,29 +373,38 @@ impl Elab<'_> {
 
     /// Elements along the last axis as bytes of two.
     fn put_together(&mut self, value: Value, extent: &Dim) -> Value {
-        let mut codes = self.codes_of(value);
-        let mut shape = self.ty(codes).shape().to_vec();
-        let rank = shape.len();
+        let codes = self.codes_of(value);
+        let shape = self.ty(codes).shape().to_vec();
+        let (rank, axis) = (shape.len(), shape.len() - 1);
+        let seconds = match extent {
+            Dim::Static(v) => Dim::Static(v / 2),
+            other => halved(other),
+        };
+        let part = |e: &mut Self, first: i64, count: Dim| {
+            let (mut start, mut step, mut dims) = (vec![0; rank], vec![1; rank], shape.clone());
+            (start[axis], step[axis], dims[axis]) = (first, 2, count);
+            e.slice_value(codes, &start, &step, dims)
+        };
+        let low = part(self, 0, halved(extent));
+        let mut high = Vec::new();
+        if seconds != Dim::Static(0) {
+            high.push(part(self, 1, seconds));
+        }
         if matches!(extent, Dim::Static(v) if v % 2 != 0) {
             let mut one = shape.clone();
-            one[rank - 1] = Dim::Static(1);
-            let zero = self.b().constant(Type::value(one, DType::I32), Attr::Int(0));
-            let Val::Rt(even) = crate::api::joined(self, &[codes, zero], rank - 1) else {
-                return codes;
-            };
-            codes = even;
+            one[axis] = Dim::Static(1);
+            high.push(self.b().constant(Type::value(one, DType::I32), Attr::Int(0)));
         }
-        shape[rank - 1] = halved(extent);
-        shape.push(Dim::Static(2));
-        let codes = self.reshaped(codes, shape.clone());
-        let far = self.shifts(shape);
-        let moved = self.b().ew(ScalarFn::Shl, &[codes, far]);
-        let both = self.b().reduce(moved, ReduceOp::Or, rank);
+        let Val::Rt(high) = crate::api::joined(self, &high, axis) else { return codes };
+        let ty = self.ty(low).clone();
+        let four = self.b().constant(ty, Attr::Int(4));
+        let high = self.b().ew(ScalarFn::Shl, &[high, four]);
+        let both = self.b().ew(ScalarFn::Or, &[low, high]);
         self.b().cast(both, DType::U8)
     }
 
-    /// Whether each element of a block is inside the last axis.
-    fn inside_last(&mut self, block: &BlockRef, dim: &Dim, shape: &[Dim]) -> Option<Value> {
+    /// Whether the position of each element of a block along the last axis is below a number.
+    fn below(&mut self, block: &BlockRef, shape: &[Dim], size: Value) -> Option<Value> {
         let last = block.at.len() - 1;
         let position = match &block.reach[last] {
             Reach::Point | Reach::Gather => self.b().cast(block.at[last], DType::I64),
@@ -394,8 +420,6 @@ impl Elab<'_> {
             }
         };
         let position = self.b().broadcast(position, shape.to_vec());
-        let size = super::names::dim_val(dim);
-        let size = self.index_value(&size)?;
         let size = self.b().broadcast(size, shape.to_vec());
         Some(self.b().ew(ScalarFn::Lt, &[position, size]))
     }
