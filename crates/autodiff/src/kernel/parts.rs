@@ -21,8 +21,8 @@ impl Weave<'_> {
     }
 
     /// The transpose of `take`: a tile of the old shape, with the sum of what was taken from each
-    /// position, in ascending order of the positions in `index`. Nothing is at several places at once:
-    /// every position is compared with every element of `index`, as many at a time as a tile of
+    /// position, in ascending order of the positions in `index`. There is no scatter of tiles: every
+    /// position is compared with every element of `index`, as many at a time as a tile of
     /// [`MOST_COMPARED`] elements holds.
     pub fn untake(&mut self, ct: Value, index: Value, axis: usize, to: &Type) -> Out {
         let (from, sizes) = (self.ty(ct).clone(), to.static_shape().unwrap_or_default());
@@ -55,7 +55,7 @@ impl Weave<'_> {
         Ok(self.rw.new.ops[made].results[0])
     }
 
-    /// The same at once.
+    /// The same without a loop.
     fn placed(&mut self, ct: Value, index: Value, axis: usize, to: &Type) -> Out {
         let mut shape = self.ty(ct).shape().to_vec();
         shape.insert(axis, to.shape()[axis].clone());
