@@ -157,6 +157,9 @@ def cumprod(x: Any, axis: Any = ..., exclusive: Any = ..., reverse: Any = ...) -
 def cumsum(x: Any, axis: Any = ..., exclusive: Any = ..., reverse: Any = ...) -> Any:
     """The running sum along an axis."""
 
+def dequantize(data: Any, scales: Any, axis: Any = ..., tensor_scale: Any = ...) -> Any:
+    """The f32 values of a tile in a block format: element times scale of its block, times `tensor_scale` for nvfp4. The dtypes of `data` and `scales` say which format it is."""
+
 def div(a: Any, b: Any) -> Any:
     """IEEE quotient of floats; integers are converted first, since `/` on them gives a float."""
 
@@ -309,6 +312,9 @@ def program_id(axis: Any) -> Any:
 
 def pure(*values: Any, like: Any = ..., dtype: Any = ...) -> Any:
     """Calls a function that was given to the kernel, with the values after it. It may change nothing. What it gives has the shape and dtype of `like`; with `dtype=` it is of that dtype and broadcasts to the shape of `like`."""
+
+def quantize(x: Any, fmt: Any, axis: Any = ..., tensor_scale: Any = ...) -> Any:
+    """A tile in a block format, as `(data, scales)`: `"mxfp8_e4m3"`, `"mxfp4"` and the other mx formats have a scale in e8m0 for 32 elements along `axis`, `"nvfp4"` one in fp8_e4m3 for 16, and `tensor_scale` for all. A short last block counts as padded with zeros."""
 
 def range(start: Any, stop: Any = ..., step: Any = ..., prefetch: Any = ...) -> Any:
     """At the head of a loop: `start, start + step, …` below `stop`, one after another."""

@@ -45,6 +45,7 @@ NOT_COMPARED = {
     "gate at example.py": TRACED,
     "scale at example.py": TRACED,
     "rounded_step at example.py": "stochastic rounding, which is judged by its mean",
+    "stochastic_step at stochastic_rounding.py": "stochastic rounding, which is judged by its mean",
     "derived at example.py": "ts.tile.value_and_grad: a derivative",
 }
 #: Test files whose kernels are compared.

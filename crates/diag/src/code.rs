@@ -110,6 +110,7 @@ codes! {
     E_UNKNOWN Internal "The compiler failed in a way it should not."
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
     W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."
+    W_EMULATED Type "A matmul of narrow or block-scaled operands is computed with wider ones."
     W_CACHE_IO Tool "The cache of compiled kernels could not be read or written."
     W_CACHE_UNTRUSTED Tool "The cache of compiled kernels, or a file of it, could have been written by others and was not used."
     W_HOST_COPY Launch "Arrays are copied between host and device at every call."

@@ -53,6 +53,9 @@ struct Binder<'a> {
     /// Sizes that the caller gives by name.
     given: BTreeMap<String, i64>,
     config: Config,
+    /// Axes of packed elements whose dim is a symbol, with their bytes. They come last: where another
+    /// array says that a size is odd, the last byte has one element.
+    packed: Vec<(&'a Param, usize, &'a DimExpr, ArrayArg)>,
 }
 
 /// `fixed` is the configuration of a compiled kernel, whose constants a call need not repeat.
@@ -76,6 +79,7 @@ pub fn bind(
         integers: BTreeMap::new(),
         given: BTreeMap::new(),
         config: Config::default(),
+        packed: Vec::new(),
     };
     let args = b.match_names(call, fixed);
     if b.errors.has_errors() {
@@ -83,6 +87,7 @@ pub fn bind(
     }
     let mut slots: Vec<Slot> =
         params.items.iter().zip(args).map(|(p, arg)| b.slot(p, arg)).collect();
+    b.packed_sizes();
     b.products(&slots);
     b.expressions(&slots);
     b.outs(&mut slots);
@@ -356,7 +361,8 @@ impl<'a> Binder<'a> {
         // A dim without a name has one of its own inside the compiler.
         for (axis, size) in array.buffer.dims.iter().enumerate() {
             if dims.is_none_or(|dims| matches!(dims.get(axis), Some(None))) {
-                self.sizes.known.insert(axis_symbol(&param.name, axis), *size);
+                let bytes = dims.and_then(|dims| extent(*size, elem, axis, dims));
+                self.sizes.known.insert(axis_symbol(&param.name, axis), bytes.unwrap_or(*size));
             }
         }
         let Some(dims) = dims else { return Slot::Array(array) };
@@ -379,11 +385,28 @@ impl<'a> Binder<'a> {
         for (axis, dim) in dims.iter().enumerate() {
             let Some(got) = extent(array.buffer.dims[axis], elem, axis, dims) else { continue };
             // An expression is compared when every size is known.
-            if let Some(dim) = dim.as_ref().filter(|d| !is_expression(d)) {
-                self.size(param, axis, dim, got, &array);
+            let Some(dim) = dim.as_ref().filter(|d| !is_expression(d)) else { continue };
+            match dim {
+                DimExpr::Const(want) if is_packed(elem, axis, dims) && want + 1 == got => {}
+                DimExpr::Sym(_) if is_packed(elem, axis, dims) => {
+                    self.packed.push((param, axis, dim, array.clone()));
+                }
+                _ => self.size(param, axis, dim, got, &array),
             }
         }
         Slot::Array(array)
+    }
+
+    /// The sizes of packed axes: an even number, or the one below it that another argument gives.
+    fn packed_sizes(&mut self) {
+        for (param, axis, dim, array) in std::mem::take(&mut self.packed) {
+            let bytes = array.buffer.dims[axis];
+            let known = self.sizes.get(&dim.to_string());
+            let odd = known.is_some_and(|n| n % 2 != 0 && n / 2 + 1 == bytes);
+            if let Some(got) = bytes.checked_mul(2).filter(|_| !odd) {
+                self.size(param, axis, dim, got, &array);
+            }
+        }
     }
 
     /// A dim of an array gives a symbol its size, or must have the size it has.
@@ -480,8 +503,12 @@ impl<'a> Binder<'a> {
 
 /// How many elements an array has along an axis: two packed elements are one byte of the last.
 fn extent(bytes: i64, elem: Option<NumType>, axis: usize, dims: &[Option<DimExpr>]) -> Option<i64> {
-    let packed = elem.is_some_and(|e| e.packed) && axis + 1 == dims.len();
-    if packed { bytes.checked_mul(2) } else { Some(bytes) }
+    if is_packed(elem, axis, dims) { bytes.checked_mul(2) } else { Some(bytes) }
+}
+
+/// Whether two elements share a byte along an axis.
+fn is_packed(elem: Option<NumType>, axis: usize, dims: &[Option<DimExpr>]) -> bool {
+    elem.is_some_and(|e| e.packed) && axis + 1 == dims.len()
 }
 
 /// The dtype of the arrays that hold a type.

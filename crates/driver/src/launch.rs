@@ -70,6 +70,15 @@ impl Ask {
     }
 }
 
+/// The extents of the array that holds elements: two packed ones share a byte of the last axis.
+fn stored(dims: &[i64], elem: NumType) -> Vec<i64> {
+    let mut out = dims.to_vec();
+    if let Some(last) = out.last_mut().filter(|_| elem.packed) {
+        *last = *last / 2 + *last % 2;
+    }
+    out
+}
+
 /// An array that a caller leaves to the call.
 pub struct Missing {
     pub param: usize,
@@ -114,7 +123,7 @@ impl Prepared {
                     let privilege = place.map_or(Privilege::Write, |p| self.spec.privilege(p));
                     let (dims, elem) = (dims.clone(), *elem);
                     let whole = privilege == Privilege::Write
-                        && place.is_some_and(|p| self.writes_whole(p, &dims));
+                        && place.is_some_and(|p| self.writes_whole(p, &stored(&dims, elem)));
                     let clear = !privilege.reduces() && !whole;
                     Some(Missing { param, dims, elem, privilege, clear })
                 }

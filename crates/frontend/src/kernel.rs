@@ -3,7 +3,7 @@
 use crate::api::{self, Style};
 use crate::dim_text::{is_expression, parse_dim};
 use crate::elab::val::{OpenKind, Record, Val};
-use crate::elab::{Elab, Frame, Mode};
+use crate::elab::{Elab, Frame, Mode, packed};
 use crate::names::free_paths;
 use crate::parsed::Parsed;
 use crate::privilege;
@@ -325,6 +325,7 @@ fn elaborate(
         parsed: Vec::new(),
         inlined: 0,
         too_large: false,
+        emulated: false,
         tables: Vec::new(),
         printed: Vec::new(),
     };
@@ -335,6 +336,7 @@ fn elaborate(
     elab.b().return_();
     let privileges = privilege::assign(&mut elab);
     privilege::tables(&mut elab);
+    packed::settle(&mut elab);
     params.extend((0..elab.tables.len()).map(|i| decl.params.len() + i));
     if !elab.tables.is_empty() {
         elab.func.attrs.set("tables", Attr::Int(elab.tables.len() as i64));
@@ -575,6 +577,13 @@ fn array_param(
     let privilege = privilege.unwrap_or(Privilege::ReadWrite);
     let body = e.func.body;
     let point = shape.is_empty();
+    if point && elem.packed {
+        e.error_help(
+            Code::E_UNSUPPORTED,
+            format!("`{name}` is packed: expected an axis along which two elements share a byte"),
+            "leave out `@packed`, or give the array an axis",
+        );
+    }
     let dims = if point { vec![Dim::Static(1)] } else { shape };
     let view = e.func.add_arg(body, Type::View { dims, elem, privilege }, Some(name));
     if point {

@@ -105,7 +105,7 @@ impl Machine<'_> {
     fn accessed<'i>(&self, inst: &'i Inst, i: usize) -> Outcome<Option<Block<'i>>> {
         let (extent, step, first): (&[i64], &[i64], usize) = match &inst.action {
             Action::Load { extent, step, .. } => (extent, step, 1),
-            Action::Store { extent, step } | Action::Accumulate { extent, step, .. } => {
+            Action::Store { extent, step, .. } | Action::Accumulate { extent, step, .. } => {
                 (extent, step, 2)
             }
             Action::CopyAsync { extent, part, .. } if i == 0 => {

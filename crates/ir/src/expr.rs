@@ -90,6 +90,17 @@ impl DimExpr {
             (DimOp::Add | DimOp::Sub, _, DimExpr::Const(0)) => a,
             (DimOp::Mul | DimOp::FloorDiv | DimOp::CeilDiv, _, DimExpr::Const(1)) => a,
             (DimOp::Min | DimOp::Max, x, y) if x == y => a,
+            // Divided twice, rounded to the same side each time, is divided once.
+            (DimOp::CeilDiv | DimOp::FloorDiv, DimExpr::Bin(inner, x, by), DimExpr::Const(d))
+                if *inner == op =>
+            {
+                match **by {
+                    DimExpr::Const(c) if c > 0 && *d > 0 && c.checked_mul(*d).is_some() => {
+                        DimExpr::bin(op, (**x).clone(), DimExpr::Const(c * d))
+                    }
+                    _ => DimExpr::Bin(op, Arc::new(a), Arc::new(b)),
+                }
+            }
             _ => DimExpr::Bin(op, Arc::new(a), Arc::new(b)),
         }
     }
@@ -166,6 +177,12 @@ mod tests {
         assert_eq!(e.eval(&|_| None), Err("`M` has no value".into()));
         assert_eq!(e.substitute(&|_| Some(1)), DimExpr::Const(2));
         assert_eq!(DimExpr::bin(DimOp::Add, m.clone(), DimExpr::Const(0)), m);
+        assert_eq!(m.clone().ceil_div(32).ceil_div(2), m.clone().ceil_div(64));
+        for (n, a, b) in [(-9, 4, 3), (7, 2, 8), (64, 32, 2), (65, 32, 2)] {
+            let twice = |op: DimOp| op.eval(op.eval(n, a).unwrap(), b);
+            assert_eq!(twice(DimOp::CeilDiv), DimOp::CeilDiv.eval(n, a * b));
+            assert_eq!(twice(DimOp::FloorDiv), DimOp::FloorDiv.eval(n, a * b));
+        }
         assert_eq!(DimOp::Mod.eval(-7, 3), Some(2));
         assert_eq!(DimOp::CeilDiv.eval(-7, 3), Some(-2));
         assert_eq!(DimOp::Mul.eval(i64::MAX, 2), None);

@@ -67,7 +67,7 @@ impl BlockFormat {
     }
 
     /// Exponent of the element type's largest value.
-    fn element_exponent(self) -> i32 {
+    pub fn element_exponent(self) -> i32 {
         let dt = self.element();
         let format = dt.float_format().expect("elements of block formats are floats");
         exponent(decode(dt, format.max_code()).as_f64() as f32)

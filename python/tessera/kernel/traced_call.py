@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from ..arrays.create import _identity as _neutral, numpy_dtype
+from ..arrays.create import _identity as _neutral, _shape, _stored, numpy_dtype
 from ..base.annotations import names_in
 from ..base.caller import here
 from ..base.dtypes import dtype as as_dtype
@@ -118,6 +118,8 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     values: dict[str, Tracer] = {}
     fixed: dict[str, Any] = {}
     late: list[tuple[str, Any]] = []
+    # Where another array says that a size is odd, the last byte has one element: packed arrays come last.
+    packed: list[tuple[str, list | None, tuple]] = []
     for name, kind, info, default in made.spec.params:
         given = bound.get(name)
         if given is None and name in made.spec.optional and (name in bound or default == (None,)):
@@ -128,10 +130,13 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
             late.append((name, info))
         elif kind == "tensor":
             x = as_tracer(given)
-            if info[1] is not None and as_dtype(x._dtype).name != info[1].name:
-                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be {info[1].name}, got {x._dtype}",
-                           f"convert it with `.astype({info[1].name!r})`")  # fmt: skip
-            _symbols(info[0], x.shape, dims, name, kernel)
+            if info[1] is not None and as_dtype(x._dtype).name != _stored(info[1]).name:
+                raise fail("E_TYPE", f"expected `{name}` of `{kernel.name}` to be {info[1]}, got {x._dtype}",
+                           f"convert it with `.astype({_stored(info[1]).name!r})`")  # fmt: skip
+            if info[1] is not None and info[1].packed:
+                packed.append((name, info[0], x.shape))
+            else:
+                _symbols(info[0], x.shape, dims, name, kernel)
             values[name] = x
             if info[0] == []:
                 points[name] = x
@@ -153,10 +158,15 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
                 f"expected a value for `{name}` of `{kernel.name}`",
                 "give it by place or by name, or give the parameter a default",
             )
+    for name, axes, shape in packed:
+        last = axes[-1] if axes else None
+        odd = last if isinstance(last, int) else dims.get(last)
+        size = 2 * shape[-1]
+        _symbols(axes, (*shape[:-1], odd if odd is not None and odd + 1 == size and odd % 2 else size), dims, name, kernel)
     known = dims | _integers(made.spec, bound) if late else dims
     for name, info in late:
         shape = tuple(_extent(d, known, kernel) for d in info[0])
-        values[name] = splat(_identity(info[2], info[1]), shape or (1,), str(info[1]))
+        values[name] = splat(_identity(info[2], info[1]), _shape(shape, info[1]) or (1,), str(_stored(info[1])))
         if not shape:
             points[name] = values[name]
     traced = for_sizes(kernel, dims, values, fixed, grid, made)

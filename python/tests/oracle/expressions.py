@@ -21,8 +21,8 @@ OPTIONAL = [
     "chained_assign", "target_order", "index_beside_id", "walrus", "helper_global_default", "or_value", "captures_change",
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
     "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
-    "tile_parts", "own_combiners", "sort", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after", "loop_var_slice",
-    "lane_axes",
+    "tile_parts", "own_combiners", "sort", "block_formats", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after",
+    "loop_var_slice", "lane_axes",
 ]  # fmt: skip
 
 

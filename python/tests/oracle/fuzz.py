@@ -191,6 +191,7 @@ PROBES = {
     "tile_parts": ("group", "t = ts.tile.concat((x[0:4], x[4:8][::-1]))\ny[0:8] = ts.tile.roll(t, x[0])"),
     "own_combiners": ("group", "y[0] = ts.tile.reduce(x[0:8], ts.tile.maximum)"),
     "sort": ("group", "y[0:8] = ts.tile.sort(x[0:8])\ny[0:2] = ts.tile.histogram(x[0:8], 2)"),
+    "block_formats": ("group", 'y[0:8] = ts.tile.cast(ts.tile.quantize(x[0:8], "mxfp4")[0], ts.i32)'),
     "unrolled": ("group", "for j in ts.static_range(3):\n    y[j] = 1\nfor j in (1, 2):\n    y[j] = 2"),
     "python_iterators": ("group", "for j, v in enumerate(reversed((1, 2))):\n    y[j] = v\nfor j, v in zip((1, 2), (3, 4)):\n    y[j] = v"),
     "unrolled_value_after": ("group", "for j in range(2):\n    for v in (x[0], x[1]):\n        y[0] = v\n    y[1] = v"),

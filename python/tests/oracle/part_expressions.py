@@ -64,7 +64,7 @@ class PartExpressions(Expressions):
     PARTS = [
         "slice", "slice", "steps", "start", "start", "flip", "roll", "concat", "concat", "split", "stack", "gather", "gather",
         "take", "sort", "sort", "places", "topk", "scan", "scan", "scan_by", "scan_by", "scan_by", "histogram", "histogram", "two", "two",
-        "two", "two", "two", "two", "narrow", "narrow", "narrow",
+        "two", "two", "two", "two", "narrow", "narrow", "narrow", "blocks",
     ]  # fmt: skip
 
     def part(self, s: Scope, dt: str, n: int, depth: int) -> str:
@@ -74,6 +74,8 @@ class PartExpressions(Expressions):
             kinds = [k for k in kinds if k not in ("sort", "places", "topk", "histogram")]
         if not self.has("own_combiners"):
             kinds = [k for k in kinds if k != "scan_by"]
+        if not self.has("block_formats") or dt != "f32":
+            kinds = [k for k in kinds if k != "blocks"]
         kind = self.pick(kinds)
         out = getattr(self, "p_" + kind)(s, dt, n, depth)
         return f"ts.tile.cast({out}, ts.{dt})" if kind in ("places", "histogram") and dt != "i32" else out
@@ -213,6 +215,24 @@ class PartExpressions(Expressions):
             self.count("histogram with a mask")
             mask = f", mask={self.tile(s, d, m, 0)} {self.pick(['<', '>=', '!='])} {self.tile(s, d, m, 0)}"
         return f"ts.tile.histogram({self.tile(s, d, m, depth)}, {n}{mask})"
+
+    FORMATS = ["mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "nvfp4"]
+
+    def p_blocks(self, s: Scope, dt: str, n: int, depth: int) -> str:
+        """The elements or the scales of a tile in a block format, or what is left of its values."""
+        fmt = self.pick(self.FORMATS)
+        scale = f", tensor_scale={self.pick(['1.0', '0.25', '0.0'])}" if fmt == "nvfp4" else ""
+        form = self.pick(["elements", "elements", "scales", "values"])
+        self.count(f"block format: {form}")
+        if form == "values":
+            names = [t for t, (d, m) in s.tiles.items() if m == n and d not in ("u64", "bool")]
+            if names:
+                both = [f'ts.tile.quantize({self.pick(names)}, "{fmt}"{scale})[{k}]' for k in (0, 1)]
+                return f"ts.tile.dequantize({both[0]}, {both[1]}{scale})"
+        t = f'ts.tile.quantize({self.tile(s, self.pick(["f32", "f32", "i32"]), n, depth)}, "{fmt}"{scale})'
+        if form == "scales":
+            return f"ts.tile.cast({t}[1][0], ts.f32) * {self.tile(s, dt, n, 0)}"
+        return f"ts.tile.cast({t}[0], ts.f32)"
 
     def p_two(self, s: Scope, dt: str, n: int, depth: int) -> str:
         """Back from a tile of two axes."""

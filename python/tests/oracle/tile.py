@@ -492,6 +492,57 @@ def mma_scaled(a: Any, scale_a: Any, b: Any, scale_b: Any, accumulator: Any = No
     return Val("f32", out)
 
 
+#: The exponent of the largest number of each element type.
+_EXPONENT = {"fp8_e4m3": 8, "fp8_e5m2": 15, "fp6_e3m2": 4, "fp6_e2m3": 2, "fp4_e2m1": 2}
+_FORMATS = {
+    "mxfp8_e4m3": ("fp8_e4m3", "e8m0", 32), "mxfp8_e5m2": ("fp8_e5m2", "e8m0", 32), "mxfp6_e3m2": ("fp6_e3m2", "e8m0", 32),
+    "mxfp6_e2m3": ("fp6_e2m3", "e8m0", 32), "mxfp4": ("fp4_e2m1", "e8m0", 32), "nvfp4": ("fp4_e2m1", "fp8_e4m3", 16),
+}  # fmt: skip
+
+
+def _blocks(a: np.ndarray, axis: int, block: int) -> np.ndarray:
+    """The axis last and in blocks, a short last one filled with zeros."""
+    rows = np.moveaxis(a, axis, -1)
+    count = -(-rows.shape[-1] // block)
+    whole = np.zeros((*rows.shape[:-1], count * block), a.dtype)
+    whole[..., : rows.shape[-1]] = rows
+    return whole.reshape(*rows.shape[:-1], count, block)
+
+
+def _joined(blocks: np.ndarray, axis: int, extent: int) -> np.ndarray:
+    rows = blocks.reshape(*blocks.shape[:-2], -1)[..., :extent]
+    return np.moveaxis(rows, -1, axis)
+
+
+def quantize(x: Any, fmt: str, axis: int = -1, tensor_scale: Any = None) -> tuple:
+    x = value_of(x)
+    element, scale, block = _FORMATS[fmt]
+    values = np.clip(_blocks(np.asarray(convert(x, "f32")), axis, block), -np.finfo(np.float32).max, np.finfo(np.float32).max)
+    amax = np.abs(values).max(axis=-1)  # NaN where there is one
+    if fmt == "nvfp4":
+        tensor = np.float32(convert(value_of(tensor_scale), "f32"))
+        wanted = np.where((amax == 0) | ((tensor == 0) & ~np.isnan(amax)), np.float32(0), amax / (np.float32(6) * tensor))
+        shared = cast_to(Val("f32", wanted), scale)
+        factor = (shared.a * tensor)[..., None]
+        data = cast_to(Val("f32", np.where(factor == 0, np.float32(0), values / factor)), element)
+    else:
+        _, exponent = np.frexp(amax.astype(np.float64))
+        power = np.clip(np.where(amax == 0, -1000, exponent - 1 - _EXPONENT[element]), -127, 127)
+        factor = np.where(np.isnan(amax), np.nan, 2.0**power)
+        shared = Val(scale, factor.astype(np.float32))
+        data = cast_to(Val("f64", values / factor[..., None]), element)
+    extent = x.a.shape[axis]
+    return Val(element, _joined(data.a, axis, extent)), Val(scale, np.moveaxis(shared.a, -1, axis))
+
+
+def dequantize(data: Any, scales: Any, axis: int = -1, tensor_scale: Any = None) -> Val:
+    data, scales = value_of(data), value_of(scales)
+    block = next(size for element, scale, size in _FORMATS.values() if (element, scale) == (data.dt, scales.dt))
+    rows = np.moveaxis(convert(scales, "f32"), axis, -1)[..., None]
+    out = _joined(_blocks(convert(data, "f32"), axis, block) * rows, axis, data.a.shape[axis])
+    return Val("f32", out if tensor_scale is None else out * np.float32(convert(value_of(tensor_scale), "f32")))
+
+
 def alloc_local(shape: Any, dtype: Any) -> Array:
     """Each lane runs by itself, and has its own."""
     return Array(np.zeros(_shape(shape), host_dtype(_dt(dtype))), _dt(dtype))

@@ -199,7 +199,8 @@ def settled() -> dict[str, str]:
 def fresh(param: tuple, dims: dict[str, int]) -> np.ndarray:
     """An `Out` that the caller left out: zeros, or what changes nothing that is folded into it."""
     _, _, (names, dtype, privilege, _), _ = param
-    shape = tuple(int(n) if n.isdigit() else dims[n] if n in dims else math.prod(int(f) if f.isdigit() else dims[f] for f in n.split("*")) for n in names)
+    sizes = {"__builtins__": {}, "min": min, "max": max, "cdiv": lambda a, b: -(-a // b)}
+    shape = tuple(int(eval(n, sizes, dims)) for n in names)
     host = np.asarray(ts.zeros(shape, dtype_name(dtype)))
     if privilege and privilege.startswith("reduce_"):
         dt = dtype_name(dtype)
@@ -208,6 +209,25 @@ def fresh(param: tuple, dims: dict[str, int]) -> np.ndarray:
         if privilege == "reduce_sum":
             host = np.zeros(shape, host.dtype)
     return host
+
+
+def is_packed(param: tuple) -> bool:
+    return param[1] == "tensor" and param[2][1] is not None and ts.dtype(param[2][1]).packed
+
+
+def unpacked(host: np.ndarray, dtype: Any, last: int) -> np.ndarray:
+    """The elements of bytes that hold two each, the one with the even index in the low half."""
+    codes = np.stack([host & 15, host >> 4], -1).reshape(*host.shape[:-1], 2 * host.shape[-1])[..., :last]
+    kind = np.asarray(ts.zeros((1,), dtype_name(dtype))).dtype
+    return ((codes.astype(np.int8) << 4) >> 4).astype(kind) if dtype_name(dtype) == "i4" else codes.view(kind)
+
+
+def packed(elements: np.ndarray) -> np.ndarray:
+    """Two elements a byte; the high half of a last byte with one element is zero."""
+    codes = elements.view(np.uint8) & 15
+    pairs = np.zeros((*codes.shape[:-1], -(-codes.shape[-1] // 2), 2), np.uint8)
+    pairs.reshape(*codes.shape[:-1], -1)[..., : codes.shape[-1]] = codes
+    return pairs[..., 0] | pairs[..., 1] << 4
 
 
 def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any], result: Any, seen: Seen, exact: bool) -> None:
@@ -229,12 +249,18 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
             raise Lacks(f"a launch of more than {MEMBERS} groups or lanes")
         params = {p[0]: p for p in kernel.spec.params}
         dims: dict[str, int] = {}
+        bytes_of: dict[str, tuple[str, int]] = {}  # of packed arrays: where no other says so, a size is even
         for key, value in before.items():
             what = params[key]
             if what[1] == "tensor" and what[2][0] is not None and isinstance(value, np.ndarray):
-                for dim, extent in zip(what[2][0], value.shape):
-                    if not dim.isdigit() and dim != "?":
+                for axis, (dim, extent) in enumerate(zip(what[2][0], value.shape)):
+                    if is_packed(what) and axis == value.ndim - 1:
+                        bytes_of[key] = (dim, extent)
+                    elif not dim.isdigit() and dim != "?":
                         dims[dim] = extent
+        for dim, extent in bytes_of.values():
+            if not dim.isdigit() and dim != "?":
+                dims.setdefault(dim, 2 * extent)
         arrays = list({id(v): v for v in args_of(kernel, args, kwargs).values() if isinstance(v, np.ndarray)}.values())
         if any(np.may_share_memory(a, b) and np.shares_memory(a, b) for k, a in enumerate(arrays) for b in arrays[:k]):
             raise Lacks("arguments that share memory")
@@ -242,7 +268,11 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
         order = source.returns[0] if source.returns else [p[0] for p in kernel.spec.params if p[1] == "tensor" and p[2][3]]
         hosts, got = {}, {}
         for key, what in params.items():
-            if isinstance(before.get(key), np.ndarray):
+            if key in bytes_of:
+                dim, extent = bytes_of[key]
+                last = int(dim) if dim.isdigit() else dims.get(dim, 2 * extent)
+                hosts[key] = unpacked(before[key], what[2][1], last)
+            elif isinstance(before.get(key), np.ndarray):
                 hosts[key] = before[key]
             elif what[1] == "tensor" and what[2][3] and key not in before:
                 hosts[key] = fresh(what, dims)
@@ -304,6 +334,8 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
             if real is None:
                 continue
             real = np.asarray(real)
+            if is_packed(params[key]):
+                host = packed(host)
             same, how = alike(host, real, exact and not inexact)
             if not same:
                 seen.wrong.append(f"{name}: `{key}` {how}")

@@ -111,12 +111,12 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
             Some(ReduceOp::Sum) => None,
             _ => Some("folds with another operator than a sum".into()),
         },
-        TileOp::Sort => None,
-        TileOp::Take if reverse => Some("takes elements of a tile by a tile of positions".into()),
-        TileOp::Take => None,
-        TileOp::ReduceBy | TileOp::ScanBy => {
-            Some("combines elements by a function of its own".into())
+        TileOp::Sort | TileOp::Take => None,
+        // What is left of them is not of elementwise ops (`combine.rs`).
+        TileOp::ReduceBy | TileOp::ScanBy if reverse => {
+            Some("combines elements by a function that is not elementwise".into())
         }
+        TileOp::ReduceBy | TileOp::ScanBy => None,
         TileOp::Gather => Some("gathers elements by a tile of positions".into()),
         TileOp::Scatter => Some("scatters elements by a tile of positions".into()),
         TileOp::Atomic => Some("changes memory by `tile.atomic`".into()),

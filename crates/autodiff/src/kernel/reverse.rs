@@ -6,6 +6,7 @@
 //! group's alone it is read and written in place, so that groups stay independent.
 
 use super::class::{Direction, judge};
+use super::combine;
 use super::contract;
 use super::study::Study;
 use super::tidy;
@@ -368,6 +369,8 @@ pub fn adjoint(
     seeded: &[bool],
     name: &str,
 ) -> Result<Vec<Made>, Diagnostic> {
+    let unfolded = combine::unfolded(source, wrt);
+    let source = unfolded.as_ref().unwrap_or(source);
     let study = Study::new(source, wrt);
     judge(&study, Direction::Reverse)?;
     let contraction = contract::find(&study, wrt, seeded);

@@ -79,13 +79,13 @@ impl Reverse<'_, '_> {
             Slice => self.sliced(id, ct)?,
             Concat => self.concatenated(id, ct)?,
             Sort => self.sorted(id, ct)?,
+            Take => self.taken_by_position(id, ct)?,
             // The others have no derivative by nature, or were refused.
             For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
             | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce | Take | ReduceBy | ScanBy | Histogram
-            | Owned => {}
+            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned => {}
         }
         Ok(())
     }

@@ -166,6 +166,18 @@ impl<'s> Study<'s> {
                     changed |= self.mark(op.results[place], on);
                 }
             }
+            // Both sides of a combiner, and what it gives, are elements of one tile.
+            TileOp::ReduceBy | TileOp::ScanBy => {
+                let (region, tiles) = (op.regions[0], op.results.len());
+                for place in 0..tiles {
+                    let next = self.yielded(region)[place];
+                    let on = self.active[op.operands[place]] || self.active[next];
+                    let args = &self.func.blocks[region].args;
+                    changed |= self.mark(args[place], on);
+                    changed |= self.mark(args[tiles + place], on);
+                    changed |= self.mark(op.results[place], on);
+                }
+            }
             code if passes(code) => {
                 let on = self.any(&op.operands);
                 for &r in &op.results {

@@ -14,9 +14,9 @@ use tessera_numerics::ReduceOp;
 use tessera_support::SideTable;
 use tessera_tile::{TileBuild, TileFunc, TileOp};
 
-struct Tangents<'a, 's> {
-    w: Weave<'s>,
-    study: &'a Study<'s>,
+pub(super) struct Tangents<'a, 's> {
+    pub(super) w: Weave<'s>,
+    pub(super) study: &'a Study<'s>,
     of: SideTable<Value, Option<Value>>,
     /// The tangents of arrays that are read, before the kernel, and of those that are written.
     reads: BTreeMap<Value, Value>,
@@ -25,15 +25,19 @@ struct Tangents<'a, 's> {
 
 impl Tangents<'_, '_> {
     /// The tangent of an active value, materialised where it is zero.
-    fn made(&mut self, v: Value) -> Value {
+    pub(super) fn made(&mut self, v: Value) -> Value {
         match self.of[v] {
             Some(t) => t,
             None => self.w.zeros(&wide(self.study.func.ty(v))),
         }
     }
 
+    pub(super) fn set_tangent(&mut self, v: Value, t: Value) {
+        self.of.set(v, Some(t));
+    }
+
     #[deny(clippy::wildcard_enum_match_arm)]
-    fn block(&mut self, block: BlockId) -> Result<(), Diagnostic> {
+    pub(super) fn block(&mut self, block: BlockId) -> Result<(), Diagnostic> {
         use TileOp::*;
         for &id in &self.study.func.blocks[block].ops {
             let op = &self.study.func.ops[id];
@@ -44,13 +48,13 @@ impl Tangents<'_, '_> {
             match op.code {
                 Store | Accumulate => self.stored(id)?,
                 If | For | While => self.control(id)?,
+                ReduceBy | ScanBy => self.combined(id)?,
                 Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
                 | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
                 | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-                | Histogram | Owned => {
+                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | Sort | Histogram | Owned => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if (op.results.len() == 1 || op.code == Sort)

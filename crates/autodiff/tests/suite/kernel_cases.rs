@@ -225,4 +225,60 @@ pub const CASES: &[Case] = &[
   tile.return
 }",
     },
+    // A reduction by a function of two tiles that does not commute, over an odd number of elements, and
+    // a scan from the end with a branch and a number from outside.
+    Case {
+        name: "combined",
+        tile: "func @k(%a: view<[3, 5], f64, read>, %b: view<[3, 5], f64, read>, %s: f64, %y: view<[3], f64, write>, %z: view<[3, 5], f64, write>) {kind = group, grid = [2]} {
+  %p = tile.program_id {axis = 0} : i64
+  %two = tile.const {value = 2} : i64
+  %m = tile.mul %p, %two : i64
+  %0 = tile.const {value = 0} : i64
+  %1 = tile.load %a at(%m, %0) {extent = [2, 5]} : tile<2x5xf64>
+  %2 = tile.load %b at(%m, %0) {extent = [2, 5]} : tile<2x5xf64>
+  %p1, %q1 = tile.reduce_by x(%1, %2) {axis = 1} : tile<2xf64>, tile<2xf64> do (%e: f64, %f: f64, %g: f64, %h: f64) {
+    %eg = tile.mul %e, %g : f64
+    %gf = tile.mul %g, %f : f64
+    %gfh = tile.add %gf, %h : f64
+    tile.yield %eg, %gfh
+  }
+  %r = tile.add %p1, %q1 : tile<2xf64>
+  tile.store %y, %r at(%m) {extent = [2]}
+  %t = tile.scan_by x(%2) {axis = 1, reverse = true} : tile<2x5xf64> do (%e: f64, %f: f64) {
+    %c = tile.lt %e, %f : bool
+    %w = tile.if %c : f64 do {
+      %u = tile.mul %e, %f : f64
+      %u2 = tile.mul %u, %s : f64
+      tile.yield %u2
+    } do {
+      %v = tile.mul %e, %f : f64
+      %v2 = tile.mul %v, %s : f64
+      tile.yield %v2
+    }
+    tile.yield %w
+  }
+  tile.store %z, %t at(%m, %0) {extent = [2, 5]}
+  tile.return
+}",
+    },
+    // Elements by position, with repeats and positions outside.
+    Case {
+        name: "taken",
+        tile: "func @k(%x: view<[4, 3], f64, read>, %y: view<[6, 3], f64, write>) {kind = group, grid = [1]} {
+  %0 = tile.const {value = 0} : i64
+  %1 = tile.load %x at(%0, %0) {extent = [4, 3]} : tile<4x3xf64>
+  %i = tile.iota : tile<6xi32>
+  %two = tile.const {value = 2} : tile<6xi32>
+  %one = tile.const {value = 1} : tile<6xi32>
+  %h = tile.floordiv %i, %two : tile<6xi32>
+  %j = tile.mul %h, %two : tile<6xi32>
+  %k = tile.sub %j, %one : tile<6xi32>
+  %c = tile.expand %k {axis = 1} : tile<6x1xi32>
+  %ix = tile.broadcast %c : tile<6x3xi32>
+  %s = tile.sin %1 : tile<4x3xf64>
+  %t = tile.take %s, %ix {axis = 0} : tile<6x3xf64>
+  tile.store %y, %t at(%0, %0) {extent = [6, 3]}
+  tile.return
+}",
+    },
 ];

@@ -1,7 +1,7 @@
 //! The sizes of dims: those that the caller gives by name, products and expressions of them, and the
 //! shapes of the arrays that are made for a call.
 
-use super::{Binder, Call, Slot, constant, extent};
+use super::{Binder, Call, Slot, constant, extent, is_packed};
 use crate::args::{Arg, Number};
 use crate::factors::{Factors, Found};
 use crate::params::{Kind, Params, show_dim};
@@ -62,6 +62,7 @@ impl Binder<'_> {
                 let (Some(got), name, text) = (got, &param.shown, show_dim(dim)) else { continue };
                 let (message, help) = match self.sizes.eval(dim) {
                     Ok(size) if size == got => continue,
+                    Ok(size) if is_packed(*elem, axis, dims) && size + 1 == got => continue,
                     Ok(size) => (
                         format!(
                             "`{name}`: expected `{text}` to be {size} along axis {axis}, got {got}"

@@ -74,6 +74,11 @@ fn atomic(e: &mut Elab<'_>, args: &mut Args, op: &str) -> Val {
             );
         }
     };
+    if e.is_packed(block.mem) {
+        let why = "there are no atomic changes of half a byte";
+        e.refuse_packed(&block, why, "make the array one element a byte, without `@packed`");
+        return Val::Poison;
+    }
     let (Some(order), Some(scope)) =
         (word(e, args, "order", "relaxed", &ORDERS), word(e, args, "scope", "device", &SCOPES))
     else {

@@ -181,7 +181,7 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         );
     }
     let Some(block) = matching_block(e, args, buf, block) else { return Val::Poison };
-    let plain = block.is_plain();
+    let plain = block.is_plain() && !e.is_packed(block.mem);
     let (to, from) = (e.ty(buf).dtype(), e.ty(block.mem).dtype());
     if to != from {
         return e.report(
@@ -194,7 +194,7 @@ fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
         );
     }
     if !plain {
-        // A slice with a step or a transposed one is loaded and stored.
+        // A slice with a step, a transposed one and one of packed elements is loaded and stored.
         if let (Some(value), Some(into)) = (e.load_block(&block), whole(e, buf)) {
             e.store_block(&into, &Val::Rt(value), None);
         }

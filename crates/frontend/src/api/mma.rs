@@ -47,6 +47,14 @@ fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
             "blocks of 32 elements along K share a scale in the mx formats, of 16 in nvfp4",
         );
     }
+    emulated(
+        e,
+        format!(
+            "the matmul of block-scaled {} and {} is computed block by block, and scaled in f32",
+            e.ty(a).dtype(),
+            e.ty(b).dtype()
+        ),
+    );
     let dims = vec![shapes[0][0].clone(), shapes[2][1].clone()];
     let ty = Type::Tile { shape: dims.clone(), dtype: DType::F32 };
     let given = args.get("accumulator");
@@ -81,6 +89,16 @@ fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
         acc = e.b().ew(tessera_numerics::ScalarFn::Add, &[acc, scaled]);
     }
     Val::Rt(acc)
+}
+
+/// Warns, once for a kernel, that no target multiplies these operands themselves.
+fn emulated(e: &mut Elab<'_>, message: String) {
+    if !std::mem::replace(&mut e.emulated, true) {
+        e.report(Diagnostic::new(Code::W_EMULATED, message).help(
+            "the values are exact; only the speed is that of the wider operands. To silence it: \
+             warnings.filterwarnings(\"ignore\", \"W_EMULATED\", ts.TesseraWarning)",
+        ));
+    }
 }
 
 fn operand(e: &mut Elab<'_>, args: &Args, name: &str, transpose: &str) -> Option<Value> {
@@ -369,6 +387,7 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     let small = |t: DType| matches!(t, DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1);
     let eight = |t: DType| matches!(t, DType::Fp8E4M3 | DType::Fp8E5M2);
     if (small(ta) || eight(ta)) && (small(tb) || eight(tb)) {
+        emulated(e, format!("the matmul of {ta} and {tb} is computed in bf16, which holds both"));
         return Some((e.b().cast(a, DType::BF16), e.b().cast(b, DType::BF16)));
     }
     // The wider operand is the one to cast: the other came from memory as it is.

@@ -13,6 +13,7 @@ mod mma;
 mod parts;
 mod pure;
 mod python;
+mod quantize;
 mod random;
 mod reduce;
 pub mod rounding;
@@ -96,7 +97,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 18] = [
+        let files: [Rows; 19] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -107,6 +108,7 @@ pub fn all() -> &'static [ApiRow] {
             combine::ROWS,
             sort::ROWS,
             rounding::ROWS,
+            quantize::ROWS,
             mask::ROWS,
             softmax::ROWS,
             python::ROWS,
@@ -149,6 +151,11 @@ fn elementwise() -> impl Iterator<Item = ApiRow> {
 /// `0 … n-1` as a tile.
 pub fn iota(e: &mut Elab<'_>, extent: &tessera_ir::Dim) -> Val {
     create::iota(e, 0, extent)
+}
+
+/// Tiles one after another along an axis.
+pub fn joined(e: &mut Elab<'_>, parts: &[tessera_ir::Value], axis: usize) -> Val {
+    parts::joined(e, parts, axis)
 }
 
 pub fn find(name: &str) -> Option<&'static ApiRow> {

@@ -505,7 +505,10 @@ impl Elab<'_> {
     }
 
     /// The attributes that say which block of memory an op means.
-    fn as_block(spec: OpSpec<tessera_tile::Tile>, block: &BlockRef) -> OpSpec<tessera_tile::Tile> {
+    pub fn as_block(
+        spec: OpSpec<tessera_tile::Tile>,
+        block: &BlockRef,
+    ) -> OpSpec<tessera_tile::Tile> {
         let spec = spec.attr("extent", Attr::ints(Self::extents(block)));
         if block.step.iter().all(|&s| s == 1) {
             return spec;
@@ -523,7 +526,7 @@ impl Elab<'_> {
     }
 
     /// The same in the order of the memory's axes.
-    fn stored_shape(&self, block: &BlockRef) -> Shape {
+    pub fn stored_shape(&self, block: &BlockRef) -> Shape {
         let gather = block.reach.iter().zip(&block.at).find(|(r, _)| **r == Reach::Gather);
         if let Some((_, at)) = gather {
             return self.ty(*at).shape().to_vec();
@@ -540,6 +543,10 @@ impl Elab<'_> {
     }
 
     pub fn load_block_other(&mut self, block: &BlockRef, other: Option<Value>) -> Option<Value> {
+        if self.is_packed(block.mem) {
+            let value = self.load_packed(block, other)?;
+            return self.in_order(block, value);
+        }
         let dtype = self.ty(block.mem).dtype();
         let ty = Type::value(self.stored_shape(block), dtype);
         let gather = block.reach.contains(&Reach::Gather);
@@ -611,6 +618,9 @@ impl Elab<'_> {
     pub fn store_block(&mut self, block: &BlockRef, value: &Val, mask: Option<Value>) {
         let Some(value) = self.fit_block(block, value, None) else { return };
         let Some(value) = self.in_order(block, value) else { return };
+        if self.is_packed(block.mem) {
+            return self.store_packed(block, value, mask);
+        }
         let gather = block.reach.contains(&Reach::Gather);
         let code = if gather { TileOp::Scatter } else { TileOp::Store };
         let mut spec = OpSpec::new(code, &[block.mem, value]).group("at", &block.at);
@@ -716,6 +726,11 @@ impl Elab<'_> {
     /// `X[...] += v`, or a fold by a reduction parameter's own operator.
     pub fn accumulate_block(&mut self, block: &BlockRef, value: &Val, op: &str) {
         let mem = self.ty(block.mem).clone();
+        if self.is_packed(block.mem) {
+            let why = "groups cannot fold values into it, because two elements share a byte";
+            let help = "fold into an array of f32, and convert it afterwards";
+            return self.refuse_packed(block, why, help);
+        }
         if block.reach.contains(&Reach::Gather) {
             // Every contribution counts. Other groups may add too where the parameter says so.
             let wide = matches!(&mem, Type::View { privilege, .. } if privilege.reduces());

@@ -11,6 +11,7 @@ pub mod index;
 pub mod literal;
 pub mod loops;
 pub mod names;
+pub mod packed;
 pub mod record;
 pub mod stmt;
 pub mod table;
@@ -104,6 +105,8 @@ pub struct Elab<'k> {
     pub inlined: usize,
     /// Whether the kernel was found to have too many ops: nothing more is elaborated then.
     pub too_large: bool,
+    /// Whether the kernel was said to multiply in wider operands than it has.
+    pub emulated: bool,
     /// The lines of `ts.static_print`.
     pub printed: Vec<String>,
     /// The constant arrays that were used so far, each with its parameter of the function.

@@ -277,7 +277,7 @@ impl Elab<'_> {
                 let read: Vec<OpId> = self.func.blocks[self.block].ops[mark..].to_vec();
                 let new = self.expr(value);
                 self.loc = stmt;
-                let is_view = matches!(ty, Type::View { .. });
+                let is_view = matches!(&ty, Type::View { elem, .. } if !elem.packed);
                 let sums = self.added_in(&ty, &new) == Some(Self::sum_type(&ty));
                 let fused = op == Operator::Add && is_view && sums;
                 if fused && !self.writes_after(&read, block.mem) {

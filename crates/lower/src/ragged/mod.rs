@@ -65,9 +65,11 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
             if extent == Some(1) && op.attr("whole").is_none() {
                 return None;
             }
-            // Zeros add nothing to a sum; any other padding, or any other operator, counts them in.
-            let harmless = matches!((name, state), ("sum" | "or" | "xor", Axis::Zero(_)))
-                && op.attr("whole").is_none();
+            // Zeros add nothing to a sum, and are the least of unsigned integers; any other padding,
+            // or any other operator, counts them in.
+            let unsigned = func.ty(op.operands[0]).dtype().is_unsigned_int();
+            let passes = matches!(name, "sum" | "or" | "xor") || unsigned && name == "max";
+            let harmless = passes && matches!(state, Axis::Zero(_)) && op.attr("whole").is_none();
             let root = state.root().filter(|_| !harmless)?;
             let what = format!("a {name} along");
             let found = error(func, id, op.operands[0], axis, root, &what, state, filler(name));

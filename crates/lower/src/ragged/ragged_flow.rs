@@ -308,8 +308,14 @@ impl Flow<'_> {
             }
             // A number for each counter, those of the padding too.
             Philox => self.state(op.operands[1]).into_iter().map(spoil).collect(),
-            // The bits of -0.0, which is zero, are not.
-            Bitcast => self.state(op.operands[0]).into_iter().map(spoil).collect(),
+            // The bits of -0.0, which is zero, are not; integers and magnitudes have no such zero.
+            Bitcast => {
+                let x = op.operands[0];
+                let magnitude = func.def(x).is_some_and(|of| of.code == TileOp::Ew(ScalarFn::Abs));
+                let keeps = magnitude || !func.ty(x).dtype().is_float();
+                let bits = |a: Axis| if keeps && a.is_zero() { a } else { spoil(a) };
+                self.state(x).into_iter().map(bits).collect()
+            }
             Select => self.select(id, rank),
             Mma => {
                 let [a, b, acc] = [0, 1, 2].map(|i| op.operands[i]);
