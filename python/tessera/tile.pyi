@@ -94,8 +94,8 @@ def barrier() -> Any:
 def bitcast(x: Any, dtype: Any) -> Any:
     """The same bits as another dtype of the same width."""
 
-def block_id() -> Any:
-    """The group's coordinate along the first axis of the grid."""
+def block_id(axis: Any = ...) -> Any:
+    """The group's coordinate along an axis of the grid."""
 
 def bounds_mask(x: Any, rows: Any = ..., cols: Any = ..., value: Any = ...) -> Any:
     """Replaces elements at row `rows` and after, and at column `cols` and after, by `value` (`-inf`): for a tile at `k0` of a dimension `S`, `cols=S - k0`."""
@@ -208,11 +208,11 @@ def funnel_shift(hi: Any, lo: Any, n: Any) -> Any:
 def grid(*extents: Any) -> Any:
     """Sets the launch grid and gives the group's coordinates: `pm, pn = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))`. One extent gives a scalar."""
 
-def group_id() -> Any:
-    """The group's coordinate along the first axis of the grid."""
+def group_id(axis: Any = ...) -> Any:
+    """The group's coordinate along an axis of the grid."""
 
-def group_size() -> Any:
-    """How many lanes form a group."""
+def group_size(axis: Any = ...) -> Any:
+    """How many lanes form a group, or are along an axis of it."""
 
 def histogram(x: Any, bins: Any, mask: Any = ...) -> Any:
     """How often each of the numbers 0 to `bins - 1` is in a tile of integers, as i32; other numbers, and those where the mask is false, count nowhere."""
@@ -229,14 +229,14 @@ def isnan(x: Any) -> Any:
 def lane_id() -> Any:
     """The lane's index in its warp. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group."""
 
-def linear_id() -> Any:
-    """The lane's index over the whole launch, from 0."""
+def linear_id(axis: Any = ...) -> Any:
+    """The lane's index over the whole launch, from 0; along `axis` where lanes have several: `@ts.kernel(lanes=(16, 16))`."""
 
 def load(t: Any, index: Any = ..., mask: Any = ..., other: Any = ..., inbounds: Any = ...) -> Any:
     """Reads `t[index]`; elements outside, or where the mask is false, are `other` (0). `inbounds` says that none is outside."""
 
-def local_id() -> Any:
-    """The lane's index in its group."""
+def local_id(axis: Any = ...) -> Any:
+    """The lane's index in its group; along `axis` where lanes have several."""
 
 def log(x: Any) -> Any:
     """Natural logarithm."""
@@ -280,14 +280,17 @@ def mulhi(a: Any, b: Any) -> Any:
 def neg(x: Any) -> Any:
     """Negation. Integers wrap, so the least one is its own negative."""
 
-def num_groups() -> Any:
-    """The extent of the grid along its first axis."""
+def num_groups(axis: Any = ...) -> Any:
+    """The extent of the grid along an axis."""
 
 def num_programs(axis: Any) -> Any:
     """The extent of the launch grid along an axis."""
 
 def ones(shape: Any, dtype: Any = ...) -> Any:
     """A tile of ones."""
+
+def owned(t: Any) -> Any:
+    """Says that from here on this group alone touches the slice or element: `ts.tile.owned(C[i:i + 16])`. Checked mode verifies it."""
 
 def philox(seed: Any, counter: Any) -> Any:
     """One random uint32 for each counter (Philox4x32-10): the same for the same seed and counter, everywhere."""
@@ -392,7 +395,7 @@ def stack(tiles: Any, axis: Any = ...) -> Any:
     """Tiles of one shape as a tile with one more axis."""
 
 def store(t: Any, index: Any = ..., value: Any = ..., mask: Any = ..., unique: Any = ...) -> Any:
-    """Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice."""
+    """Writes `t[index] = value` where the mask holds. `store(t[...], value, mask=m)` works too. `unique` says that no element is written twice, by this store or by another group."""
 
 def sub(a: Any, b: Any) -> Any:
     """Difference. Integers wrap."""
@@ -409,8 +412,8 @@ def tan(x: Any) -> Any:
 def tanh(x: Any) -> Any:
     """Hyperbolic tangent."""
 
-def thread_id() -> Any:
-    """The lane's index in its group."""
+def thread_id(axis: Any = ...) -> Any:
+    """The lane's index in its group; along `axis` where lanes have several."""
 
 def tma_load_async(dst: Any, src: Any) -> Any:
     """Reserved."""

@@ -137,6 +137,7 @@ fn pipeline_has_the_passes_of_the_table_in_order() {
     assert_eq!(
         names,
         [
+            "tile-ownership",
             "tile-lift",
             "tile-normalise",
             "tile-geometry",

@@ -360,3 +360,72 @@ fn timing_of_checked_launches() {
     println!("checked saxpy f32 2^20 lanes: {:?}", start.elapsed());
     assert!(report.is_clean());
 }
+
+#[test]
+fn groups_touch_only_what_is_theirs() {
+    let params = "%x: view<[n], f32, read>, %y: view<[n], f32, read_write>";
+    let launch = || {
+        let (mut x, mut y) = (HostArray::zeros(&[16], DType::F32), HostArray::zeros(&[16], DType::F32));
+        let list = vec![x.as_arg(), y.as_arg()];
+        std::mem::forget((x, y));
+        args(list, [4, 1, 1])
+    };
+    let body = "%at = tile.mul %p, %four : i64
+         tile.owned %y at(%at) {extent = [EXTENT]}
+         %v = tile.load %x at(%at) {extent = [4]} : tile<4xf32>
+         tile.store %y, %v at(%at) {extent = [4]}";
+    // Group 1 says that it owns what group 0 said.
+    let text = group(params, body).replace("EXTENT", "5");
+    let shown = broken(&text, "E_RACE 7 < 7", ("extent = [5]", "extent = [4]"), launch);
+    assert!(shown.contains("group 1 owns element [4] of `y`, which group 0 owns"), "{shown}");
+    // What was read before the claim, and after it.
+    let reads = group(
+        params,
+        "%first = tile.eq %p, %zero : bool
+         tile.if %first do {
+           tile.owned %y at(%zero) {extent = [4]}
+           tile.yield
+         } do {
+           tile.yield
+         }
+         %v = tile.load MEM at(%zero) {extent = [4]} : tile<4xf32>",
+    );
+    let shown = broken(&reads.replace("MEM", "%y"), "E_RACE 13 < 8", ("load %y", "load %x"), launch);
+    assert!(shown.contains("group 1 reads element [0] of `y`, which group 0 owns"), "{shown}");
+    let late = group(
+        params,
+        "%last = tile.eq %p, %one : bool
+         %v = tile.load MEM at(%zero) {extent = [4]} : tile<4xf32>
+         tile.if %last do {
+           tile.owned %y at(%zero) {extent = [4]}
+           tile.yield
+         } do {
+           tile.yield
+         }",
+    );
+    let report = check(&late.replace("MEM", "%y"), &launch());
+    assert!(places(&report).contains(&"E_RACE 9 < 7".into()), "{}", report.findings);
+    assert!(check(&late.replace("MEM", "%x"), &launch()).is_clean());
+}
+
+#[test]
+fn a_unique_store_is_the_only_one() {
+    let text = group(
+        "%x: view<[n], f32, write>, %i: view<[n], i32, read>",
+        "%at = tile.mul %p, %four : i64
+         %ix = tile.load %i at(%at) {extent = [4]} : tile<4xi32>
+         %v = tile.const {value = 1.0} : tile<4xf32>
+         tile.scatter %x, %v at(%ix) {unique = true}",
+    );
+    let launch = |values: &[f64]| {
+        let (mut x, mut i) = (HostArray::zeros(&[8], DType::F32), HostArray::new(&[8], DType::I32, values));
+        let list = vec![x.as_arg(), i.as_arg()];
+        std::mem::forget((x, i));
+        args(list, [2, 1, 1])
+    };
+    let report = check(&text, &launch(&[0.0, 1.0, 2.0, 3.0, 3.0, 4.0, 5.0, 6.0]));
+    let shown = report.findings.render();
+    assert!(shown.contains("element [3] of `x`") && shown.contains("unique=True"), "{shown}");
+    let apart = [0.0, 1.0, 2.0, 3.0, 7.0, 4.0, 5.0, 6.0];
+    assert!(check(&text, &launch(&apart)).is_clean());
+}
