@@ -64,7 +64,7 @@ class PartExpressions(Expressions):
     PARTS = [
         "slice", "slice", "steps", "start", "start", "flip", "roll", "concat", "concat", "split", "stack", "gather", "gather",
         "take", "sort", "sort", "places", "topk", "scan", "scan", "scan_by", "scan_by", "scan_by", "histogram", "histogram", "two", "two",
-        "two", "two", "two", "two", "narrow", "narrow", "narrow", "blocks",
+        "two", "two", "two", "two", "narrow", "narrow", "narrow", "blocks", "blocks", "blocks", "blocks",
     ]  # fmt: skip
 
     def part(self, s: Scope, dt: str, n: int, depth: int) -> str:

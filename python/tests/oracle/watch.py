@@ -200,7 +200,7 @@ def fresh(param: tuple, dims: dict[str, int]) -> np.ndarray:
     """An `Out` that the caller left out: zeros, or what changes nothing that is folded into it."""
     _, _, (names, dtype, privilege, _), _ = param
     sizes = {"__builtins__": {}, "min": min, "max": max, "cdiv": lambda a, b: -(-a // b)}
-    shape = tuple(int(eval(n, sizes, dims)) for n in names)
+    shape = tuple(dims[n] if n in dims else int(eval(n, sizes, dims)) for n in names)
     host = np.asarray(ts.zeros(shape, dtype_name(dtype)))
     if privilege and privilege.startswith("reduce_"):
         dt = dtype_name(dtype)

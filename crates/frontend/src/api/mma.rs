@@ -95,7 +95,7 @@ fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn emulated(e: &mut Elab<'_>, message: String) {
     if !std::mem::replace(&mut e.emulated, true) {
         e.report(Diagnostic::new(Code::W_EMULATED, message).help(
-            "the values are exact; only the speed is that of the wider operands. To silence it: \
+            "the operands keep their values; the speed is that of wider ones. To silence it: \
              warnings.filterwarnings(\"ignore\", \"W_EMULATED\", ts.TesseraWarning)",
         ));
     }

@@ -466,7 +466,11 @@ impl Elab<'_> {
         if all {
             // Of one element every reduction is the element.
             let op = if ty.dtype() == DType::Bool { ReduceOp::Or } else { ReduceOp::Max };
+            // Scales are not compared as they are; f32 holds them.
+            let scale = ty.dtype() == DType::E8M0;
+            out = if scale { self.b().cast(out, DType::F32) } else { out };
             out = self.b().reduce(out, op, 0);
+            out = if scale { self.b().cast(out, DType::E8M0) } else { out };
         }
         out
     }
