@@ -92,10 +92,10 @@ def sort_places(x: ts.Tensor["M", 1024, ts.f32], y: ts.Out["M", 1024, ts.i32]):
 
 
 @ts.kernel
-def count_bins(x: ts.Tensor["G", "N", ts.i32], counts: ts.Out["G", 256, ts.i32], BN: int = 4096):
+def count_bins(x: ts.Tensor["G", 131072, ts.i32], counts: ts.Out["G", 256, ts.i32], BN: int = 4096):
     g = ts.tile.program_id(0)
     total = ts.tile.zeros((256,), ts.i32)
-    for i in ts.tile.range(0, N, BN):
+    for i in ts.tile.range(0, 131072, BN):
         total += ts.tile.histogram(x[g, i:i + BN], 256)
     counts[g, :] = total
     return counts

@@ -24,7 +24,7 @@ mod table;
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
 pub use distance::distance;
-pub use expand::{Scans, expand_parts, is_part};
+pub use expand::{Scans, expand_parts, expand_parts_but, is_part};
 pub use inline::without_slow_paths;
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
 pub use table::TileOp;

@@ -138,9 +138,19 @@ pub fn feeds_product(func: &TileFunc, v: tessera_ir::Value) -> bool {
 
 /// Whether elements of a tile are combined with each other.
 fn combines(func: &TileFunc) -> bool {
-    func.walk()
-        .iter()
-        .any(|&id| matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan))
+    let combines = |&id: &OpId| {
+        matches!(
+            func.ops[id].code,
+            TileOp::Reduce
+                | TileOp::ArgReduce
+                | TileOp::Scan
+                | TileOp::ReduceBy
+                | TileOp::ScanBy
+                | TileOp::Sort
+                | TileOp::Histogram
+        )
+    };
+    func.walk().iter().any(combines)
 }
 
 /// Whether every op that moves data between threads can do so between blocks.
@@ -154,6 +164,11 @@ fn spreads(func: &TileFunc) -> bool {
                 | TileOp::Transpose
                 | TileOp::Atomic
                 | TileOp::BufAlloc
+                | TileOp::Slice
+                | TileOp::ReduceBy
+                | TileOp::ScanBy
+                | TileOp::Sort
+                | TileOp::Histogram
         )
     };
     !func.walk().into_iter().any(stays)
