@@ -96,7 +96,7 @@ def count_bins(x: ts.Tensor["G", 131072, ts.i32], counts: ts.Out["G", 256, ts.i3
     g = ts.tile.program_id(0)
     total = ts.tile.zeros((256,), ts.i32)
     for i in ts.tile.range(0, 131072, BN):
-        total += ts.tile.histogram(x[g, i:i + BN], 256)
+        total += ts.tile.histogram(ts.tile.bounds_mask(x[g, i:i + BN], cols=131072 - i, value=-1), 256)
     counts[g, :] = total
     return counts
 

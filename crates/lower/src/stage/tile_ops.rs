@@ -4,7 +4,7 @@
 use super::passes::{Off, Step};
 use super::seeds::{contiguous_dim, extents};
 use super::threads::{Team, elements};
-use super::{Staging, pinned_warps};
+use super::{StageCaps, Staging, pinned_warps};
 use std::sync::Arc;
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_layout::{Layout, Prefer};
@@ -15,15 +15,17 @@ use tessera_tile::{Tile, TileFunc, TileOp};
 /// is defined, no other thread takes part.
 const LONGEST_FOLD: u32 = 64;
 const FOLD_WORDS: u64 = 128;
-/// The most elements that are sorted in registers, all together and of one thread: the code has as
-/// many instructions as a thread has comparisons.
-const MOST_SORTED: u64 = 16384;
+/// The most elements of a thread that are sorted in registers: the code has as many instructions as
+/// a thread has comparisons. And bytes of shared memory for each element, where warps exchange them.
 const MOST_OF_THREAD: u64 = 64;
+const SORT_BYTES: u64 = 20;
+/// Threads of a block where nobody requests more.
+const MOST_THREADS: u64 = 256;
 /// The most bins that are counted in scratch memory.
 const MOST_BINS: i64 = 8192;
 
 /// Whether an op on parts of tiles stays an op of Staged IR.
-pub fn is_selected(func: &TileFunc, profile: Profile, id: OpId) -> bool {
+pub fn is_selected(func: &TileFunc, caps: &StageCaps, profile: Profile, id: OpId) -> bool {
     let op = &func.ops[id];
     // Roles divide the tiles of kernels with MMAs by rules that these ops do not have.
     let multiplies = || func.walk().iter().any(|&o| func.ops[o].code == TileOp::Mma);
@@ -32,8 +34,8 @@ pub fn is_selected(func: &TileFunc, profile: Profile, id: OpId) -> bool {
         TileOp::ScanBy => scans(func, profile, op),
         TileOp::Sort => {
             let n = elements(func.ty(op.operands[0]));
-            let warps = pinned_warps(func).map_or(u64::MAX, |n| n.max(1) as u64);
-            n <= MOST_SORTED && n.div_ceil(warps.saturating_mul(32)) <= MOST_OF_THREAD
+            let threads = pinned_warps(func).map_or(MOST_THREADS, |n| 32 * n.max(1) as u64);
+            n * SORT_BYTES <= u64::from(caps.shared_bytes) && n <= threads * MOST_OF_THREAD
         }
         TileOp::Slice => cut_axis(func, op).is_some(),
         TileOp::Histogram => extents(func.ty(op.result()))[0] as i64 <= MOST_BINS,

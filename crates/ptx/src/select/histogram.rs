@@ -23,7 +23,9 @@ impl Select<'_> {
         let counts = std::iter::successors(Some(self.warps), |n| (*n > 1).then_some(n / 2));
         let copies = counts.into_iter().find(fits).unwrap_or(1);
         let threads = self.warps * 32;
-        let words = (copies * bins).next_multiple_of(4 * threads);
+        // Numbers that count nowhere have a bin too: without a condition an atomic is shorter code.
+        let each = bins + 1;
+        let words = (copies * each).next_multiple_of(4 * threads);
         let region = self.scratch(4 * words);
         let base = self.region(region);
         let tid = self.tid();
@@ -37,7 +39,7 @@ impl Select<'_> {
             let warp = self.warp();
             let mask = Opnd::Int(i64::from(copies) - 1);
             let number = self.asm.int(Alu::And, Ty::B32, &[warp.into(), mask]);
-            let bytes = Opnd::Int(i64::from(bins) * 4);
+            let bytes = Opnd::Int(i64::from(each) * 4);
             copy = self.asm.int(Alu::MadLo, Ty::U32, &[number.into(), bytes, base.into()]);
         }
         self.block_barrier();
@@ -49,16 +51,15 @@ impl Select<'_> {
                 valid => valid.err(),
             };
             // A negative number is a large one without its sign.
-            let (inside, bin) = match x.class {
+            let bin = match x.class {
                 Class::B64 => {
-                    let inside = self.asm.setp(Cmp::Lt, Ty::U64, x, limit);
-                    (inside, self.asm.cvt(Ty::U32, Ty::U64, None, x))
+                    let bin = self.asm.int(Alu::Min, Ty::U64, &[x.into(), limit]);
+                    self.asm.cvt(Ty::U32, Ty::U64, None, bin)
                 }
-                _ => (self.asm.setp(Cmp::Lt, Ty::U32, x, limit), x),
+                _ => self.asm.int(Alu::Min, Ty::U32, &[x.into(), limit]),
             };
             let at = self.asm.int(Alu::MadLo, Ty::U32, &[bin.into(), Opnd::Int(4), copy.into()]);
             let when = self.both(valid, owner);
-            let when = self.both(when, Some(inside));
             self.asm.maybe(when, |asm| {
                 asm.emit(Inst::Red {
                     space: Space::Shared,
@@ -72,7 +73,8 @@ impl Select<'_> {
             });
         }
         self.block_barrier();
-        let n = to.run_along(0).min(4);
+        // Copies begin at any word.
+        let n = if copies == 1 { to.run_along(0).min(4) } else { 1 };
         let mut out = Vec::new();
         for first in (0..to.regs()).step_by(n as usize) {
             let when = match self.valid(&to, first) {
@@ -88,7 +90,7 @@ impl Select<'_> {
             let at = self.asm.int(Alu::MadLo, Ty::U32, &[c.into(), Opnd::Int(4), base.into()]);
             let mut sums: Vec<Reg> = Vec::new();
             for copy in 0..copies {
-                let addr = Addr::reg(at, i64::from(copy * bins) * 4);
+                let addr = Addr::reg(at, i64::from(copy * each) * 4);
                 let part = self.load_run(Space::Shared, DType::I32, addr, n, when, Cache::Usual);
                 sums = match sums.is_empty() {
                     true => part,

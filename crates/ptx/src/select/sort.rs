@@ -332,8 +332,9 @@ impl Select<'_> {
         out
     }
 
-    /// Floats without their places. Only zeros of both signs are told apart by the places, and such
-    /// tiles are rare: the group votes, and sorts them with their places.
+    /// Floats without their places. Only zeros of both signs are told apart by the places (which
+    /// NaN is which shows in `strict` alone): where a tile has negative zeros the group sorts it
+    /// with places, in memory, so that this takes few registers and little code.
     fn sort_unless_ties(&mut self, s: &Sort, from: &Arc<Layout>, xs: &[Reg]) -> Vec<Reg> {
         let wide = s.dtype == DType::F64;
         let (bits, unsigned, low) = match wide {
@@ -357,9 +358,7 @@ impl Select<'_> {
                 let p = Guardless { reg: any, negated: false };
                 self.asm.emit(Inst::Vote { kind: Vote::Any, d, p, mask });
             }
-            _ => {
-                self.asm.emit(Inst::BarRedOr { id: 0, d, p: any });
-            }
+            _ => self.asm.emit(Inst::BarRedOr { id: 0, d, p: any }),
         }
         let out: Vec<Reg> = xs.iter().map(|x| self.asm.reg(x.class)).collect();
         let [rare, done] = [self.asm.label(), self.asm.label()];
@@ -370,12 +369,165 @@ impl Select<'_> {
         self.asm.emit(Inst::Bra { to: done, uniform: true });
         self.asm.place(rare);
         let after = self.swap_sync_state(before);
-        let (keys, at) = self.sort_with_places(s, from, xs);
-        let values = self.elements_of(s, from, xs, &keys, &at);
+        let values = self.sort_in_memory(s, from, xs);
         self.move_all(&out, &values);
         self.asm.place(done);
         self.join_sync_state(after);
         out
+    }
+
+    /// The same network as loops over shared memory. A key is followed by its place, and that by
+    /// whether the element is a negative zero.
+    fn sort_in_memory(&mut self, s: &Sort, from: &Arc<Layout>, xs: &[Reg]) -> Vec<Reg> {
+        let ty = Self::key_type(s.dtype);
+        let to = self.layout(self.func.ops[s.id].results[0]);
+        // The axis is the last one in memory.
+        let sizes: Vec<u32> = (0..to.rank()).map(|d| to.box_extents()[d] * to.repeat()[d]).collect();
+        let len = sizes[s.axis];
+        let mut strides = vec![0; sizes.len()];
+        let mut all = len;
+        for d in (0..sizes.len()).filter(|&d| d != s.axis) {
+            strides[d] = all;
+            all *= sizes[d];
+        }
+        strides[s.axis] = 1;
+        let key_bytes = i64::from(ty.bits() / 8);
+        let region = self.scratch(all * (key_bytes as u32 + 4));
+        let base = self.region(region);
+        let below = i64::from(all) * key_bytes;
+        // The places of a position: of its key, and of what follows it.
+        let addresses = |me: &mut Self, at: Reg| {
+            let n = Opnd::Int(key_bytes);
+            let key = me.asm.int(Alu::MadLo, Ty::U32, &[at.into(), n, base.into()]);
+            let rest = me.asm.int(Alu::MadLo, Ty::U32, &[at.into(), Opnd::Int(4), base.into()]);
+            (Addr::reg(key, 0), Addr::reg(rest, below))
+        };
+        let position = |me: &mut Self, layout: &Layout, reg: usize| {
+            let coords = me.coords(layout, reg as u32);
+            let mut at = me.asm.mov(Ty::B32, Opnd::Int(0));
+            for (d, c) in coords.into_iter().enumerate() {
+                let c = me.coord_value(c);
+                let by = Opnd::Int(strides[d].into());
+                at = me.asm.int(Alu::MadLo, Ty::U32, &[c.into(), by, at.into()]);
+            }
+            at
+        };
+        let owner = self.block_owner(from);
+        for (reg, &x) in xs.iter().enumerate() {
+            let key = self.key(s, x, true);
+            let held = self.held(from, s.axis, reg);
+            let key = self.or_last(ty, held, key);
+            let bits = if ty == Ty::U64 { self.asm.unpack(Class::B32, 2, x)[1] } else { x };
+            // Of elements with one key only zeros differ in their signs; those of NaN do not count.
+            let sign = self.asm.int(Alu::Shr, Ty::U32, &[bits.into(), Opnd::Int(31)]);
+            let c = self.coords(from, reg as u32)[s.axis];
+            let place = self.coord_value(c);
+            let rest =
+                self.asm.int(Alu::MadLo, Ty::U32, &[place.into(), Opnd::Int(2), sign.into()]);
+            let at = position(self, from, reg);
+            let (to_key, to_rest) = addresses(self, at);
+            self.put(to_key, key, owner);
+            self.put(to_rest, rest, owner);
+        }
+        self.block_barrier();
+        self.network_in_memory(len, all, ty, &addresses);
+        let mut out = Vec::new();
+        for reg in 0..to.regs() as usize {
+            let at = position(self, &to, reg);
+            let (key_at, rest_at) = addresses(self, at);
+            let key = self.take(Space::Shared, key_at, ty.class());
+            let rest = self.take(Space::Shared, rest_at, Class::B32);
+            let x = self.unkey(s, key);
+            let sign = self.asm.int(Alu::And, Ty::B32, &[rest.into(), Opnd::Int(1)]);
+            let sign = self.asm.int(Alu::Shl, Ty::B32, &[sign.into(), Opnd::Int(31)]);
+            // Negative numbers have the sign already.
+            out.push(match ty {
+                Ty::U64 => {
+                    let parts = self.asm.unpack(Class::B32, 2, x);
+                    let high = self.asm.int(Alu::Or, Ty::B32, &[parts[1].into(), sign.into()]);
+                    self.asm.pack(Class::B64, &[parts[0], high])
+                }
+                _ => self.asm.int(Alu::Or, Ty::B32, &[x.into(), sign.into()]),
+            });
+        }
+        self.reading(region);
+        out
+    }
+
+    /// Sorts `all / len` rows in memory; all threads take part, and have synchronised before and
+    /// after.
+    fn network_in_memory(
+        &mut self,
+        len: u32,
+        all: u32,
+        ty: Ty,
+        addresses: &dyn Fn(&mut Self, Reg) -> (Addr, Addr),
+    ) {
+        let threads = Opnd::Int(i64::from(self.warps) * 32);
+        let one = Opnd::Int(1);
+        let tid = self.tid();
+        let level = self.asm.mov(Ty::B32, one);
+        let [levels, steps, pairs, next, done] = [0; 5].map(|_| self.asm.label());
+        self.asm.place(levels);
+        let over = self.asm.setp(Cmp::Gt, Ty::U32, level, Opnd::Int(len.ilog2().into()));
+        self.asm.when(over, true, |asm| asm.emit(Inst::Bra { to: done, uniform: true }));
+        // The first step of a level compares from the ends, the others with half the distance.
+        let less = self.asm.int(Alu::Sub, Ty::U32, &[level.into(), one]);
+        let top = self.asm.mov(Ty::B32, less);
+        let first = self.asm.mov(Ty::B32, Opnd::Int(2));
+        let ends = self.asm.int(Alu::Shl, Ty::B32, &[first.into(), less.into()]);
+        let ends = self.asm.int(Alu::Sub, Ty::U32, &[ends.into(), one]);
+        let mask = self.asm.mov(Ty::B32, ends);
+        self.asm.place(steps);
+        let unit = self.asm.mov(Ty::B32, one);
+        let unit = self.asm.int(Alu::Shl, Ty::B32, &[unit.into(), top.into()]);
+        let low = self.asm.int(Alu::Sub, Ty::U32, &[unit.into(), one]);
+        let pair = self.asm.mov(Ty::B32, tid);
+        self.asm.place(pairs);
+        let over = self.asm.setp(Cmp::Ge, Ty::U32, pair, Opnd::Int((all / 2).into()));
+        let [past, swapped] = [self.asm.label(), self.asm.label()];
+        self.asm.bra_if(over, true, past);
+        let inside = self.asm.int(Alu::And, Ty::B32, &[pair.into(), low.into()]);
+        let above = self.asm.int(Alu::Sub, Ty::U32, &[pair.into(), inside.into()]);
+        let above = self.asm.int(Alu::Shl, Ty::B32, &[above.into(), one]);
+        let a = self.asm.int(Alu::Or, Ty::B32, &[above.into(), inside.into()]);
+        let b = self.asm.int(Alu::Xor, Ty::B32, &[a.into(), mask.into()]);
+        let (places_a, places_b) = (addresses(self, a), addresses(self, b));
+        let read = |me: &mut Self, (key, rest): &(Addr, Addr)| {
+            let key = me.take(Space::Shared, key.clone(), ty.class());
+            [key, me.take(Space::Shared, rest.clone(), Class::B32)]
+        };
+        let (x, y) = (read(self, &places_a), read(self, &places_b));
+        let less = self.asm.setp(Cmp::Lt, ty, y[0], x[0]);
+        let same = self.asm.setp(Cmp::Eq, ty, y[0], x[0]);
+        let earlier = self.asm.setp(Cmp::Lt, Ty::U32, y[1], x[1]);
+        let tie = self.and(same, earlier);
+        let swap = self.asm.int(Alu::Or, Ty::Pred, &[less.into(), tie.into()]);
+        self.asm.bra_if(swap, false, swapped);
+        for ((key, rest), [k, r]) in [(places_a, y), (places_b, x)] {
+            self.put(key, k, None);
+            self.put(rest, r, None);
+        }
+        self.asm.place(swapped);
+        let more = self.asm.int(Alu::Add, Ty::U32, &[pair.into(), threads]);
+        self.asm.mov_to(Ty::B32, pair, more);
+        self.asm.bra(pairs);
+        self.asm.place(past);
+        self.asm.emit(Inst::WarpSync { mask: Opnd::Int(0xffff_ffff) });
+        self.block_barrier();
+        let last = self.asm.setp(Cmp::Eq, Ty::U32, top, Opnd::Int(0));
+        self.asm.when(last, true, |asm| asm.emit(Inst::Bra { to: next, uniform: true }));
+        let smaller = self.asm.int(Alu::Sub, Ty::U32, &[top.into(), one]);
+        self.asm.mov_to(Ty::B32, top, smaller);
+        let unit = self.asm.mov(Ty::B32, one);
+        let unit = self.asm.int(Alu::Shl, Ty::B32, &[unit.into(), smaller.into()]);
+        self.asm.mov_to(Ty::B32, mask, unit);
+        self.asm.emit(Inst::Bra { to: steps, uniform: true });
+        self.asm.place(next);
+        let more = self.asm.int(Alu::Add, Ty::U32, &[level.into(), one]);
+        self.asm.mov_to(Ty::B32, level, more);
+        self.asm.emit(Inst::Bra { to: levels, uniform: true });
+        self.asm.place(done);
     }
 
     fn run_network(&mut self, s: &Sort, keys: Keys, entries: &mut [Entry]) {
