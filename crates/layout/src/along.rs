@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn divided_layouts_number_positions_by_register_lane_and_warp() {
-        for shape in [vec![1024], vec![32, 128], vec![3, 100], vec![64, 64], vec![5], vec![2, 3, 40]] {
+        for shape in
+            [vec![1024], vec![32, 128], vec![3, 100], vec![64, 64], vec![5], vec![2, 3, 40]]
+        {
             for axis in 0..shape.len() {
                 for warps in [1, 4, 8] {
                     let beside = shape.len() - 1;

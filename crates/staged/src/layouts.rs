@@ -110,7 +110,8 @@ fn reduce_by(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
     together(func, &op.operands, errors);
     let Some(layout) = op.operands.first().and_then(|&v| func.ty(v).layout()) else { return };
     let Ok(wanted) = follow(TileOp::ReduceBy, layout, &op.attrs) else { return };
-    let other = op.results.iter().map(|&v| func.ty(v)).find(|t| t.layout().is_some_and(|l| *l != wanted));
+    let other =
+        op.results.iter().map(|&v| func.ty(v)).find(|t| t.layout().is_some_and(|l| *l != wanted));
     if let Some(other) = other {
         errors.ty(format!("expected results of layout #{wanted}, got {other}"));
     }

@@ -500,7 +500,11 @@ impl<'a> Open<'a> {
                 let is_condition = p.code == TileOp::While && p.regions[0] == op.block;
                 // A combiner yields scalars.
                 let is_combiner = matches!(p.code, TileOp::ReduceBy | TileOp::ScanBy);
-                if is_condition || is_combiner { None } else { self.layouts.get(&p.results[i]).cloned() }
+                if is_condition || is_combiner {
+                    None
+                } else {
+                    self.layouts.get(&p.results[i]).cloned()
+                }
             })
             .collect();
         let operands: Vec<Value> = op

@@ -147,7 +147,6 @@ fn combines(func: &TileFunc) -> bool {
                 | TileOp::ReduceBy
                 | TileOp::ScanBy
                 | TileOp::Sort
-                | TileOp::Histogram
         )
     };
     func.walk().iter().any(combines)

@@ -98,9 +98,8 @@ fn memory_dim(func: &TileFunc, staging: &Staging<'_>, v: Value) -> Option<usize>
         match op.code {
             TileOp::Load => return contiguous_dim(func, staging, id),
             TileOp::Ew(_) | TileOp::Cast | TileOp::Bitcast | TileOp::Select => {
-                let same = |&o: &Value| {
-                    func.ty(o).is_tile() && func.ty(o).shape() == func.ty(v).shape()
-                };
+                let same =
+                    |&o: &Value| func.ty(o).is_tile() && func.ty(o).shape() == func.ty(v).shape();
                 v = op.operands.iter().copied().find(same)?;
             }
             _ => return None,
@@ -122,4 +121,3 @@ pub fn sorted(had: &Arc<Layout>, axis: usize, team: Team) -> Option<(Arc<Layout>
 pub fn position(layout: &Layout, axis: usize) -> Layout {
     layout.reduce(axis).expand(axis)
 }
-

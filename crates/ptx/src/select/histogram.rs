@@ -7,8 +7,9 @@ use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
 use tessera_numerics::DType;
 
-/// The most bytes of all copies.
-const MOST_BYTES: u32 = 16 << 10;
+/// The most copies, and the least elements for each of their bins: copies are cleared and added up.
+const MOST_COPIES: u32 = 8;
+const LEAST_ELEMENTS: u32 = 8;
 
 impl Select<'_> {
     pub fn histogram(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -17,10 +18,10 @@ impl Select<'_> {
         let (from, to) = (self.layout(x), self.layout(result));
         let bins = to.shape()[0];
         let xs = self.regs(x);
-        // Copies are cleared and added up, so there are fewer of them than elements for each bin.
         let elements: u32 = from.shape().iter().product();
-        let fits = |n: &u32| n * bins * 4 <= MOST_BYTES && n * bins <= elements;
-        let counts = std::iter::successors(Some(self.warps), |n| (*n > 1).then_some(n / 2));
+        let fits = |n: &u32| n * bins * LEAST_ELEMENTS <= elements;
+        let most = self.warps.min(MOST_COPIES);
+        let counts = std::iter::successors(Some(most), |n| (*n > 1).then_some(n / 2));
         let copies = counts.into_iter().find(fits).unwrap_or(1);
         let threads = self.warps * 32;
         // Numbers that count nowhere have a bin too: without a condition an atomic is shorter code.

@@ -49,9 +49,7 @@ impl Select<'_> {
         let map = from.reduce_regs(axis);
         (0..to.regs())
             .map(|r| {
-                let held = |&reg: &usize| {
-                    map[reg] == r && from.reg_part(reg as u32)[axis] == at
-                };
+                let held = |&reg: &usize| map[reg] == r && from.reg_part(reg as u32)[axis] == at;
                 (0..from.regs() as usize).find(held)
             })
             .collect()

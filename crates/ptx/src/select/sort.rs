@@ -325,7 +325,8 @@ impl Select<'_> {
                 }
                 valid => valid.err(),
             };
-            let x = self.load_run(Space::Shared, s.dtype, Addr::reg(addr, 0), 1, when, Cache::Usual);
+            let x =
+                self.load_run(Space::Shared, s.dtype, Addr::reg(addr, 0), 1, when, Cache::Usual);
             out.push(x[0]);
         }
         self.reading(m.region);
@@ -382,7 +383,8 @@ impl Select<'_> {
         let ty = Self::key_type(s.dtype);
         let to = self.layout(self.func.ops[s.id].results[0]);
         // The axis is the last one in memory.
-        let sizes: Vec<u32> = (0..to.rank()).map(|d| to.box_extents()[d] * to.repeat()[d]).collect();
+        let sizes: Vec<u32> =
+            (0..to.rank()).map(|d| to.box_extents()[d] * to.repeat()[d]).collect();
         let len = sizes[s.axis];
         let mut strides = vec![0; sizes.len()];
         let mut all = len;
