@@ -57,6 +57,14 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     if func.walk().iter().any(multiplies) {
         return Vec::new();
     }
+    // Threads that count in bins also wait for each other, twice in an iteration.
+    let counts = |&id: &OpId| {
+        func.ops[id].code == StagedOp::Tile(TileOp::Histogram)
+            && func.block_within(func.ops[id].block, body)
+    };
+    if func.walk().iter().any(counts) {
+        return Vec::new();
+    }
     let loads: Vec<OpId> =
         func.blocks[body].ops.iter().copied().filter(|&id| streams(func, body, id)).collect();
     let words: u64 = loads.iter().map(|&id| words(func, id)).sum();
