@@ -57,14 +57,6 @@ pub fn takes(func: &StagedFunc, loop_op: OpId) -> Vec<OpId> {
     if func.walk().iter().any(multiplies) {
         return Vec::new();
     }
-    // Threads that count in bins also wait for each other, twice in an iteration.
-    let counts = |&id: &OpId| {
-        func.ops[id].code == StagedOp::Tile(TileOp::Histogram)
-            && func.block_within(func.ops[id].block, body)
-    };
-    if func.walk().iter().any(counts) {
-        return Vec::new();
-    }
     let loads: Vec<OpId> =
         func.blocks[body].ops.iter().copied().filter(|&id| streams(func, body, id)).collect();
     let words: u64 = loads.iter().map(|&id| words(func, id)).sum();
@@ -187,7 +179,19 @@ pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
 }
 
 pub fn register_prefetch(func: &StagedFunc) -> Option<StagedFunc> {
-    rewritten(func, takes)
+    rewritten(func, |func, id| if counts(func, id) { Vec::new() } else { takes(func, id) })
+}
+
+/// Whether a loop counts in bins. Its threads wait for each other twice in an iteration, and so for
+/// the slowest load; with the registers that a second tile would take, more blocks are resident, and
+/// their loads are in flight while one waits.
+fn counts(func: &StagedFunc, loop_op: OpId) -> bool {
+    let Some(&body) = func.ops[loop_op].regions.first() else { return false };
+    let histogram = |&id: &OpId| {
+        func.ops[id].code == StagedOp::Tile(TileOp::Histogram)
+            && func.block_within(func.ops[id].block, body)
+    };
+    func.walk().iter().any(histogram)
 }
 
 fn rewritten(

@@ -1,5 +1,5 @@
-//! Histograms of tiles: threads count in shared memory with atomics. Bins have several counters side
-//! by side, one for every few lanes, so that fewer lanes of a warp meet in one bank.
+//! Histograms of tiles: threads count in shared memory with atomics, every few warps in a copy of
+//! their own, so that fewer of them meet at one bin.
 
 use super::{Repr, Select};
 use crate::inst::*;
@@ -7,9 +7,9 @@ use tessera_diag::Diagnostics;
 use tessera_ir::OpId;
 use tessera_numerics::DType;
 
-/// The most counters of a bin, and the least elements for each: counters are cleared and added up.
-const MOST_COUNTERS: u32 = 8;
-const LEAST_ELEMENTS: u32 = 4;
+/// The most copies, and the least elements for each of their bins: copies are cleared and added up.
+const MOST_COPIES: u32 = 8;
+const LEAST_ELEMENTS: u32 = 8;
 
 impl Select<'_> {
     pub fn histogram(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -20,11 +20,13 @@ impl Select<'_> {
         let xs = self.regs(x);
         let elements: u32 = from.shape().iter().product();
         let fits = |n: &u32| n * bins * LEAST_ELEMENTS <= elements;
-        let counts = std::iter::successors(Some(MOST_COUNTERS), |n| (*n > 1).then_some(n / 2));
-        let counters = counts.into_iter().find(fits).unwrap_or(1);
+        let most = self.warps.min(MOST_COPIES);
+        let counts = std::iter::successors(Some(most), |n| (*n > 1).then_some(n / 2));
+        let copies = counts.into_iter().find(fits).unwrap_or(1);
         let threads = self.warps * 32;
         // Numbers that count nowhere have a bin too: without a condition an atomic is shorter code.
-        let words = (counters * (bins + 1)).next_multiple_of(4 * threads);
+        let each = bins + 1;
+        let words = (copies * each).next_multiple_of(4 * threads);
         let region = self.scratch(4 * words);
         let base = self.region(region);
         let tid = self.tid();
@@ -33,14 +35,14 @@ impl Select<'_> {
         for at in (0..4 * words).step_by(16 * threads as usize) {
             self.asm.st(Space::Shared, Ty::B32, &zeros, Addr::reg(own, at.into()), Cache::Usual);
         }
-        let mut own = base;
-        if counters > 1 {
-            let lane = self.lane();
-            let mask = Opnd::Int(i64::from(counters) - 1);
-            let number = self.asm.int(Alu::And, Ty::B32, &[lane.into(), mask]);
-            own = self.asm.int(Alu::MadLo, Ty::U32, &[number.into(), Opnd::Int(4), base.into()]);
+        let mut copy = base;
+        if copies > 1 {
+            let warp = self.warp();
+            let mask = Opnd::Int(i64::from(copies) - 1);
+            let number = self.asm.int(Alu::And, Ty::B32, &[warp.into(), mask]);
+            let bytes = Opnd::Int(i64::from(each) * 4);
+            copy = self.asm.int(Alu::MadLo, Ty::U32, &[number.into(), bytes, base.into()]);
         }
-        let bytes = Opnd::Int(i64::from(4 * counters));
         self.block_barrier();
         let owner = self.owner(&from);
         let limit = Opnd::Int(bins.into());
@@ -57,7 +59,7 @@ impl Select<'_> {
                 }
                 _ => self.asm.int(Alu::Min, Ty::U32, &[x.into(), limit]),
             };
-            let at = self.asm.int(Alu::MadLo, Ty::U32, &[bin.into(), bytes, own.into()]);
+            let at = self.asm.int(Alu::MadLo, Ty::U32, &[bin.into(), Opnd::Int(4), copy.into()]);
             let when = self.both(valid, owner);
             self.asm.maybe(when, |asm| {
                 asm.emit(Inst::Red {
@@ -72,29 +74,35 @@ impl Select<'_> {
             });
         }
         self.block_barrier();
+        // Copies begin at any word.
+        let n = if copies == 1 { to.run_along(0).min(4) } else { 1 };
         let mut out = Vec::new();
-        for reg in 0..to.regs() {
-            let when = match self.valid(&to, reg) {
+        for first in (0..to.regs()).step_by(n as usize) {
+            let when = match self.valid(&to, first) {
                 Ok(false) => {
-                    out.push(self.zero(DType::I32));
+                    let zero = self.zero(DType::I32);
+                    out.extend(vec![zero; n as usize]);
                     continue;
                 }
                 valid => valid.err(),
             };
-            let c = self.coords(&to, reg)[0];
+            let c = self.coords(&to, first)[0];
             let c = self.coord_value(c);
-            let at = self.asm.int(Alu::MadLo, Ty::U32, &[c.into(), bytes, base.into()]);
-            let mut parts: Vec<Reg> = Vec::new();
-            let wide = counters.min(4);
-            for first in (0..counters).step_by(wide as usize) {
-                let addr = Addr::reg(at, i64::from(4 * first));
-                let cache = Cache::Usual;
-                parts.extend(self.load_run(Space::Shared, DType::I32, addr, wide, when, cache));
+            let at = self.asm.int(Alu::MadLo, Ty::U32, &[c.into(), Opnd::Int(4), base.into()]);
+            let mut sums: Vec<Reg> = Vec::new();
+            for copy in 0..copies {
+                let addr = Addr::reg(at, i64::from(copy * each) * 4);
+                let part = self.load_run(Space::Shared, DType::I32, addr, n, when, Cache::Usual);
+                sums = match sums.is_empty() {
+                    true => part,
+                    false => sums
+                        .iter()
+                        .zip(part)
+                        .map(|(&a, b)| self.asm.int(Alu::Add, Ty::U32, &[a.into(), b.into()]))
+                        .collect(),
+                };
             }
-            let sum = parts
-                .into_iter()
-                .reduce(|a, b| self.asm.int(Alu::Add, Ty::U32, &[a.into(), b.into()]));
-            out.push(sum.unwrap_or(at));
+            out.extend(sums);
         }
         self.reading(region);
         self.set(result, Repr::Tile(out));
