@@ -11,6 +11,7 @@ compared with PyTorch's before anything is timed.
 
 import argparse
 import ctypes
+import functools
 import json
 import re
 import subprocess
@@ -235,7 +236,64 @@ def histograms(bench):
             bench.paired(f"histogram 256 {name} BN={bn}", lambda index: count_bins(x, counts, BN=bn), copy(size), "copy", size)  # noqa: B023
 
 
-WORKS = {"scan": scans, "reduce": reductions, "sort": sorts, "histogram": histograms}
+@functools.lru_cache(maxsize=None)
+def counter(bins, length, dtype):
+    @ts.kernel
+    def kernel(x: ts.Tensor["G", length, dtype], counts: ts.Out["G", bins, ts.i32], BN: int = 4096):
+        g = ts.tile.program_id(0)
+        total = ts.tile.zeros((bins,), ts.i32)
+        for i in ts.tile.range(0, length, BN):
+            part = ts.tile.bounds_mask(ts.tile.cast(x[g, i : i + BN], ts.i32), cols=length - i, value=-1)
+            total += ts.tile.histogram(part, bins)
+        counts[g, :] = total
+        return counts
+
+    return kernel
+
+
+@functools.lru_cache(maxsize=None)
+def sorter(length):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", length, ts.f32], y: ts.Out["M", length, ts.f32]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.sort(x[row, :])
+        return y
+
+    return kernel
+
+
+def others(bench):
+    """Sizes that no choice of the compiler was made on: the tile of the example, few columns, other bins, lengths and dtypes."""
+    for t, d, bt, bd in ((2048, 32768, 32, 16), (2048, 8192, 32, 64), (2048, 2048, 32, 16), (2000, 20000, 32, 96)):
+        a = torch.rand(t, d, device="cuda") * 0.5 + 0.5
+        bx, c = (torch.randn(t, d, device="cuda") for _ in range(2))
+        y = torch.full_like(a, torch.nan)
+        selective_scan(a, bx, c, y, BT=bt, BD=bd)
+        check_scan(a, bx, c, y)
+        call = lambda index: selective_scan(a, bx, c, y, BT=bt, BD=bd)  # noqa: B023
+        bench.paired(f"other scan {t}x{d} {bt}x{bd}", call, copy(16 * a.numel()), "copy", 16 * a.numel())
+    for bins, length, bn, dtype in ((64, 131072, 4096, ts.i32), (1000, 131072, 4096, ts.i32), (2048, 131072, 8192, ts.i32),
+                                    (256, 100_000, 3000, ts.i32), (256, 131072, 1024, ts.i32), (256, 131072, 8192, ts.u8)):  # fmt: skip
+        kind = torch.uint8 if dtype == ts.u8 else torch.int32
+        x = torch.randint(0, bins, (1056, length), device="cuda").to(kind)
+        counts = torch.full((len(x), bins), -1, dtype=torch.int32, device="cuda")
+        kernel = counter(bins, length, dtype)
+        kernel(x, counts, BN=bn)
+        assert (counts == torch.stack([torch.bincount(row, minlength=bins) for row in x])).all(), (bins, length)
+        size = x.numel() * x.element_size()
+        call = lambda index: kernel(x, counts, BN=bn)  # noqa: B023
+        bench.paired(f"other histogram {bins} {kind} {length} BN={bn}", call, copy(size), "copy", size)
+    for length in (256, 1000, 4096):
+        x = torch.randn(2**26 // length, length, device="cuda")
+        y, zeros = torch.zeros_like(x), torch.where(torch.rand_like(x) < 0.01, -0.0, x)
+        for name, data in (("normal", x), ("1% of -0.0", zeros)):
+            sorter(length)(data, y)
+            assert (y == torch.sort(data, dim=1).values).all(), length
+            call = lambda index: sorter(length)(data, y)  # noqa: B023
+            bench.paired(f"other sort {length} {name}", call, copy(8 * x.numel()), "copy", 8 * x.numel(), keys=x.numel())
+
+
+WORKS = {"scan": scans, "reduce": reductions, "sort": sorts, "histogram": histograms, "other": others}
 
 
 def main():

@@ -182,9 +182,8 @@ pub fn register_prefetch(func: &StagedFunc) -> Option<StagedFunc> {
     rewritten(func, |func, id| if counts(func, id) { Vec::new() } else { takes(func, id) })
 }
 
-/// Whether a loop counts in bins. Its threads wait for each other twice in an iteration, and so for
-/// the slowest load; with the registers that a second tile would take, more blocks are resident, and
-/// their loads are in flight while one waits.
+/// Whether a loop counts in bins. Such loops measured faster with plain loads than with loads one
+/// iteration ahead (docs/perf/tile_ops.md).
 fn counts(func: &StagedFunc, loop_op: OpId) -> bool {
     let Some(&body) = func.ops[loop_op].regions.first() else { return false };
     let histogram = |&id: &OpId| {
