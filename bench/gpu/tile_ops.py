@@ -103,7 +103,7 @@ def count_bins(x: ts.Tensor["G", 131072, ts.i32], counts: ts.Out["G", 256, ts.i3
 
 
 def copy(size):
-    """A copy that moves so many bytes, of the two directions together."""
+    """A copy that reads and writes `size` bytes together."""
     pairs = [[torch.randint(0, 255, (size // 2,), dtype=torch.uint8, device="cuda") for _ in range(2)] for _ in range(2)]
     return lambda index: pairs[index % 2][1].copy_(pairs[index % 2][0])
 

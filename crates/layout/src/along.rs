@@ -161,7 +161,7 @@ mod tests {
         let up = row.ascending(0).unwrap();
         assert_eq!(up.along(0), Some(Along { regs: 5, lanes: (0, 5), warps: (0, 0) }));
         assert_eq!(up.regs(), row.regs());
-        // What moves along two dims together is not one axis.
+        // Bits that move along two dims together are not one axis.
         let mma = Layout::mma_acc(&[16, 24], [1, 1]);
         assert_eq!(mma.ascending(1), None);
     }

@@ -1,5 +1,5 @@
 //! Histograms of tiles: threads count in shared memory with atomics, every few warps in a copy of
-//! their own, so that fewer of them meet at one bin.
+//! their own, so that fewer of them update one bin.
 
 use super::{Repr, Select};
 use crate::inst::*;

@@ -151,9 +151,9 @@ impl Select<'_> {
     /// Zeros of both signs have one key where `ties` says so, and other keys can be undone.
     fn key(&mut self, s: &Sort, x: Reg, ties: bool) -> Reg {
         let wide = Self::key_type(s.dtype) == Ty::U64;
-        let (bits, unsigned, signed, most) = match wide {
-            true => (Ty::B64, Ty::U64, Ty::S64, 63),
-            false => (Ty::B32, Ty::U32, Ty::S32, 31),
+        let (bits, signed, most) = match wide {
+            true => (Ty::B64, Ty::S64, 63),
+            false => (Ty::B32, Ty::S32, 31),
         };
         let low = if wide { i64::MIN } else { i64::from(i32::MIN) };
         let flip = |me: &mut Self, x: Reg| me.asm.int(Alu::Xor, bits, &[x.into(), Opnd::Int(low)]);
@@ -181,7 +181,6 @@ impl Select<'_> {
         if s.descending {
             key = self.asm.int(Alu::Not, bits, &[key.into()]);
         }
-        debug_assert_eq!(key.class, unsigned.class());
         key
     }
 
@@ -333,7 +332,7 @@ impl Select<'_> {
         out
     }
 
-    /// Floats without their places. Only zeros of both signs are told apart by the places (which
+    /// Floats without their places. Only zeros of both signs differ by the places (which
     /// NaN is which shows in `strict` alone): where a tile has negative zeros the group sorts it
     /// with places, in memory, so that this takes few registers and little code.
     fn sort_unless_ties(&mut self, s: &Sort, from: &Arc<Layout>, xs: &[Reg]) -> Vec<Reg> {
