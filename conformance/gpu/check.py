@@ -22,7 +22,7 @@ from gpurun.error_bounds import loss
 from gpurun.items import Item
 from ledger.kernels import gemm
 
-from . import example_kernels, huge_arrays, op_cases, redirected_calls, sanitize, tensor_core_cases
+from . import example_kernels, huge_arrays, op_cases, redirected_calls, sanitize, tensor_core_cases, tile_op_cases
 
 #: The interpreter is slow: its cases have at most this many elements.
 STRICT_ELEMENTS = 20000
@@ -192,6 +192,9 @@ def items(device, seed, *, exact=False, tiny=False):
         yield Item(f"op {name}", lambda cases=cases: _each(runner, cases))
     for name in example_kernels.names():
         yield Item(f"example {name}", lambda name=name: runner.example(name))
+    for name, cases in tile_op_cases.cases().items():
+        cases = cases[1::4] if tiny else cases
+        yield Item(f"tile op {name}", lambda cases=cases: _tile_ops(runner, cases))
     if not tiny:
         for name, args in example_kernels.large(np.random.default_rng(seed)).items():
             yield Item(f"large example {name}", lambda name=name, args=args: runner.large(name, args))
@@ -204,6 +207,8 @@ def items(device, seed, *, exact=False, tiny=False):
         yield Item("huge strides", lambda: huge_arrays.huge_strides(device))
     for name in example_kernels.names():
         yield Item(f"strict example {name}", lambda name=name: runner.example(name, strict=True))
+    for name, cases in tile_op_cases.cases().items():
+        yield Item(f"strict tile op {name}", lambda cases=cases[::2]: _tile_ops(runner, cases, strict=True))
     for name, cases in groups.items():
         few = [c for c in cases if sum(a.size for a in c[1].args) <= STRICT_ELEMENTS][:6]
         yield Item(f"strict op {name}", lambda few=few: _each(runner, few, strict=True))
@@ -241,6 +246,25 @@ def _each(runner, cases, strict=False):
         except Mismatch as error:
             wrong.append(f"{what}: {error}")
     return _result(wrong, {"cases": len(cases), "used": worst})
+
+
+def _tile_ops(runner, cases, strict=False):
+    """Elements must be equal to NumPy's, and in `strict` bits to the interpreter's."""
+    wrong = []
+    for what, make in cases:
+        kernel, args, expected = make()
+        with ts.numerics.profile("strict" if strict else "default"):
+            with redirected_calls.poisoned(runner.device), redirected_calls.on(runner.device, runner.exact):
+                results = [np.asarray(r) for r in example_kernels.outputs(kernel(*args))]
+            try:
+                if strict:
+                    with interpreter():
+                        runner._bits(results, [np.asarray(r) for r in example_kernels.outputs(kernel(*args))], what)
+                else:
+                    [near(r, e, None, f"{what}, result {i}") for i, (r, e) in enumerate(zip(results, expected()))]
+            except Mismatch as error:
+                wrong.append(str(error))
+    return _result(wrong, {"cases": len(cases), "used": 0.0})
 
 
 def _result(wrong, figures):

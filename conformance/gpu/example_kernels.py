@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kernels"
 #: arrays of the device.
 ON_HOST = {
     "complex_multiply", "fft", "group_scan", "hash_table", "histogram", "int4_matmul", "layernorm", "lookback_scan",
-    "radix_sort", "reduce_sum", "rotary", "spmv_csr", "stream_k", "topk",
+    "radix_sort", "reduce_sum", "rotary", "rotary_tiles", "spmv_csr", "stream_k", "topk",
 }  # fmt: skip
 #: Files whose groups depend on the order in which groups run: `strict` may refuse them on a GPU.
 BY_ORDER = {"hash_table", "lookback_scan", "stream_k"}

@@ -96,10 +96,19 @@ pub fn check_made(seed: u64, made: &Made, profile: Profile) -> bool {
         panic!("{}", context(&e.render()));
     }
     // As the driver does; a kernel with stages may take one group after another.
-    let tunables = [None, Some(("num_warps", 1)), Some(("num_warps", 8)), Some(("num_stages", 2))];
-    if let Some((name, n)) = tunables[(seed / 7) as usize % tunables.len()] {
+    // Without `tile_ops`, ops on parts of tiles go through buffers, as the interpreter of Staged IR
+    // has them.
+    let int = |name: &'static str, n: i64| Some((name, Attr::Int(n)));
+    let tunables = [
+        None,
+        int("num_warps", 1),
+        int("num_warps", 8),
+        int("num_stages", 2),
+        Some(("off", Attr::words(["tile_ops"]))),
+    ];
+    if let Some((name, value)) = tunables[(seed / 7) as usize % tunables.len()].clone() {
         let mut config = Attrs::new();
-        config.set(name, Attr::Int(n));
+        config.set(name, value);
         lowered.attrs.set("config", Attr::Dict(config));
     }
     let sm = [90, 80, 75][(seed / 3) as usize % 3];

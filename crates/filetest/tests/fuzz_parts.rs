@@ -1,5 +1,6 @@
 //! Random kernels with parts of tiles, combiners, sorting and counting: the interpreter runs these
-//! ops by themselves, the backends run their expansions, and all give the same bits in `strict`.
+//! ops by themselves, the CPU runs their expansions, PTX has some by itself and the expansions of the
+//! others (of all without the pass `tile_ops`), and all give the same bits in `strict`.
 
 use crate::budget::Budget;
 use crate::buffer_programs::{INPUT, Made, OUTPUT};

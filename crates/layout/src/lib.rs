@@ -22,6 +22,7 @@
 //! assert_eq!(conversion(&sums.expand(1), &acc.broadcast_from(&[64, 1])), Move::Nothing);
 //! ```
 
+mod along;
 mod banks;
 mod best;
 mod bits;
@@ -39,6 +40,7 @@ mod shared;
 mod shuffle;
 mod text;
 
+pub use along::{Along, Prefer};
 pub use best::{Between, best_between, best_shared_for};
 pub use build::Blocked;
 pub use convert::{Cost, Move, cheapest, conversion, cost, cost_of};

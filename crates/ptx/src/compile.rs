@@ -134,7 +134,9 @@ pub fn compile(
         Profile::Default => tessera_tile::Scans::Parallel,
         Profile::Deterministic | Profile::Strict => tessera_tile::Scans::Ordered,
     };
-    let expanded = tessera_tile::expand_parts(func, scans);
+    let known = stage_caps(caps);
+    let kept = |id| tessera_lower::stage::is_selected(func, &known, profile, id);
+    let expanded = tessera_tile::expand_parts_but(func, scans, &kept);
     let func = expanded.as_ref().unwrap_or(func);
     let frame = Frame::new(func)?;
     let mut reported = Diagnostics::new();

@@ -2,7 +2,8 @@
 //! its own. So a rule on shapes and dtypes exists once, in the tile crate.
 
 use crate::Staged;
-use tessera_ir::{Func, OpErrors, OpId, OpSpec, Opcode, Type};
+use std::collections::BTreeMap;
+use tessera_ir::{BlockId, Func, OpErrors, OpId, OpSpec, Opcode, Type, Value};
 use tessera_tile::{Tile, TileOp};
 
 /// The type as Tile IR knows it. `None` for what it has nothing like.
@@ -20,8 +21,8 @@ fn erased(ty: &Type) -> Option<Type> {
     }
 }
 
-/// The op as one of Tile IR, in a function that holds nothing else: its operands are parameters.
-/// Not for ops with regions, and not for terminators.
+/// The op as one of Tile IR, in a function that holds nothing else: its operands are parameters, and
+/// so are the values that a region of it takes from outside. Not for control flow and terminators.
 pub fn tile_alone(func: &Func<Staged>, id: OpId) -> Result<(Func<Tile>, OpId), String> {
     let op = &func.ops[id];
     let Some(code) = op.code.as_tile() else { return Err("expected an op of Tile IR".into()) };
@@ -51,9 +52,63 @@ pub fn tile_alone(func: &Func<Staged>, id: OpId) -> Result<(Func<Tile>, OpId), S
     }
     spec.attrs = op.attrs.clone();
     spec.results = Some(op.results.iter().filter_map(|&v| erased(func.ty(v))).collect());
-    let id = alone.insert(body, 0, spec, op.loc.clone())?;
+    let new = alone.insert(body, 0, spec, op.loc.clone())?;
     alone.insert(body, 1, OpSpec::new(TileOp::Return, &[]), op.loc.clone())?;
-    Ok((alone, id))
+    let regions = alone.ops[new].regions.clone();
+    let mut regions_of = Regions { func, alone, map: BTreeMap::new() };
+    for (&from, to) in op.regions.iter().zip(regions) {
+        regions_of.block(from, to)?;
+    }
+    Ok((regions_of.alone, new))
+}
+
+/// Copies the regions of an op, which compute on scalars.
+struct Regions<'f> {
+    func: &'f Func<Staged>,
+    alone: Func<Tile>,
+    map: BTreeMap<Value, Value>,
+}
+
+impl Regions<'_> {
+    fn block(&mut self, from: BlockId, to: BlockId) -> Result<(), String> {
+        let func = self.func;
+        for &arg in &func.blocks[from].args {
+            let new = self.alone.add_arg(to, func.ty(arg).clone(), func.name_of(arg));
+            self.map.insert(arg, new);
+        }
+        for (at, &id) in func.blocks[from].ops.iter().enumerate() {
+            let op = &func.ops[id];
+            let code = op.code.as_tile().ok_or("expected ops of Tile IR in a region")?;
+            let operands: Vec<Value> = op.operands.iter().map(|&v| self.value(v)).collect();
+            let positional = op.positional().len();
+            let mut spec = OpSpec::<Tile>::new(code, &operands[..positional]);
+            let mut start = positional;
+            for (row, &len) in code.info().groups.iter().zip(&op.group_lens) {
+                spec = spec.group(row.name, &operands[start..start + len]);
+                start += len;
+            }
+            spec.attrs = op.attrs.clone();
+            spec.results = Some(op.results.iter().filter_map(|&v| erased(func.ty(v))).collect());
+            let new = self.alone.insert(to, at, spec, op.loc.clone())?;
+            self.map.extend(op.results.iter().copied().zip(self.alone.ops[new].results.clone()));
+            let inner: Vec<BlockId> = self.alone.ops[new].regions.clone();
+            for (&from, to) in op.regions.iter().zip(inner) {
+                self.block(from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A value of the region; one from outside is another parameter.
+    fn value(&mut self, v: Value) -> Value {
+        if let Some(&known) = self.map.get(&v) {
+            return known;
+        }
+        let body = self.alone.body;
+        let new = self.alone.add_arg(body, self.func.ty(v).clone(), self.func.name_of(v));
+        self.map.insert(v, new);
+        new
+    }
 }
 
 /// Reports what Tile IR objects to.

@@ -13,7 +13,8 @@ use tessera_ir::{GroupSpec, InferFn, OpInfo, Opcode, TypeClass};
 use tessera_tile::TileOp;
 
 /// Whether an op of Tile IR is one of Staged IR too. Implicit origins are gone here, copies into
-/// buffers are loads and stores, and `block_barrier` is the barrier.
+/// buffers are loads and stores, `block_barrier` is the barrier, and concatenations and elements by
+/// position are expanded.
 pub fn in_family(op: TileOp) -> bool {
     !matches!(
         op,
@@ -22,7 +23,9 @@ pub fn in_family(op: TileOp) -> bool {
             | TileOp::CopyCommit
             | TileOp::CopyWait
             | TileOp::Barrier
-    ) && !tessera_tile::is_part(op)
+            | TileOp::Concat
+            | TileOp::Take
+    )
 }
 
 pub(crate) fn all() -> Vec<TileOp> {

@@ -30,13 +30,13 @@ pub(crate) fn follow(code: TileOp, layout: &Layout, attrs: &Attrs) -> Result<Arc
             layout.transpose(&perm.iter().map(|&p| p as usize).collect::<Vec<_>>())
         }
         Expand => layout.expand(axis()),
-        Reduce | ArgReduce => layout.reduce(axis()),
+        Reduce | ArgReduce | ReduceBy => layout.reduce(axis()),
         For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
         | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast
         | Bitcast | Reshape | Broadcast | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_)
-        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
+        | Slice | Concat | Take | ScanBy | Sort | Histogram | Owned => {
             return Err("expected an op whose result's layout follows from its operand's".into());
         }
     }))
@@ -56,6 +56,7 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         | TileOp::Bitcast
         | TileOp::Philox
         | TileOp::Scan
+        | TileOp::ScanBy
         | TileOp::Store
         | TileOp::Gather
         | TileOp::Scatter
@@ -95,15 +96,24 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         | TileOp::GroupShuffle
         | TileOp::Print
         | TileOp::Assert => {}
+        TileOp::ReduceBy => reduce_by(func, id, errors),
+        // They move elements from any layout to that of their results, which is one.
+        TileOp::Slice | TileOp::Sort | TileOp::Histogram => together(func, &op.results, errors),
         // Not ops of Staged IR.
-        TileOp::Slice
-        | TileOp::Concat
-        | TileOp::Take
-        | TileOp::ReduceBy
-        | TileOp::ScanBy
-        | TileOp::Sort
-        | TileOp::Histogram
-        | TileOp::Owned => {}
+        TileOp::Concat | TileOp::Take | TileOp::Owned => {}
+    }
+}
+
+/// Operands of one layout, and results of the one that it leaves.
+fn reduce_by(func: &Func<Staged>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    together(func, &op.operands, errors);
+    let Some(layout) = op.operands.first().and_then(|&v| func.ty(v).layout()) else { return };
+    let Ok(wanted) = follow(TileOp::ReduceBy, layout, &op.attrs) else { return };
+    let other =
+        op.results.iter().map(|&v| func.ty(v)).find(|t| t.layout().is_some_and(|l| *l != wanted));
+    if let Some(other) = other {
+        errors.ty(format!("expected results of layout #{wanted}, got {other}"));
     }
 }
 

@@ -26,7 +26,7 @@ mod table;
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
 pub use build::TileBuild;
 pub use distance::distance;
-pub use expand::{Scans, expand_parts, is_part};
+pub use expand::{Scans, expand_parts, expand_parts_but, is_part};
 pub use inline::without_slow_paths;
 pub use lanes::{
     MOST_LANE_AXES, domain_of, lane_axes, lane_axis, lane_extents, lane_grid, lanes_attr, lanes_of,

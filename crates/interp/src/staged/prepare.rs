@@ -54,6 +54,10 @@ pub(super) fn prepare(func: &StagedFunc) -> Outcome<Prepared<'_>> {
                 | TileOp::Yield
                 | TileOp::Return,
             ) => {}
+            StagedOp::Tile(TileOp::ReduceBy | TileOp::ScanBy) => {
+                let why = "combiners in Staged IR are not run by its interpreter: run Tile IR";
+                return Err(fault(Code::E_UNSUPPORTED, why, &op.loc));
+            }
             StagedOp::Tile(_) => {
                 let (alone, at) = tile_alone(func, id).map_err(|why| broken(&why, &op.loc))?;
                 let action = action_of(&mut program, &alone, at)?;

@@ -8,6 +8,7 @@
 use super::Staging;
 use super::seeds::{extents, seeds};
 use super::threads::Team;
+use super::tile_ops::{cut_axis, position};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
@@ -127,7 +128,7 @@ impl Spread<'_> {
         let from_operand = op.operands.first() == Some(&v);
         let is_result = op.results.first() == Some(&v);
         match op.code {
-            Ew(_) | Select | Cast | Bitcast | Philox | Scan | Store | Gather | Scatter
+            Ew(_) | Select | Cast | Bitcast | Philox | Scan | ScanBy | Store | Gather | Scatter
             | Accumulate | Atomic => {
                 for &other in op.operands.iter().chain(&op.results) {
                     self.give(other, layout.clone());
@@ -160,6 +161,27 @@ impl Spread<'_> {
                 let l = layout.reduce(axis());
                 self.give(op.result(), Arc::new(l));
             }
+            ReduceBy if op.operands.contains(&v) => {
+                for &other in &op.operands {
+                    self.give(other, layout.clone());
+                }
+                let l = Arc::new(layout.reduce(axis()));
+                for &result in &op.results {
+                    self.give(result, l.clone());
+                }
+            }
+            Sort if from_operand => {
+                if let Some(l) = layout.ascending(axis()).map(Arc::new) {
+                    for &result in &op.results {
+                        self.give(result, l.clone());
+                    }
+                }
+            }
+            Slice if from_operand => {
+                if let Some((axis, _)) = cut_axis(func, op) {
+                    self.give(op.result(), Arc::new(position(layout, axis)));
+                }
+            }
             Reshape => {
                 let (other, shape) = if is_result {
                     (op.operands[0], extents(func.ty(op.operands[0])))
@@ -179,7 +201,7 @@ impl Spread<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Broadcast | Expand
             | Load | BufAlloc | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | ArgReduce
-            | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {}
+            | Slice | Concat | Take | ReduceBy | Sort | Histogram | Owned => {}
         }
     }
 }

@@ -18,6 +18,7 @@ mod register_prefetch;
 mod scalars;
 mod seeds;
 mod threads;
+mod tile_ops;
 
 pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
@@ -27,6 +28,7 @@ pub use pipelines::{chunk_bytes, neighbour_axis, pipelines};
 pub use register_prefetch::register_prefetch;
 pub use scalars::{divisor, is_from_zero};
 pub use threads::Team;
+pub use tile_ops::is_selected;
 
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Profile, ReduceOp};

@@ -4,6 +4,7 @@
 use super::layouts::{Layouts, inverse, permutation};
 use super::seeds::{better_access, canonical, extents, is_ordered, product};
 use super::threads::Team;
+use super::tile_ops::{axis_of, combined, cut_axis, position, sorted};
 use super::{MatrixRow, Staging};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -285,7 +286,16 @@ impl<'a> Open<'a> {
             }
             // What is said of memory is for checks.
             Owned => return Ok(()),
-            Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram => {
+            ReduceBy | ScanBy => return self.combine(id, block),
+            Sort => return self.sort(id, block),
+            Slice if cut_axis(func, op).is_some() => return self.slice(id, block),
+            Histogram => {
+                let operands = op.operands.iter().map(|v| self.map[v]).collect();
+                let new = self.copy_op(id, block, operands, vec![self.ty(op.result())]);
+                self.give(id, new);
+                return Ok(());
+            }
+            Slice | Concat | Take => {
                 return Err(Diagnostic::new(
                     Code::E_TILE_LOWERING,
                     format!(
@@ -413,6 +423,74 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
+    /// Reductions and scans by a function: all tiles in the layout that suits the op.
+    fn combine(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let Some(place) = combined(func, self.staging, self.team, id).map(Arc::new) else {
+            let why = "this tile has too many positions to be combined";
+            return Err(Diagnostic::new(Code::E_TILE_LOWERING, why).at(op.loc.clone()).into());
+        };
+        let operands = self.operands_at(op, &place, block);
+        let left = match op.code {
+            TileOp::ReduceBy => Arc::new(place.reduce(axis_of(op))),
+            _ => place,
+        };
+        let ty = |&v: &Value| match func.ty(v) {
+            Type::Tile { .. } => self.frag(v, left.clone()),
+            other => other.clone(),
+        };
+        let results = op.results.iter().map(ty).collect();
+        let new = self.copy_op(id, block, operands, results);
+        let to = self.out.ops[new].regions[0];
+        for &arg in &func.blocks[op.regions[0]].args {
+            let v = self.out.add_arg(to, func.ty(arg).clone(), func.name_of(arg));
+            self.map.insert(arg, v);
+        }
+        self.block(op.regions[0], to)?;
+        self.settle_all(id, new, block);
+        Ok(())
+    }
+
+    fn sort(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let x = op.operands[0];
+        let Some((from, to)) = sorted(&self.layouts[&x], axis_of(op), self.team) else {
+            let why = "this tile has too many positions to be sorted";
+            return Err(Diagnostic::new(Code::E_TILE_LOWERING, why).at(op.loc.clone()).into());
+        };
+        let operand = self.at(x, &from, block, &op.loc);
+        let results = op.results.iter().map(|&v| self.frag(v, to.clone())).collect();
+        let new = self.copy_op(id, block, vec![operand], results);
+        self.settle_all(id, new, block);
+        Ok(())
+    }
+
+    /// One position of an axis: where a thread holds the whole axis, it has it already.
+    fn slice(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
+        let op = &self.func.ops[id];
+        let (x, result) = (op.operands[0], op.result());
+        let Some((axis, _)) = cut_axis(self.func, op) else { return Ok(()) };
+        let ty = self.frag(result, Arc::new(position(&self.layouts[&x], axis)));
+        let operand = self.map[&x];
+        let new = self.copy_op(id, block, vec![operand], vec![ty]);
+        self.settle_all(id, new, block);
+        Ok(())
+    }
+
+    /// Maps results that may have other layouts than the assigned ones.
+    fn settle_all(&mut self, id: OpId, new: OpId, block: BlockId) {
+        let op = &self.func.ops[id];
+        for (&v, got) in op.results.iter().zip(self.out.ops[new].results.clone()) {
+            if self.func.ty(v).is_tile() {
+                self.settle(v, got, block, &op.loc);
+            } else {
+                self.name(v, got);
+                self.map.insert(v, got);
+            }
+        }
+    }
+
     fn yields(&mut self, id: OpId, block: BlockId) -> Result<(), Diagnostics> {
         let func = self.func;
         let op = &func.ops[id];
@@ -422,7 +500,13 @@ impl<'a> Open<'a> {
             .map(|i| {
                 let p = parent?;
                 let is_condition = p.code == TileOp::While && p.regions[0] == op.block;
-                if is_condition { None } else { self.layouts.get(&p.results[i]).cloned() }
+                // A combiner yields scalars.
+                let is_combiner = matches!(p.code, TileOp::ReduceBy | TileOp::ScanBy);
+                if is_condition || is_combiner {
+                    None
+                } else {
+                    self.layouts.get(&p.results[i]).cloned()
+                }
             })
             .collect();
         let operands: Vec<Value> = op
@@ -529,10 +613,6 @@ impl<'a> Open<'a> {
         self.build(block, loc).frag_store(mem, tile);
         mem
     }
-}
-
-fn axis_of(op: &Op<Tile>) -> usize {
-    op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize
 }
 
 /// The layouts of an MMA's operand fragments, given that of its accumulator.

@@ -80,6 +80,9 @@ steps! {
     SoftwarePipelining = "software_pipelining",
     /// Loads to registers are issued one iteration early.
     RegisterPrefetch = "register_prefetch",
+    /// Sorts, histograms, scans and reductions by a function, and single positions of an axis stay
+    /// ops; without it they go through shared buffers.
+    TileOps = "tile_ops",
     /// A loop with small iterations is one kernel; without it iterations are launches.
     LoopKernel = "loop_kernel",
     /// Kernels write carried values where the next iteration reads them, without copies.

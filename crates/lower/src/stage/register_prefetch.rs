@@ -179,7 +179,18 @@ pub fn beside_products(func: &StagedFunc) -> Option<StagedFunc> {
 }
 
 pub fn register_prefetch(func: &StagedFunc) -> Option<StagedFunc> {
-    rewritten(func, takes)
+    rewritten(func, |func, id| if counts(func, id) { Vec::new() } else { takes(func, id) })
+}
+
+/// Whether a loop counts in bins. Such loops measured faster with plain loads than with loads one
+/// iteration ahead (docs/perf/tile_ops.md).
+fn counts(func: &StagedFunc, loop_op: OpId) -> bool {
+    let Some(&body) = func.ops[loop_op].regions.first() else { return false };
+    let histogram = |&id: &OpId| {
+        func.ops[id].code == StagedOp::Tile(TileOp::Histogram)
+            && func.block_within(func.ops[id].block, body)
+    };
+    func.walk().iter().any(histogram)
 }
 
 fn rewritten(

@@ -3,6 +3,7 @@
 
 use super::layouts::{inverse, permutation};
 use super::threads::{Team, elements};
+use super::tile_ops::combined;
 use super::{MatrixRow, Staging};
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_layout::Layout;
@@ -39,6 +40,12 @@ pub fn seeds(func: &TileFunc, staging: &Staging<'_>, team: Team) -> Vec<Seed> {
                 let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
                 let layout = canonical(&extents(func.ty(value)), axis, team);
                 out.push(Seed { value, layout, weight: (2, elements(func.ty(value))) });
+            }
+            TileOp::ReduceBy | TileOp::ScanBy => {
+                let value = op.operands[0];
+                if let Some(layout) = combined(func, staging, team, id) {
+                    out.push(Seed { value, layout, weight: (2, elements(func.ty(value))) });
+                }
             }
             TileOp::Load | TileOp::Store | TileOp::Accumulate => {
                 let value = op

@@ -13,6 +13,8 @@ pub struct Team {
     pub blocks: u32,
 }
 
+/// Warps that count in bins, where a tile has elements for as many.
+const COUNTING: u64 = 4;
 /// Elements of the largest tile for each thread: with reductions or other exchanges, where fewer
 /// threads need fewer barriers, and without, where more threads have more loads in flight.
 const EACH_COMBINED: u64 = 32;
@@ -58,13 +60,18 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
         return fits(func, largest, Team { warps: warps.min(most_warps) as u32, blocks: 1 });
     }
     let combined = combines(func);
+    let counted = func.walk().iter().any(|&id| func.ops[id].code == TileOp::Histogram);
     let each = match seeds::turned_bytes(func, staging) {
-        _ if combined => EACH_COMBINED,
+        _ if combined || counted => EACH_COMBINED,
         // A square of vectors, to transpose in registers.
         Some(bytes) => u64::from(16 / bytes.min(16)).pow(2).clamp(EACH_ALONE, EACH_TURNED),
         None => EACH_ALONE,
     };
-    let wanted = largest.0.div_ceil(32 * each).next_power_of_two();
+    let mut wanted = largest.0.div_ceil(32 * each).next_power_of_two();
+    if counted && !combined {
+        // Warps wait for their atomics: a few of them share that.
+        wanted = wanted.max(COUNTING.min(largest.0.div_ceil(32 * EACH_ALONE).next_power_of_two()));
+    }
     let can_spread = caps.max_cluster > 1 && spreads(func);
     let most_blocks = if can_spread { u64::from(caps.max_cluster) } else { 1 };
     let cluster = pin("cluster").map(|n| (n.max(1) as u64).next_power_of_two().min(most_blocks));
@@ -138,9 +145,18 @@ pub fn feeds_product(func: &TileFunc, v: tessera_ir::Value) -> bool {
 
 /// Whether elements of a tile are combined with each other.
 fn combines(func: &TileFunc) -> bool {
-    func.walk()
-        .iter()
-        .any(|&id| matches!(func.ops[id].code, TileOp::Reduce | TileOp::ArgReduce | TileOp::Scan))
+    let combines = |&id: &OpId| {
+        matches!(
+            func.ops[id].code,
+            TileOp::Reduce
+                | TileOp::ArgReduce
+                | TileOp::Scan
+                | TileOp::ReduceBy
+                | TileOp::ScanBy
+                | TileOp::Sort
+        )
+    };
+    func.walk().iter().any(combines)
 }
 
 /// Whether every op that moves data between threads can do so between blocks.
@@ -154,6 +170,11 @@ fn spreads(func: &TileFunc) -> bool {
                 | TileOp::Transpose
                 | TileOp::Atomic
                 | TileOp::BufAlloc
+                | TileOp::Slice
+                | TileOp::ReduceBy
+                | TileOp::ScanBy
+                | TileOp::Sort
+                | TileOp::Histogram
         )
     };
     !func.walk().into_iter().any(stays)

@@ -10,6 +10,7 @@
 mod buffers;
 mod canonical;
 mod cluster;
+mod combiner;
 mod convert;
 mod convert_pieces;
 mod counters;
@@ -17,6 +18,7 @@ mod descriptors;
 mod exchange;
 mod fill;
 mod fused;
+mod histogram;
 mod in_order;
 mod indexed;
 mod many;
@@ -29,6 +31,7 @@ mod part;
 mod per_warpgroup_store;
 mod pipeline;
 mod place;
+mod position;
 mod print;
 mod reduce;
 mod scan;
@@ -38,6 +41,7 @@ mod select_control;
 mod shape;
 mod shifted;
 mod slow_path;
+mod sort;
 mod stamps;
 mod stmatrix;
 mod sync;
@@ -177,6 +181,8 @@ pub struct Select<'a> {
     work_queue: Option<work_queue::WorkQueue>,
     prints: Vec<Printing>,
     stamps: Vec<Stamp>,
+    /// The op whose combiner is evaluated: its scalars differ from thread to thread.
+    combining: Option<OpId>,
     /// The depth of open loops.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may exit before the others are done.
@@ -272,6 +278,7 @@ pub fn select(
         work_queue: None,
         prints: Vec::new(),
         stamps: Vec::new(),
+        combining: None,
         depth: 0,
         remote_reads: false,
         exchanges: false,
@@ -548,6 +555,11 @@ impl<'a> Select<'a> {
             TileOp::Reduce => self.reduce(id),
             TileOp::ArgReduce => self.arg_reduce(id),
             TileOp::Scan => self.scan(id),
+            TileOp::ReduceBy => self.reduce_by(id),
+            TileOp::ScanBy => self.scan_by(id),
+            TileOp::Sort => self.sort(id),
+            TileOp::Slice => self.slice(id),
+            TileOp::Histogram => self.histogram(id),
             TileOp::Assert => self.assertion(id),
             TileOp::BufAlloc => self.buf_alloc(id),
             TileOp::Print => self.print(id),
@@ -560,13 +572,8 @@ impl<'a> Select<'a> {
             | TileOp::GroupScan
             | TileOp::GroupBroadcast
             | TileOp::GroupShuffle
-            | TileOp::Slice
             | TileOp::Concat
             | TileOp::Take
-            | TileOp::ReduceBy
-            | TileOp::ScanBy
-            | TileOp::Sort
-            | TileOp::Histogram
             | TileOp::Owned
             | TileOp::Yield
             | TileOp::Return => self.unsupported(id, "this op does not stand in a group kernel"),

@@ -81,7 +81,9 @@ impl Select<'_> {
     pub fn elementwise(&mut self, id: OpId, f: ScalarFn) -> Result<(), Diagnostics> {
         let operand = self.func.ops[id].operands[0];
         let dtype = self.dtype(operand);
-        if matches!(f, ScalarFn::FloorDiv | ScalarFn::Mod) && *self.func.ty(operand) == Type::INDEX
+        if matches!(f, ScalarFn::FloorDiv | ScalarFn::Mod)
+            && *self.func.ty(operand) == Type::INDEX
+            && self.combining.is_none()
         {
             return self.quotient(id, f);
         }

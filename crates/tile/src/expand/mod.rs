@@ -43,10 +43,20 @@ pub fn is_part(code: TileOp) -> bool {
 
 /// The function without ops on parts of tiles; `None` where it has none.
 pub fn expand_parts(func: &TileFunc, scans: Scans) -> Option<TileFunc> {
-    if !func.walk().into_iter().any(|id| is_part(func.ops[id].code)) {
+    expand_parts_but(func, scans, &|_| false)
+}
+
+/// The same, where the target has some of these ops itself: those are kept.
+pub fn expand_parts_but(
+    func: &TileFunc,
+    scans: Scans,
+    kept: &dyn Fn(OpId) -> bool,
+) -> Option<TileFunc> {
+    let expands = |id: OpId| is_part(func.ops[id].code) && !kept(id);
+    if !func.walk().into_iter().any(expands) {
         return None;
     }
-    let mut expander = Expander { rw: Rewriter::new(func), scans, pool: Pool::default() };
+    let mut expander = Expander { rw: Rewriter::new(func), scans, kept, pool: Pool::default() };
     let into = expander.rw.new.body;
     for &id in &func.blocks[func.body].ops {
         expander.op(id, into);
@@ -57,6 +67,7 @@ pub fn expand_parts(func: &TileFunc, scans: Scans) -> Option<TileFunc> {
 struct Expander<'f> {
     rw: Rewriter<'f, Tile>,
     scans: Scans,
+    kept: &'f dyn Fn(OpId) -> bool,
     pool: Pool,
 }
 
@@ -71,7 +82,7 @@ impl Expander<'_> {
     fn op(&mut self, id: OpId, into: BlockId) {
         let old = self.rw.old;
         let op = &old.ops[id];
-        if !is_part(op.code) {
+        if !is_part(op.code) || (self.kept)(id) {
             let mut inner: Vec<(OpId, BlockId)> = Vec::new();
             self.rw.copy_op_with(id, into, &mut |_, id, block| inner.push((id, block)));
             // Regions are filled after the op is there, in order.
