@@ -22,6 +22,8 @@ class RecordKernelFn(KernelFn):
         self._made, self._nodes, self._fn = made, nodes, fn
         self._places = {node.name: place for place, node in enumerate(nodes)}
         self._forms: dict[tuple[int, ...], KernelFn] = {}
+        #: Takes the arguments of most calls apart; others are looked at by `apart`.
+        self._spread = _core.Spread([node.tree for node in nodes])
         self._form = self._first()
         if fn is not None:
             for name in ("__module__", "__name__", "__qualname__", "__doc__", "__wrapped__"):
@@ -99,8 +101,14 @@ class RecordKernelFn(KernelFn):
             self._made.names.owned(owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kernel, flat, rest = self.apart(args, kwargs)
-        return kernel(*flat, **rest)
+        # Kept short, as that of `KernelFn`.
+        found = None if kwargs else self._spread(args)
+        if found is None:
+            kernel, flat, rest = self.apart(args, kwargs)
+            return kernel(*flat, **rest)
+        form, flat = found
+        self._form = kernel = self._forms.get(form) or self._of(form)
+        return kernel(*flat)
 
     def launch(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
         kernel, flat, rest = self.apart(args, kwargs)

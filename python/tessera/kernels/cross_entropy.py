@@ -175,7 +175,7 @@ def _over_kept(value: Any, labels: Any, ignore: int, wide: Any, to: Any, each: b
 
 
 def backward(
-    dloss: Any, logits: Any, labels: Any, lse: Any, ignore: int, reduction: str, out_dtype: Any, rows: Any, block: Any
+    dloss: Any, logits: Any, labels: Any, lse: Any, ignore: int, reduction: str, *, out_dtype: Any, rows: Any, block: Any
 ) -> Any:
     logits, labels, axis = _checked(logits, labels)
     lse = checks.shape(checks.floating(lse, "lse"), labels.shape, "lse", "`labels` has")
