@@ -141,6 +141,11 @@ class RecordKernelFn(KernelFn):
         if schedule is not None:
             return self.scheduled(schedule).jit(**options)
         lengths = {name: options.pop(name) for name in list(options) if type(self._nodes[self._places.get(name, 0)]) is not Leaf and name in self._places}
+        kernel = self.of_lengths(**lengths) if lengths else self._form
+        return RecordCompiled(self, kernel, kernel.jit(**options))
+
+    def of_lengths(self, **lengths: int | None) -> KernelFn:
+        """The kernel without records and lists, for lists of these lengths by the names of their parameters; None leaves one out."""
         form = []
         for node in self._nodes:
             length = lengths.get(node.name, 2)
@@ -148,8 +153,7 @@ class RecordKernelFn(KernelFn):
                 form.append(ABSENT)
             else:
                 form.extend(node.trial(length if isinstance(length, int) else 2))
-        kernel = self._of(tuple(form)) if lengths else self._form
-        return RecordCompiled(self, kernel, kernel.jit(**options))
+        return self._of(tuple(form))
 
     def cache_clear(self) -> None:
         for kernel in self._forms.values():

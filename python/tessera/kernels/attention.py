@@ -33,7 +33,7 @@ class Heads:
     K: ts.Tensor["B", "HK", "Sk", "D"]
     V: ts.Tensor["B", "HK", "Sk", "DV"]
     O: ts.Tensor["B", "H", "Sq", "DV"]
-    LSE: ts.Tensor["B", "H", "Sq"]
+    LSE: ts.Tensor["B", "H", "Sq", ts.f32]
 
 
 @ts.struct
@@ -112,20 +112,20 @@ def key_blocks(q0, seen, BM, BN):
 
 @ts.func
 def started(x, b, h, q0, BM, how):
-    """The queries of a group, and its accumulator, maxima and sums before the first block."""
+    """The queries of a group, and its accumulator, sums and maxima before the first block."""
     q = rows_of(x.Q, b, h, q0, BM, how.pad_to)
     wide = padded(DV, how.pad_to)
     acc = ts.tile.zeros((BM, wide if wide else DV), x.LSE.dtype)
     m = ts.tile.full((BM,), -math.inf, x.LSE.dtype)
     l = ts.tile.zeros((BM,), x.LSE.dtype)
-    return q, (acc, m, l)
+    return q, (acc, l, m)
 
 
 @ts.func
 def step(state, q, at, k0, call, edges, whole=False):
     """One iteration: a block of keys. ``edges`` says what masks it: its first keys, its last keys, the caller's mask. ``whole``: it
     does not reach beyond the last key."""
-    acc, m, l = state
+    acc, l, m = state
     b, h, hk, q0, BM, BN = at
     x, score, mask, scale, seen, how = call
     low, high, masked = edges
@@ -161,13 +161,13 @@ def step(state, q, at, k0, call, edges, whole=False):
         s = ts.tile.where(place >= ts.tile.cast(first, ts.i32), s, -math.inf)
     m, l, p, alpha = ts.tile.softmax_online(m, l, s)
     acc = ts.tile.softmax_accumulate(acc, alpha, p, rows_of(x.V, b, hk, k0, BN, how.pad_to))
-    return acc, m, l
+    return acc, l, m
 
 
 @ts.func
 def finished(x, state, b, h, q0, BM, how):
     """Stores the results of a group."""
-    acc, m, l = state
+    acc, l, m = state
     wide = padded(DV, how.pad_to)
     if wide:
         x.O[b, h, q0:q0 + BM, 0:wide] = ts.tile.softmax_finish(acc, l)

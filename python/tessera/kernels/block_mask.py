@@ -145,7 +145,7 @@ def forward(x: Heads, table: Table, score: Function, mask: Function, scale: ts.f
     hk = h // (H // HK)
     if how.positive:
         scale = ts.tile.maximum(scale, SMALLEST)
-    q, state = started(x, b, h, q0, how.BM, how)
+    q, (acc, l, m) = started(x, b, h, q0, how.BM, how)
     at = b, h, hk, q0, how.BM, how.BN
     call = x, score, mask, scale, seen, how
     begin = max(0, ts.tile.cast(table.R[b, h, place, 0], ts.i64)) * how.BN
@@ -153,16 +153,16 @@ def forward(x: Heads, table: Table, score: Function, mask: Function, scale: ts.f
     end = min(ts.tile.cast(table.R[b, h, place, 1], ts.i64) * how.BN, Sk // how.BN * how.BN)
     count = ts.tile.cast(table.R[b, h, place, 2], ts.i64)
     for k0 in ts.tile.range(begin, end, how.BN):
-        state = step(state, q, at, k0, call, (False, False, False))
+        acc, l, m = step((acc, l, m), q, at, k0, call, (False, False, False))
     # The list never holds a ragged last block: the bound states it for the compiler.
     for i in ts.tile.range(0, min(count, Sk // how.BN)):
         k0 = max(0, min(ts.tile.cast(table.L[b, h, place, i], ts.i64) * how.BN, Sk // how.BN * how.BN - how.BN))
-        state = step(state, q, at, k0, call, (seen.low, seen.high, mask.given), whole=True)
+        acc, l, m = step((acc, l, m), q, at, k0, call, (seen.low, seen.high, mask.given), whole=True)
     if table.ragged:
         edge = max(0, Sk // how.BN * how.BN)
         for k0 in ts.tile.range(edge, edge + ts.tile.cast(table.R[b, h, place, 4], ts.i64), how.BN):
-            state = step(state, q, at, k0, call, (seen.low, seen.high, mask.given))
-    finished(x, state, b, h, q0, how.BM, how)
+            acc, l, m = step((acc, l, m), q, at, k0, call, (seen.low, seen.high, mask.given))
+    finished(x, (acc, l, m), b, h, q0, how.BM, how)
 
 
 # Arguments of a call

@@ -52,25 +52,25 @@ def attend(
     else:
         lse = arrays.empty((B, H, Sq), kept_in, given.q) if Sk else arrays.full((B, H, Sq), -math.inf, kept_in, given.q)
     if arrays.size(out) and Sk:
-        heads = Heads(given.q, given.k, given.v, o, lse)
+        heads = given.q, given.k, given.v, o, lse
         functions = Function.filled(score, extra, 2, given.q), Function.filled(mask, more, 2, given.q)
         rest = (*functions, wanted, seen.span, given.options(sides, keep, wanted, free))
         if blocks is not None:
             from . import block_mask
 
-            block_mask.forward(heads, block_mask.table_of(blocks, given), *rest)
+            block_mask.forward(Heads(*heads), block_mask.table_of(blocks, given), *rest)
         elif measured and not checks.checked():  # checked mode does not tune
             from . import tuned
 
             # The tile is the tuner's: every shape has the same options.
             how = given.options(TUNED_TILE, keep, wanted, free)
-            tuned.attention_of(free)(heads, *rest[:-1], how)
+            tuned.attention_of(free)(Heads(*heads), *rest[:-1], how)
         elif kept_in == ts.f64:
             from . import attention_f64
 
-            attention_f64.forward(heads, *rest)
+            attention_f64.forward(attention_f64.Heads(*heads), *rest)
         else:
-            forward(heads, *rest)
+            forward(Heads(*heads), *rest)
     if given.rank == 3:
         out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if keep else lse
     return (out, lse) if keep else out
