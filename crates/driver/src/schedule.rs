@@ -161,8 +161,8 @@ fn can_be_off(field: &Field) -> bool {
 pub fn chosen(spec: &Specialised) -> Attrs {
     let mut out = spec.artifact.chosen();
     for field in &FIELDS {
-        let in_config = spec.config.tunables.contains_key(field.name)
-            || pins(constant(&spec.config, field));
+        let in_config =
+            spec.config.tunables.contains_key(field.name) || pins(constant(&spec.config, field));
         if in_config {
             out.remove(field.name);
         }
@@ -258,5 +258,23 @@ mod tests {
             "{num_warps = 8, num_stages = 3, off = [mma_in_flight, interleaved_mmas]}"
         );
         assert!(attrs(&Config::default(), Off::default()).is_empty());
+    }
+
+    #[test]
+    fn fields_of_records_pin_as_parameters_do() {
+        let pinned = |rows: &[(&str, Capture)]| {
+            let config = Config { consts: candidate(rows), ..Config::default() };
+            Attr::Dict(attrs(&config, Off::default())).to_string()
+        };
+        let rows =
+            [("how.lazy_rescale", Capture::Bool(false)), ("tile.num_warps", Capture::Int(8))];
+        assert_eq!(pinned(&rows), "{num_warps = 8, lazy_rescale = false}");
+        // Neither a part of a name nor a field of a list's item pins anything.
+        assert_eq!(pinned(&[("how.my_num_warps", Capture::Int(8))]), "{}");
+        assert_eq!(pinned(&[("how.num_warps", Capture::Int(0))]), "{}");
+        assert_eq!(
+            pinned(&[("a.num_warps", Capture::Int(8)), ("num_warps", Capture::Int(4))]),
+            "{num_warps = 4}"
+        );
     }
 }

@@ -211,9 +211,10 @@ def forward(x: Heads, score: Function, mask: Function, scale: ts.f32, seen: Span
 @ts.func
 def tile_of_scores(p, block, BM, BN):
     """The head of a group, its first query and key, and the positions of its tile."""
+    h = p // ts.cdiv(Sq, BM)
     q0 = p % ts.cdiv(Sq, BM) * BM
     k0 = block * BN
-    return p // ts.cdiv(Sq, BM), q0, k0, q0 + ts.tile.arange(BM)[:, None], k0 + ts.tile.arange(BN)[None, :]
+    return h, q0, k0, q0 + ts.tile.arange(BM)[:, None], k0 + ts.tile.arange(BN)[None, :]
 
 
 @ts.kernel

@@ -135,7 +135,7 @@ HOPPER = 9
 
 
 def tiles(
-    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, plain: bool = False, low: bool = False, units: bool = True
+    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, *, plain: bool = False, low: bool = False, units: bool = True
 ) -> tuple[int, int]:
     """Queries and keys of a block. The accumulator must fit in registers, and the operands in shared memory, of which each loop has
     its own. ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units`` whether tensor cores may be
@@ -209,7 +209,7 @@ class Shaped:
         _, _, Sq, _, D, DV = self.extents
         low = seen.lowest is not None
         itemsize = arrays.dtype_of(self.q).itemsize
-        chosen = tiles(Sq, D, DV, itemsize, arrays.generation(self.q), seen.edges, plain, low, not in_order())
+        chosen = tiles(Sq, D, DV, itemsize, arrays.generation(self.q), seen.edges, plain=plain, low=low, units=not in_order())
         return checks.pair(tile, "tile") or chosen
 
     def options(self, tile: tuple[int, int], keep: bool, scale: float, free: bool | None) -> Options:

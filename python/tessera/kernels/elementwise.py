@@ -129,7 +129,7 @@ def after_bias(activation: Any) -> Any:
 def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: Any) -> Any:
     if not 1 <= len(operands) <= MOST:
         raise _core.error("E_ARGUMENT", f"expected one to four arrays, got {len(operands)}", "combine some of them first")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     first = next((arrays.given(x, "arrays") for x in operands if not arrays.is_number(x)), None)
     if first is None:
         raise _core.error("E_ARGUMENT", "expected an array among the arguments, got numbers only", "pass a NumPy array")

@@ -6,6 +6,9 @@ from typing import Any, Sequence
 
 import tessera as ts
 
+#: What stands for the function where there is none.
+_NONE = ts.identity
+
 
 @ts.struct
 class Function:
@@ -26,8 +29,10 @@ class Function:
     def filled(cls, of: Any, read: Sequence[Any], most: int, other: Any, kinds: str | None = None) -> Any:
         """A function that reads some arrays, at most ``most``. ``other`` is any array that the kernel may take in place of more;
         ``of`` is None where there is no function."""
-        made = (*read, *[other] * (most - len(read)))
-        return cls(made, ts.identity if of is None else of, "-" * len(read) if kinds is None else kinds, of is not None)
+        given = (*read, *(other,) * (most - len(read)))
+        if of is None:
+            return cls(given, _NONE)
+        return cls(given, of, "-" * len(read) if kinds is None else kinds, True)
 
 
 @ts.func

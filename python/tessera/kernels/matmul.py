@@ -147,11 +147,6 @@ def _laid_out(a: Any, b: Any, chosen: Plan) -> tuple[Any, Any]:
     return given["A"], given["B"]
 
 
-def _zero(of: Any) -> Any:
-    """Zero of this dtype. A Python float is passed for f32: call replay is faster with it."""
-    return 0.0 if of == ts.f32 else arrays.scalar(0, of)
-
-
 def multiply(
     a: Any,
     b: Any,
@@ -217,7 +212,7 @@ def _launch(a: Any, b: Any, extras: list, c: Any, epilogue: Any, tile: Any, scal
     measured = tile == "tune" and scales is None
     chosen = planned(a, b, None if tile == "tune" else tile, precision)
     a, b = _laid_out(a, b, chosen)
-    zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if scales is None and chosen.swapped:
         a, b, c = (arrays.permuted(x, (0, 2, 1)) for x in (b, a, c))
         extras = [(arrays.permuted(x, (0, 2, 1)), _TURNED[kind]) for x, kind in extras]
@@ -270,7 +265,7 @@ def grouped_product(a: Any, b: Any, sizes: Any, activation: Any, out_dtype: Any,
     (T, K), (G, _, N) = a.shape, b.shape
     of = checks.out_dtype(out_dtype, arrays.dtype_of(a), floats=False)
     c = arrays.empty((T, N), of, a)
-    zero = _zero(sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
+    zero = arrays.scalar(0, sums_of(arrays.dtype_of(a), arrays.dtype_of(b)))
     if arrays.size(c):
         chosen = Plan(group_tile(T, G, N, K, arrays.dtype_of(a)))
         chosen = pinned(chosen, tile) if tile is not None else chosen

@@ -14,7 +14,6 @@ from typing import Any
 
 import tessera as ts
 
-from ..base.numeric_profile import profile
 from . import arrays, checks, schedule
 from .layout import along, reduction, strides_with
 
@@ -115,7 +114,7 @@ def columns(
 def forward(x: Any, axis: Any, op: str, keepdims: bool, out_dtype: Any, rows: Any, block: Any, mean: bool = False) -> Any:
     x = arrays.given(x, "x")
     axes = checks.some_axes(axis, x)
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     wide, default = _dtypes(arrays.dtype_of(x), op, mean)
     of = checks.out_dtype(out_dtype, default, floats=mean)
     count = math.prod(x.shape[a] for a in axes)
@@ -210,8 +209,7 @@ def _down(x: Any, y: Any, what: Reduction, least: int = schedule.FOLDED) -> None
     """Reduces the middle axis of ``[P, N, B]`` into ``[P, B]``."""
     P, N, B = x.shape
     q = 1
-    # Bits of `strict` are those of every device.
-    free = arrays.on_device(x) and str(profile()) != "strict"
+    free = checks.free(x)
     if P == 1 and what.block is None and free and arrays.lies_in_rows(x):
         q = schedule.folded(N, B, arrays.itemsize(x), least)
     if q > 1:

@@ -242,7 +242,7 @@ def layernorm(
 
     With ``return_stats`` it gives ``y, mean, rstd``: what `layernorm_backward` wants, in f32 (f64 for f64 arrays).
     """
-    y, mean, rstd = _kernels("norm").forward(x, scale, shift, eps, True, return_stats, out_dtype=out_dtype, rows=rows, block=block)
+    y, mean, rstd = _kernels("norm_rows").forward(x, scale, shift, eps, True, return_stats, out_dtype=out_dtype, rows=rows, block=block)
     return (y, mean, rstd) if return_stats else y
 
 
@@ -260,7 +260,7 @@ def layernorm_backward(
 ) -> tuple[Any, Any, Any]:
     """``dx, dscale, dshift`` of `layernorm`. The last two are None unless ``parameters`` asks for them; by default where
     there is a scale. They are sums over all rows in a fixed order."""
-    return _kernels("norm").backward(dy, x, scale, mean, rstd, True, parameters, out_dtype=out_dtype, rows=rows, block=block)
+    return _kernels("norm_rows").backward(dy, x, scale, mean, rstd, True, parameters, out_dtype=out_dtype, rows=rows, block=block)
 
 
 def rmsnorm(
@@ -274,7 +274,7 @@ def rmsnorm(
     block: int | None = None,
 ) -> Any:
     """``x / sqrt(mean(x * x) + eps) * scale`` over the last axis; with ``return_stats`` it gives ``y, rstd``."""
-    y, _, rstd = _kernels("norm").forward(x, scale, None, eps, False, return_stats, out_dtype=out_dtype, rows=rows, block=block)
+    y, _, rstd = _kernels("norm_rows").forward(x, scale, None, eps, False, return_stats, out_dtype=out_dtype, rows=rows, block=block)
     return (y, rstd) if return_stats else y
 
 
@@ -290,7 +290,7 @@ def rmsnorm_backward(
     block: int | None = None,
 ) -> tuple[Any, Any]:
     """``dx, dscale`` of `rmsnorm`; ``parameters`` as in `layernorm_backward`."""
-    return _kernels("norm").backward(dy, x, scale, None, rstd, False, parameters, out_dtype=out_dtype, rows=rows, block=block)[:2]
+    return _kernels("norm_rows").backward(dy, x, scale, None, rstd, False, parameters, out_dtype=out_dtype, rows=rows, block=block)[:2]
 
 
 # Losses
