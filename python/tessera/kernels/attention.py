@@ -186,18 +186,18 @@ def attended(x, score, mask, scale, seen, how, BM, BN):
     hk = h // (H // HK)
     if how.positive:
         scale = ts.tile.maximum(scale, SMALLEST)
-    q, state = started(x, b, h, q0, BM, how)
+    q, (acc, l, m) = started(x, b, h, q0, BM, how)
     at = b, h, hk, q0, BM, BN
     call = x, score, mask, scale, seen, how
     begin, whole, edge, end = key_blocks(q0, seen, BM, BN)
     if seen.low:
         for k0 in ts.tile.range(begin, whole, BN):
-            state = step(state, q, at, k0, call, (True, seen.high, mask.given))
+            acc, l, m = step((acc, l, m), q, at, k0, call, (True, seen.high, mask.given))
     for k0 in ts.tile.range(whole, edge, BN):
-        state = step(state, q, at, k0, call, (False, False, mask.given), whole=True)
+        acc, l, m = step((acc, l, m), q, at, k0, call, (False, False, mask.given), whole=True)
     for k0 in ts.tile.range(max(whole, edge), end, BN):
-        state = step(state, q, at, k0, call, (seen.low, seen.high, mask.given))
-    finished(x, state, b, h, q0, BM, how)
+        acc, l, m = step((acc, l, m), q, at, k0, call, (seen.low, seen.high, mask.given))
+    finished(x, (acc, l, m), b, h, q0, BM, how)
 
 
 @ts.kernel

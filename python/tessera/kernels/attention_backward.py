@@ -160,7 +160,8 @@ def keys(
     b, hk, block = ts.tile.grid(B, HK, ts.cdiv(Sk, blocks.BN))
     k0 = block * blocks.BN
     kv = x.K[b, hk, k0:k0 + blocks.BN, :], x.V[b, hk, k0:k0 + blocks.BN, :]
-    state = ts.tile.zeros((blocks.BN, D), x.LSE.dtype), ts.tile.zeros((blocks.BN, DV), x.LSE.dtype)
+    dk = ts.tile.zeros((blocks.BN, D), x.LSE.dtype)
+    dv = ts.tile.zeros((blocks.BN, DV), x.LSE.dtype)
     call = score, mask, scores
     # Blocks of queries start at multiples of BM: first those masked on the right, then unmasked ones, then those masked on the left.
     begin = ts.tile.cast(0, ts.i64)
@@ -177,13 +178,12 @@ def keys(
         at = b, hk * shared + g, k0
         if scores.high:
             for q0 in ts.tile.range(begin, min(whole, end), blocks.BM):
-                state = of_keys(state, kv, x, at, q0, (scores.low, True), call, blocks)
+                dk, dv = of_keys((dk, dv), kv, x, at, q0, (scores.low, True), call, blocks)
         for q0 in ts.tile.range(whole, edge, blocks.BM):
-            state = of_keys(state, kv, x, at, q0, (False, False), call, blocks)
+            dk, dv = of_keys((dk, dv), kv, x, at, q0, (False, False), call, blocks)
         if scores.low:
             for q0 in ts.tile.range(max(whole, edge), end, blocks.BM):
-                state = of_keys(state, kv, x, at, q0, (True, scores.high), call, blocks)
-    dk, dv = state
+                dk, dv = of_keys((dk, dv), kv, x, at, q0, (True, scores.high), call, blocks)
     DK[b, hk, k0:k0 + blocks.BN, :] = dk * scores.scale
     DV_[b, hk, k0:k0 + blocks.BN, :] = dv
 
