@@ -37,9 +37,17 @@ def struct(cls: type | None = None, /) -> Any:
     own = "__init__" in vars(cls)
     # Arrays do not compare as a whole: records are compared by identity.
     made = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    if not own and not hasattr(made, "__post_init__") and all(f.init and f.default_factory is dataclasses.MISSING for f in dataclasses.fields(made)):
+    if not own and _is_plain(made):
         made.__init__ = _init(made)  # type: ignore[misc]
     return made
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether a dataclass does no more than keep its arguments in a dict."""
+    fields = dataclasses.fields(cls)
+    given = all(f.init and f.default_factory is dataclasses.MISSING for f in fields)
+    # Others are variables of the class, and arguments that are not kept.
+    return given and len(fields) == len(cls.__dataclass_fields__) and bool(cls.__dictoffset__) and not hasattr(cls, "__post_init__")
 
 
 def _init(cls: type) -> Any:
