@@ -26,7 +26,8 @@ from gpurun import stats
 from gpurun.items import first_line
 
 from . import op_workloads, workloads
-from .recipe import Recipe, present_names
+from .former_names import present
+from .recipe import Recipe
 
 LEDGER = Path(__file__).with_name("ledger.jsonl")
 STALE = Path(__file__).with_name("stale.txt")
@@ -195,7 +196,7 @@ def verify(row, everything=False):
 
 def why_stale(row, work):
     """Which level of which kernel differs now, or an empty text."""
-    if [present_names(code["recipe"]) for code in row["code"]] != [step.recipe.as_dict() for step in work.steps]:
+    if [present(code["recipe"]) for code in row["code"]] != [step.recipe.as_dict() for step in work.steps]:
         return "the work is done by other kernels, or in another configuration"
     for code in row["code"]:
         recipe = Recipe.of(code["recipe"])

@@ -15,12 +15,10 @@ import tessera as ts
 from tessera.kernel.capture import capture
 from tessera.kernel.kernel_fn import KernelFn
 
+from .former_names import present
+
 #: The architecture of NVIDIA's H200.
 TARGET = "sm_90a"
-#: Present names of what rows name as it was called when they were measured: a row is signed and keeps its text. Modules, and
-#: tunables and constants of kernels.
-FORMER_MODULES = {"gpu.kernels": "ledger.kernels"}
-FORMER_PARAMETERS = {"free_reference": "lazy_rescale", "roles": "warp_specialization"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class Emitted:
 class Recipe:
     #: `module:name`.
     kernel: str
-    #: Dtypes of arrays and numbers whose annotation has none; without any annotation, `bf16[4]` is an array of four axes.
+    #: Dtypes of arrays and numbers whose annotation has none; where it gives no axes, `bf16[4]` is an array of four. Fields of records
+    #: and parts of lists are named by their paths.
     types: dict = field(default_factory=dict)
     #: Static dims, tunables and constants. A function is `{"function": "module:name"}`, the result of a factory
     #: `{"function": "module:maker", "of": […]}`.
@@ -59,7 +58,7 @@ class Recipe:
         unknown = set(data) - {f.name for f in dataclasses.fields(cls)}
         if unknown:
             raise ValueError(f"a recipe has no field {', '.join(sorted(unknown))}")
-        return cls(**present_names(data))
+        return cls(**present(data))
 
     @property
     def name(self):
@@ -70,8 +69,21 @@ class Recipe:
 
     def constants(self):
         """The part of the configuration that a call passes by name. The rest comes from the arrays, or is tuned."""
-        kinds = {p[0]: p[1] for p in found(self.kernel).spec.params}
+        kinds = {p[0]: p[1] for p in self.spec.params}
         return {name: value for name, value in self.values().items() if kinds.get(name) in ("const", "function")}
+
+    def arguments(self, values):
+        """Run-time arguments by name, given in the order of the parameters."""
+        names = [p[0] for p in self.spec.params if p[1] not in ("const", "function")]
+        return dict(zip(names, values, strict=True))
+
+    @property
+    def spec(self):
+        """The data of the kernel. One that takes lists has the lengths that the recipe names parts of."""
+        kernel = found(self.kernel)
+        parts = [name.split(".") for name in self.types if "." in name]
+        lengths = {path[0]: 1 + max(int(p[-1]) for p in parts if p[0] == path[0]) for path in parts if path[-1].isdigit()}
+        return kernel.of_lengths(**lengths).spec if lengths else kernel.spec
 
     def make(self):
         """The kernel that runs: one for each recipe and process, so that other calls do not use it."""
@@ -103,16 +115,6 @@ def _plan(kernel):
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def present_names(data):
-    """The data of a recipe, with the present names of modules and parameters."""
-    if isinstance(data, dict):
-        return {FORMER_PARAMETERS.get(name, name): present_names(value) for name, value in data.items()}
-    if isinstance(data, list):
-        return [present_names(value) for value in data]
-    module, colon, name = data.partition(":") if isinstance(data, str) else ("", "", "")
-    return f"{FORMER_MODULES[module]}:{name}" if colon and module in FORMER_MODULES else data
-
-
 def found(path):
     """The object that `module:name` names."""
     module, _, name = path.partition(":")
@@ -130,7 +132,7 @@ def _value(value):
 @functools.lru_cache(maxsize=None)
 def _made(text, _what_for):
     recipe = Recipe.of(json.loads(text))
-    spec = found(recipe.kernel).spec
+    spec = recipe.spec
     tunables = {name for candidate in spec.candidates for name in candidate}
     pinned = {name: capture(value) for name, value in recipe.values().items() if name in tunables}
     return KernelFn(
@@ -146,11 +148,11 @@ def _typed(param, types):
     name, kind, about, default = param
     if name not in types:
         return param
+    dtype, bracket, rank = types[name].partition("[")
     if kind == "tensor":
         dims, _, privilege, out = about
-        return name, kind, (dims, ts.dtype(types[name]), privilege, out), default
+        return name, kind, (["?"] * int(rank.rstrip("]")) if bracket else dims, ts.dtype(dtype), privilege, out), default
     assert kind in ("any", "scalar"), f"`{name}` has no dtype to be given"
-    dtype, bracket, rank = types[name].partition("[")
     if bracket:
         return name, "tensor", (["?"] * int(rank.rstrip("]")), ts.dtype(dtype), None, False), default
     return name, "scalar", ts.dtype(dtype), default

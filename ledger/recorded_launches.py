@@ -14,7 +14,7 @@ import numpy as np
 from tessera.arrays.create import numpy_dtype
 from tessera.kernel.func import Func
 from tessera.kernel.kernel_fn import KernelFn
-from tessera.kernels import arrays, elementwise, gemm
+from tessera.kernels import arrays, elementwise, matmul
 
 from . import recipe as recipes
 from .recipe import Recipe
@@ -82,11 +82,11 @@ def recipe_of(kernel, args, kwargs):
                 types[name] = arrays.dtype_of(value).name if isinstance(value, np.generic) else "f32"
             continue
         dtype = arrays.dtype_of(value).name
-        if kind == "any":
+        if kind == "any" or about[0] is None:
             types[name] = f"{dtype}[{len(value.shape)}]"
         elif about[1] is None:
             types[name] = dtype
-        if kind == "tensor":
+        if kind == "tensor" and about[0] is not None:
             sizes |= {dim: int(n) for dim, n in zip(about[0], value.shape) if isinstance(dim, str)}
         if layout := layout_of(value):
             layouts[name] = layout
@@ -119,6 +119,6 @@ def named(function):
                 return {"function": path}
     # An epilogue: the library makes one of each kind.
     for activation, *parts in itertools.product(elementwise.ACTIVATIONS.values(), *[(False, True)] * 3):
-        if any(parts) and gemm.epilogue_of(activation, *parts) is function:
-            return {"function": "tessera.kernels.gemm:epilogue_of", "of": [named(activation), *parts]}
+        if any(parts) and matmul.epilogue_of(activation, *parts) is function:
+            return {"function": "tessera.kernels.matmul:epilogue_of", "of": [named(activation), *parts]}
     raise ValueError(f"no module has {function!r} as an attribute")

@@ -13,7 +13,7 @@ from typing import Callable
 import numpy as np
 
 from tessera.arrays.create import numpy_dtype
-from tessera.kernels import schedule
+from tessera.kernels import elementwise, schedule
 
 from gpurun import inputs
 from gpurun.error_bounds import ROUNDING, U
@@ -249,8 +249,8 @@ def _normed(kind, M, N, dtype):
         arrays["shift"] = Declared((N,), dtype, "bell")
     # Not stored, so never accessed.
     arrays |= {"mean": Declared((1, M), "f32"), "rstd": Declared((1, M), "f32")}
-    types = {"x": dtype, "scale": dtype, "shift": dtype, "y": dtype, "mean": "f32", "rstd": "f32", "eps": "f32"}
-    flags = {"centre": centre, "scaled": True, "shifted": centre, "keep": False}
+    types = {"a.x": dtype, "a.scale": dtype, "a.shift": dtype, "y": dtype, "mean": "f32", "rstd": "f32", "eps": "f32"}
+    flags = {"a.centre": centre, "a.scaled": True, "a.shifted": centre, "keep": False}
     tile = schedule.rows(1, M, N, BYTES[dtype])
     if tile.whole:
         recipe = Recipe("tessera.kernels.norm:whole", types, {"N": N, "R": tile.rows, **flags})
@@ -293,10 +293,9 @@ def _scaled_sum(xp, inputs, rows, columns):
 def _line(kind, function, reference, M, N, dtype):
     arrays = {"x": Declared((M, N), dtype, "bell"), "w": Declared((M, N), dtype, "bell"), "y": Declared((M, N), dtype)}
     n = M * N
-    config = {"function": {"function": f"ledger.kernels:{function}"}, "count": 2, "T": schedule.line(n, BYTES[dtype])}
-    recipe = Recipe(
-        "tessera.kernels.elementwise:line", dict.fromkeys("abcdy", dtype), config | dict.fromkeys(("ka", "kb", "kc", "kd"), "-")
-    )
+    config = {"f.of": {"function": f"ledger.kernels:{function}"}, "f.kinds": "--", "f.given": True, "T": schedule.line(n, BYTES[dtype])}
+    types = dict.fromkeys([f"f.arrays.{i}" for i in range(elementwise.MOST)], dtype)
+    recipe = Recipe("tessera.kernels.elementwise:line", types | {"y": dtype}, config)
     flat = {name: (name, (n,)) for name in "xwy"}
     steps = (Step(recipe, (flat["x"], flat["w"], flat["x"], flat["x"], flat["y"])),)
     return Workload(

@@ -234,9 +234,9 @@ class Bench:
         return run
 
     def planned(self, row, a, b):
-        from tessera.kernels import gemm
+        from tessera.kernels import matmul
 
-        return gemm.explain(a, b, precision=row.precision or None)
+        return matmul.explain(a, b, precision=row.precision or None)
 
     # The library
 

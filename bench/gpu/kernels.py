@@ -56,11 +56,12 @@ class Bench:
                 return arrays[a]
             return arrays[a[0]].reshape(a[1]) if isinstance(a, tuple) else a
 
-        calls = [(s.recipe.make(), [argument(a) for a in s.args], s.recipe.constants()) for s in work.steps]
+        given = [s.recipe.arguments([argument(a) for a in s.args]) | s.recipe.constants() for s in work.steps]
+        calls = [(s.recipe.make(), values) for s, values in zip(work.steps, given)]
 
         def run(index=0):
-            for kernel, args, constants in calls:
-                kernel(*args, **constants)
+            for kernel, values in calls:
+                kernel(**values)
 
         return run
 

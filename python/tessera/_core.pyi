@@ -45,6 +45,12 @@ class Table:
     MOST_BYTES: int
     def __init__(self, dtype: DType, dims: list[int], contents: bytes) -> None: ...
 
+class Spread:
+    """Takes records and lists of a call apart."""
+
+    def __init__(self, nodes: list[Any]) -> None: ...
+    def __call__(self, args: tuple) -> tuple[tuple[int, ...], tuple] | None: ...
+
 class Watch:
     """What captured names stood for when code was made."""
 

@@ -397,7 +397,7 @@ def test_lazy_rescale_is_passed_on_inside_a_trace(monkeypatch):
 
     seen = set()
     call = _attention.call
-    noted = lambda kernel, args, values, *rest: seen.add(values.get("lazy_rescale")) or call(kernel, args, values, *rest)  # noqa: E731
+    noted = lambda kernel, args, *rest: seen.add(getattr(args[-1], "lazy_rescale", None)) or call(kernel, args, *rest)  # noqa: E731
     monkeypatch.setattr(_attention, "call", noted)
     q, k, v = arrays(np.random.default_rng(12), 1, 1, 1, 256, 256, 16, 16)
     for free, wanted in ((None, True), (True, True), (False, False)):

@@ -14,7 +14,7 @@ from test_attention import alibi, arrays, capped, close, even, reference
 import tessera as ts
 from tessera import xp
 from tessera.trace import jit as _jit
-from tessera.kernels import arrays as library_arrays, attention
+from tessera.kernels import arrays as library_arrays, attention_plan
 
 sys.path.append(str(ROOT))
 
@@ -58,10 +58,10 @@ def test_dtypes_without_tensor_cores_fit(target, dtype, D, monkeypatch):
 
 def test_tiles_that_fitted_are_as_they_were():
     for D, edged, low, expected in [(64, 2, True, (64, 64)), (128, 1, False, (64, 32)), (128, 2, True, (32, 32)), (256, 0, False, (32, 32))]:
-        assert attention.tiles(1000, D, D, 4, 9, edged, low=low) == expected
+        assert attention_plan.tiles(1000, D, D, 4, 9, edged, low=low) == expected
     # The loop before the whole blocks has its own memory.
-    assert attention.tiles(1000, 128, 128, 4, 9, 1, low=True) == (32, 32)
-    assert attention.tiles(1000, 256, 256, 4, 8, 2, low=True) == (16, 8)
+    assert attention_plan.tiles(1000, 128, 128, 4, 9, 1, low=True) == (32, 32)
+    assert attention_plan.tiles(1000, 256, 256, 4, 8, 2, low=True) == (16, 8)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import tessera as ts
 from tessera import nn, xp
 from tessera.trace import jit as _jit
-from tessera.kernels import attention, attention_backward
+from tessera.kernels import attention_backward, attention_plan
+from tessera.kernels.functions import Function
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_the_reason_why_attention_is_a_composition_is_reported(device):
 def test_kernels_of_the_backward_pass_in_float64(window, heads):
     (H, HK), Sq, Sk, D, DV, scale = heads, 37, 45, 8, 16, 0.4
     q, k, v, do = arrays((1, H, Sq, D), (1, HK, Sk, D), (1, HK, Sk, DV), (1, H, Sq, DV), dtype=np.float64)
-    seen = attention.sight(window is not None and not isinstance(window, tuple), window, Sq, Sk)
+    seen = attention_plan.sight(window is not None and not isinstance(window, tuple), window, Sq, Sk)
 
     def composed(q, k, v):
         kk, vv = xp.repeat(k, H // HK, 1), xp.repeat(v, H // HK, 1)
@@ -129,13 +130,11 @@ def test_kernels_of_the_backward_pass_in_float64(window, heads):
     wanted = pull((do, np.zeros_like(lse)))
     delta = (do * out).sum(-1)
     got = [np.full_like(x, np.nan) for x in (q, k, v)]
-    options = {
-        "scale": scale, "lowest": seen.lowest or 0, "highest": seen.highest or 0, "low": seen.lowest is not None,
-        "high": seen.highest is not None, "BM": 16, "BN": 32,
-    }  # fmt: skip
-    lse = lse * math.log2(math.e)
-    attention_backward.keys(q, k, v, do, lse, delta, got[1], got[2], q, q, q, q, shared=H // HK, **options)
-    attention_backward.queries(q, k, v, do, lse, delta, got[0], q, q, q, q, **options)
+    saved = attention_backward.Saved(q, k, v, do, lse * math.log2(math.e), delta)
+    none, span = Function.filled(None, [], 2, q), seen.span
+    rest = none, none, attention_backward.Scores(scale, span.lowest, span.highest, span.low, span.high), attention_backward.Blocks(16, 32)
+    attention_backward.keys(saved, got[1], got[2], *rest, shared=H // HK)
+    attention_backward.queries(saved, got[0], *rest)
     near(got, list(wanted), 1e-13)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.kernels import gemm as kernels
+from tessera.kernels import gemm_plan as kernels
 from tessera.kernels import pad
 
 
@@ -148,7 +148,7 @@ def test_a_block_computes_one_tile_if_all_blocks_are_resident():
 
 
 def test_rows_that_begin_inside_cache_lines_use_clusters():
-    plan = lambda M, N, K, alignment: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, alignment)  # noqa: E731
+    plan = lambda M, N, K, alignment: kernels.plan(1, M, N, K, ts.bf16, True, (True, True), False, row_bytes=alignment)  # noqa: E731
     assert (plan(4104, 4104, 4104, 16).cluster_m, plan(4104, 4104, 4104, 128).cluster_m) == (2, 0)
     assert str(plan(1000, 1000, 1000, 16)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
     # Such requests are slow: fewer stages cover the memory latency.
@@ -215,7 +215,7 @@ def test_copies_to_good_rows(ints, dtype):
 
 def test_tiles_follow_what_they_cost():
     def chosen(*sides, lines=True):
-        plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, 128 if lines else 16)
+        plan = kernels.plan(1, *sides, ts.bf16, True, (True, True), False, row_bytes=128 if lines else 16)
         return (*plan.tile[:2], plan.split)
 
     # Split-K sends partial sums through memory and needs a second launch, which must pay off.

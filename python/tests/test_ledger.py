@@ -171,15 +171,15 @@ def test_operations_name_every_launch_as_a_gpu_makes_it(operations):
     assert names[0] == ["product"] and names[2] == ["parts", "combined"] and names[3] == ["two", "product"]
     assert names[-1] == ["forward"]
     assert operations[0]["code"][0]["recipe"]["layouts"] == {"B": {"axis": 0, "align": 16}}
-    epilogue = operations[4]["code"][0]["recipe"]["config"]["epilogue"]
-    assert epilogue["function"] == "tessera.kernels.gemm:epilogue_of" and epilogue["of"][1:] == [True, False, False]
+    epilogue = operations[4]["code"][0]["recipe"]["config"]["epilogue.of"]
+    assert epilogue["function"] == "tessera.kernels.matmul:epilogue_of" and epilogue["of"][1:] == [True, False, False]
 
 
 def test_another_plan_makes_the_row_of_an_operation_stale(operations, monkeypatch):
-    from tessera.kernels import gemm
+    from tessera.kernels import gemm_plan
 
     row = copy.deepcopy(operations[0])
-    monkeypatch.setattr(gemm, "plan", lambda *args, **named: gemm.Plan((64, 64, 64)))
+    monkeypatch.setattr(gemm_plan, "plan", lambda *args, **named: gemm_plan.Plan((64, 64, 64)))
     assert "in another configuration" in ledger.verify(row).stale
 
 

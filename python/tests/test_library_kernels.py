@@ -12,7 +12,7 @@ import pytest
 from doc_blocks import ROOT, Block, check_text, python_blocks, run
 
 import tessera as ts
-from tessera.kernels import arrays, layout, norm, schedule, softmax
+from tessera.kernels import arrays, layout, norm_rows, schedule, softmax
 
 op = ts.op
 bf16 = ml_dtypes.bfloat16
@@ -218,7 +218,7 @@ def test_on_a_gpu_groups_share_each_of_a_few_long_rows(monkeypatch, profile):
     """The launches of a GPU, run here. In `strict` rows are read as on every device."""
     monkeypatch.setattr(arrays, "on_device", lambda x: True)
     split = []
-    for kernels, name in ((softmax, "rows_shared"), (norm, "few")):
+    for kernels, name in ((softmax, "rows_shared"), (norm_rows, "few")):
         launch = getattr(kernels, name)
         monkeypatch.setattr(kernels, name, lambda *given, launch=launch: (split.append(given), launch(*given)))
     x = normal(31, (3, 70001), scale=3.0, shift=1.0)

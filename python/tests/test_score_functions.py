@@ -14,6 +14,7 @@ import tessera as ts
 from tessera import xp
 from tessera.trace import jit as _jit
 from tessera.kernels import attention_backward
+from tessera.kernels.functions import Function
 
 
 @ts.func
@@ -233,8 +234,9 @@ def test_kernels_with_functions_in_float64(shared):
     wanted = pull((do, np.zeros_like(lse)))
     got = [np.full_like(x, np.nan) for x in (q, k, v)]
     delta, lse = (do * out).sum(-1), lse * math.log2(math.e)
-    options = {"scale": 0.4, "highest": 8, "high": True, "scores": soft_cap, "mask": third, "changes": 0, "masks": 0, "BM": 16, "BN": 32}
-    attention_backward.keys(q, k, v, do, lse, delta, got[1], got[2], q, q, q, q, shared=shared, **options)
-    attention_backward.queries(q, k, v, do, lse, delta, got[0], q, q, q, q, **options)
+    saved, scores = attention_backward.Saved(q, k, v, do, lse, delta), attention_backward.Scores(0.4, highest=8, high=True)
+    rest = Function.filled(soft_cap, [], 2, q), Function.filled(third, [], 2, q), scores, attention_backward.Blocks(16, 32)
+    attention_backward.keys(saved, got[1], got[2], *rest, shared=shared)
+    attention_backward.queries(saved, got[0], *rest)
     for g, w in zip(got, wanted, strict=True):
         assert np.abs(g - w).max() <= 1e-13

@@ -14,7 +14,7 @@ struct Field {
     name: &'static str,
     expected: &'static str,
     allows: fn(&Capture) -> bool,
-    /// Whether a compile-time parameter of the name means the same: 0 leaves the choice to the compiler.
+    /// Whether a compile-time parameter, or field of a record, of the name means the same: 0 leaves the choice to the compiler.
     of_parameters: bool,
 }
 
@@ -117,7 +117,7 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     let mut said = Attrs::new();
     let mut off = off;
     for field in &FIELDS {
-        let param = config.consts.get(field.name).filter(|_| field.of_parameters);
+        let param = constant(config, field);
         match config.tunables.get(field.name).or(param) {
             Some(Capture::Bool(false) | Capture::Int(0)) if can_be_off(field) => {
                 said.set(field.name, Attr::Bool(false));
@@ -141,6 +141,18 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     said
 }
 
+/// The compile-time parameter that means the same as a field, or the first field of a record that does.
+fn constant<'a>(config: &'a Config, field: &Field) -> Option<&'a Capture> {
+    if !field.of_parameters {
+        return None;
+    }
+    let is_named = |(path, _): &(&String, _)| {
+        path.rsplit_once('.').is_some_and(|(_, last)| last == field.name)
+    };
+    let found = config.consts.get(field.name);
+    found.or_else(|| config.consts.iter().find(is_named).map(|(_, value)| value))
+}
+
 fn can_be_off(field: &Field) -> bool {
     matches!(field.name, LAZY_RESCALE | MULTICAST | PERSISTENT)
 }
@@ -149,8 +161,8 @@ fn can_be_off(field: &Field) -> bool {
 pub fn chosen(spec: &Specialised) -> Attrs {
     let mut out = spec.artifact.chosen();
     for field in &FIELDS {
-        let in_config = spec.config.tunables.contains_key(field.name)
-            || field.of_parameters && pins(spec.config.consts.get(field.name));
+        let in_config =
+            spec.config.tunables.contains_key(field.name) || pins(constant(&spec.config, field));
         if in_config {
             out.remove(field.name);
         }
@@ -246,5 +258,23 @@ mod tests {
             "{num_warps = 8, num_stages = 3, off = [mma_in_flight, interleaved_mmas]}"
         );
         assert!(attrs(&Config::default(), Off::default()).is_empty());
+    }
+
+    #[test]
+    fn fields_of_records_pin_as_parameters_do() {
+        let pinned = |rows: &[(&str, Capture)]| {
+            let config = Config { consts: candidate(rows), ..Config::default() };
+            Attr::Dict(attrs(&config, Off::default())).to_string()
+        };
+        let rows =
+            [("how.lazy_rescale", Capture::Bool(false)), ("tile.num_warps", Capture::Int(8))];
+        assert_eq!(pinned(&rows), "{num_warps = 8, lazy_rescale = false}");
+        // Neither a part of a name nor a field of a list's item pins anything.
+        assert_eq!(pinned(&[("how.my_num_warps", Capture::Int(8))]), "{}");
+        assert_eq!(pinned(&[("how.num_warps", Capture::Int(0))]), "{}");
+        assert_eq!(
+            pinned(&[("a.num_warps", Capture::Int(8)), ("num_warps", Capture::Int(4))]),
+            "{num_warps = 4}"
+        );
     }
 }

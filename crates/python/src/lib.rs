@@ -29,6 +29,7 @@ mod record;
 mod report;
 mod runtime;
 mod schedule;
+mod spread;
 mod streams;
 mod tuning;
 mod values;
@@ -80,6 +81,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};
+    #[pymodule_export]
+    use crate::spread::Spread;
     #[pymodule_export]
     use crate::tuning::{tuning_clear, tuning_export, tuning_import, tuning_list, tuning_merge};
     #[pymodule_export]

@@ -30,7 +30,7 @@ def binds_later(code: CodeType, module: dict[str, Any], name: str) -> bool:
     owner = scopes[-1] if isinstance(scopes[-1], ast.ClassDef) else None
     if owner is not None and _binds(owner.body, name, line):
         return True
-    return _binds(tree.body, name, line) or _by_global(tree, name)
+    return _binds(tree.body, name, line) or "global" in text and _by_global(tree, name)
 
 
 def kept() -> dict[str, dict[str, int]]:
@@ -58,6 +58,8 @@ def _tree(file: str, module: dict[str, Any]) -> tuple[str, ast.Module | None]:
 def _scopes(node: ast.AST, code: CodeType, around: list[ast.AST]) -> ast.FunctionDef | None:
     """The definition that ``code`` is of; ``around`` is left with the modules, classes and functions around it."""
     for child in ast.iter_child_nodes(node):
+        if getattr(child, "end_lineno", code.co_firstlineno) < code.co_firstlineno:
+            continue  # it ends before
         if isinstance(child, ast.FunctionDef) and child.name == code.co_name:
             if min([child.lineno, *(d.lineno for d in child.decorator_list)]) == code.co_firstlineno:
                 return child

@@ -166,6 +166,10 @@ class KernelFn:
         """The kernel whose parameters are arrays and numbers only: of one with records, the form of the last call."""
         return self
 
+    def apart(self, args: tuple, kwargs: dict) -> tuple[KernelFn, Sequence, dict]:
+        """The kernel without records and lists that a call is for, and the call's arguments for it."""
+        return self, args, kwargs
+
     def now(self) -> Elaboration:
         """The kernel for the present values of its captured names."""
         found = self._last

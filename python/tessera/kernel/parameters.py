@@ -56,6 +56,11 @@ class Leaf:
         return iter(())
 
     @property
+    def tree(self) -> Any:
+        """The parameter as `_core.Spread` takes it."""
+        return None
+
+    @property
     def kinds(self) -> list[tuple]:
         return [(self.name, self.kind, self.info, self.default)]
 
@@ -105,6 +110,10 @@ class RecordNode:
 
     def _example(self) -> str:
         return f"{self.cls.__name__}({', '.join([f'{name}=…' for name, _ in self.fields])})"
+
+    @property
+    def tree(self) -> Any:
+        return "record", self.cls, self.optional, [(name, node.tree) for name, node in self.fields]
 
     def trial(self, length: int) -> Iterator[int]:
         if self.optional:
@@ -159,6 +168,12 @@ class ListNode:
             return
         for part, inner in zip(self._parts(len(value)), value):
             part.spread(inner, out, form)
+
+    @property
+    def tree(self) -> Any:
+        if self.items is None:
+            return "list", self.optional, None, [self.item.tree]
+        return "list", self.optional, len(self.items), [item.tree for item in self.items]
 
     def trial(self, length: int) -> Iterator[int]:
         yield length if self.items is None else len(self.items)

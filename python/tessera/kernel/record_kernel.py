@@ -22,6 +22,8 @@ class RecordKernelFn(KernelFn):
         self._made, self._nodes, self._fn = made, nodes, fn
         self._places = {node.name: place for place, node in enumerate(nodes)}
         self._forms: dict[tuple[int, ...], KernelFn] = {}
+        #: Takes the arguments of most calls apart; others are looked at by `apart`.
+        self._spread = _core.Spread([node.tree for node in nodes])
         self._form = self._first()
         if fn is not None:
             for name in ("__module__", "__name__", "__qualname__", "__doc__", "__wrapped__"):
@@ -99,8 +101,14 @@ class RecordKernelFn(KernelFn):
             self._made.names.owned(owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        kernel, flat, rest = self.apart(args, kwargs)
-        return kernel(*flat, **rest)
+        # Kept short, as that of `KernelFn`.
+        found = None if kwargs else self._spread(args)
+        if found is None:
+            kernel, flat, rest = self.apart(args, kwargs)
+            return kernel(*flat, **rest)
+        form, flat = found
+        self._form = kernel = self._forms.get(form) or self._of(form)
+        return kernel(*flat)
 
     def launch(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
         kernel, flat, rest = self.apart(args, kwargs)
@@ -133,6 +141,11 @@ class RecordKernelFn(KernelFn):
         if schedule is not None:
             return self.scheduled(schedule).jit(**options)
         lengths = {name: options.pop(name) for name in list(options) if type(self._nodes[self._places.get(name, 0)]) is not Leaf and name in self._places}
+        kernel = self.of_lengths(**lengths) if lengths else self._form
+        return RecordCompiled(self, kernel, kernel.jit(**options))
+
+    def of_lengths(self, **lengths: int | None) -> KernelFn:
+        """The kernel without records and lists, for lists of these lengths by the names of their parameters; None leaves one out."""
         form = []
         for node in self._nodes:
             length = lengths.get(node.name, 2)
@@ -140,8 +153,7 @@ class RecordKernelFn(KernelFn):
                 form.append(ABSENT)
             else:
                 form.extend(node.trial(length if isinstance(length, int) else 2))
-        kernel = self._of(tuple(form)) if lengths else self._form
-        return RecordCompiled(self, kernel, kernel.jit(**options))
+        return self._of(tuple(form))
 
     def cache_clear(self) -> None:
         for kernel in self._forms.values():

@@ -109,7 +109,11 @@ def _record(name: str, cls: type, fail: Callable[..., Exception], scope: dict[st
         node = _node(f"{name}.{f.name}", annotation, fail, scope, (*inside, cls))
         # None is the value of an output that the runtime makes, and of any other field one that is not there.
         out = isinstance(node, Leaf) and node.kind == "tensor" and node.info[3]
-        fields.append((f.name, replace(node, optional=True) if f.default is None and not out else node))
+        if f.default is None and not out:
+            node = replace(node, optional=True)
+        elif isinstance(node, Leaf) and node.kind in ("const", "function") and f.default is not dataclasses.MISSING:
+            node = replace(node, default=(f.default,))
+        fields.append((f.name, node))
     return RecordNode(name, cls, tuple(fields))
 
 

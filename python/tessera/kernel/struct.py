@@ -34,8 +34,35 @@ def struct(cls: type | None = None, /) -> Any:
             given.metadata = {**given.metadata, "static": True}  # type: ignore[assignment]
         else:
             setattr(cls, name, dataclasses.field(default=given, metadata={"static": True}))
+    own = "__init__" in vars(cls)
     # Arrays do not compare as a whole: records are compared by identity.
-    return dataclasses.dataclass(frozen=True, eq=False)(cls)
+    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    if not own and _is_plain(made):
+        made.__init__ = _init(made)  # type: ignore[misc]
+    return made
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether a dataclass does no more than keep its arguments in a dict."""
+    fields = dataclasses.fields(cls)
+    given = all(f.init and f.default_factory is dataclasses.MISSING for f in fields)
+    # Others are variables of the class, and arguments that are not kept.
+    return given and len(fields) == len(cls.__dataclass_fields__) and bool(cls.__dictoffset__) and not hasattr(cls, "__post_init__")
+
+
+def _init(cls: type) -> Any:
+    """As the ``__init__`` of a frozen dataclass, which sets its fields one by one: records are made for every launch."""
+    fields = dataclasses.fields(cls)
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_defaults": {f.name: f.default for f in fields}}
+    default = lambda f: "" if f.default is dataclasses.MISSING else f"=_defaults[{f.name!r}]"  # noqa: E731
+    places = [f"{f.name}{default(f)}" for f in fields if not f.kw_only]
+    names = [f"{f.name}{default(f)}" for f in fields if f.kw_only]
+    values = ", ".join(f"{f.name!r}: {f.name}" for f in fields)
+    exec(f"def __init__({', '.join(['self', *places, *(['*'] if names else []), *names])}): _set(self, '__dict__', {{{values}}})", scope)
+    made = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = cls.__init__.__annotations__  # type: ignore[misc]
+    return made
 
 
 def is_constant(annotation: object) -> bool:

@@ -104,9 +104,11 @@ def _root(frame: Frame) -> Frame:
 
 def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tuple[tuple, str]] | None = None) -> Any:
     """Adds the call to the current function. With ``outs``, the shapes and dtypes of its results, the kernel is compiled as a part of
-    the function, for its target and with this schedule. Otherwise it is launched as outside a trace, with its tuned candidate."""
+    the function, for its target and with this schedule. Otherwise it is launched as outside a trace, with its tuned candidate.
+    Results in records are named by their paths, and None in the records."""
     frame = current()
     assert frame is not None
+    kernel, args, kwargs = kernel.apart(args, kwargs)
     bound, sizes = _bind(kernel, args, kwargs)
     made = kernel.now()
     placed = outs is not None

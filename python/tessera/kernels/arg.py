@@ -118,7 +118,7 @@ def columns(
 
 def forward(x: Any, axis: Any, largest: bool, keepdims: bool, rows: Any, block: Any) -> Any:
     x = arrays.given(x, "x")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     shape = tuple(x.shape)
     if axis is None:
         # Indices count in row-major order; an array with another layout is copied once.

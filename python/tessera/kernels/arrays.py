@@ -168,8 +168,9 @@ def _to_torch(of: DType) -> Any:
 
 
 def scalar(value: float, dtype: DType) -> Any:
-    """One number of this dtype, as a kernel takes it for a run-time parameter."""
-    return _to_numpy(dtype).type(value)
+    """One number of this dtype, as a kernel takes it for a run-time parameter. For f32 that is a Python float: call replay takes no
+    numbers of NumPy."""
+    return float(value) if dtype.name == "f32" else _to_numpy(dtype).type(value)
 
 
 def limits(dtype: DType) -> tuple[Any, Any]:

@@ -18,7 +18,8 @@ import math
 
 import tessera as ts
 
-from .attention import any_score, sees
+from .attention import key_blocks, sees
+from .functions import Function, read
 
 
 def tiles_of_keys(D: int, DV: int, itemsize: int) -> tuple[int, int, int]:
@@ -37,216 +38,193 @@ def tiles_of_queries(Sq: int, D: int, DV: int, itemsize: int) -> tuple[int, int,
     return (128, 128, 8) if Sq > 64 else (64, 64, 4)
 
 
+@ts.struct
+class Saved:
+    """The arguments of the forward kernel, the gradient of its result, ``LSE`` and ``delta``. Accumulators are of the dtype of ``LSE``."""
+
+    Q: ts.Tensor["B", "H", "Sq", "D"]
+    K: ts.Tensor["B", "HK", "Sk", "D"]
+    V: ts.Tensor["B", "HK", "Sk", "DV"]
+    DO: ts.Tensor["B", "H", "Sq", "DV"]
+    LSE: ts.Tensor["B", "H", "Sq"]
+    DELTA: ts.Tensor["B", "H", "Sq"]
+
+
+@ts.struct
+class Scores:
+    """How scores are made. Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
+
+    scale: float
+    lowest: int = 0
+    highest: int = 0
+    low: bool = False
+    high: bool = False
+
+
+@ts.struct
+class Blocks:
+    """Queries and keys of a block, and warps; 0 is the compiler's choice."""
+
+    BM: int = 64
+    BN: int = 64
+    num_warps: int = 0
+
+
 @ts.func
-def value_and_grad_of(s, b, h, q, k, scores, X, Y, changes):
+def value_and_grad_of(s, score, b, h, q, k):
     """The scores that ``score_mod`` returns, and its derivative."""
-    if changes == 0:
-        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k)
-    elif changes == 1:
-        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k, X)
-    else:
-        t, grad = ts.tile.value_and_grad(scores, s, b, h, q, k, X, Y)
-    return t, grad
+    return ts.tile.value_and_grad(score.of, s, b, h, q, k, *read(score))
 
 
 @ts.kernel
-def derived(S: ts.Tensor["M", "N"], T: ts.Tensor["M", "N"], X, Y, scores: ts.Fn, changes: int = 0, BM: int = 16, BN: int = 64):
+def derived(S: ts.Tensor["M", "N"], T: ts.Tensor["M", "N"], score: Function, BM: int = 16, BN: int = 64):
     """The derivative of ``score_mod`` alone: compiling this kernel checks that it has one."""
     i, j = ts.tile.grid(ts.cdiv(M, BM), ts.cdiv(N, BN))
     rows = i * BM + ts.tile.arange(BM)[:, None]
     columns = j * BN + ts.tile.arange(BN)[None, :]
     _, T[i * BM:i * BM + BM, j * BN:j * BN + BN] = value_and_grad_of(
-        S[i * BM:i * BM + BM, j * BN:j * BN + BN], i, j, rows, columns, scores, X, Y, changes
+        S[i * BM:i * BM + BM, j * BN:j * BN + BN], score, i, j, rows, columns
     )  # fmt: skip
 
 
 @ts.func
-def logarithms(s, lse, b, h, q, k, scale, low, high, seen, mods):
+def logarithms(s, lse, at, q, k, edges, call):
     """The base-2 logarithms of the probabilities, -inf for masked pairs, and the derivative of ``score_mod``. ``q`` and ``k`` are
     positions that broadcast to the shape of ``s``."""
-    lowest, highest = seen
-    scores, X, Y, changes, mask, Z, W, masks = mods
+    b, h = at
+    low, high = edges
+    score, mask, scores = call
     grad = 1.0
-    if changes < 0:
-        t = s * (scale * 1.4426950408889634) - lse
+    if not score.given:
+        t = s * (scores.scale * 1.4426950408889634) - lse
     else:
-        t, grad = value_and_grad_of(s * scale, b, h, q, k, scores, X, Y, changes)
+        t, grad = value_and_grad_of(s * scores.scale, score, b, h, q, k)
         t = t * 1.4426950408889634 - lse
     if low:
-        t = ts.tile.where(k >= q + lowest, t, -math.inf)
+        t = ts.tile.where(k >= q + scores.lowest, t, -math.inf)
     if high:
-        t = ts.tile.where(k <= q + highest, t, -math.inf)
-    if masks >= 0:
-        t = ts.tile.where(sees(s, b, h, q, k, mask, Z, W, masks), t, -math.inf)
+        t = ts.tile.where(k <= q + scores.highest, t, -math.inf)
+    if mask.given:
+        t = ts.tile.where(sees(s, mask, b, h, q, k), t, -math.inf)
     return t, grad
 
 
 @ts.func
-def gradients(p, dp, delta, grad, mods):
+def gradients(p, dp, delta, grad, score):
     """The gradients of the scores."""
     ds = p * (dp - delta)
-    if mods[3] >= 0:
+    if score.given:
         # The derivative of a masked score may be anything.
         ds = ts.tile.where(p > 0.0, ds * grad, 0.0)
     return ds
 
 
 @ts.func
-def of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, high, BM, BN, wide, seen, mods):
+def of_keys(state, kv, x, at, q0, edges, call, blocks):
     """Adds one block of queries to the gradients of a block of keys. Queries beyond the last are zeros and add nothing, provided
     their probabilities are finite: without ``score_mod`` they are 1."""
-    q = Q[b, h, q0:q0 + BM, :]
-    do = DO[b, h, q0:q0 + BM, :]
-    lse = LSE[b, h, q0:q0 + BM]
-    delta = DELTA[b, h, q0:q0 + BM]
-    rows = k0 + ts.tile.arange(BN)[:, None]
-    columns = q0 + ts.tile.arange(BM)[None, :]
-    s = ts.tile.mma(k, q.T, accumulator=wide)
-    t, grad = logarithms(s, lse[None, :], b, h, columns, rows, scale, low, high, seen, mods)
-    if mods[3] >= 0:
-        t = ts.tile.bounds_mask(t, cols=Q.shape[2] - q0)
+    dk, dv = state
+    k, v = kv
+    b, h, k0 = at
+    score, _, _ = call
+    q = x.Q[b, h, q0:q0 + blocks.BM, :]
+    do = x.DO[b, h, q0:q0 + blocks.BM, :]
+    lse = x.LSE[b, h, q0:q0 + blocks.BM]
+    delta = x.DELTA[b, h, q0:q0 + blocks.BM]
+    rows = k0 + ts.tile.arange(blocks.BN)[:, None]
+    columns = q0 + ts.tile.arange(blocks.BM)[None, :]
+    s = ts.tile.mma(k, q.T, accumulator=x.LSE.dtype)
+    t, grad = logarithms(s, lse[None, :], (b, h), columns, rows, edges, call)
+    if score.given:
+        t = ts.tile.bounds_mask(t, cols=Sq - q0)
     p = ts.tile.exp2(t)
-    dp = ts.tile.mma(v, do.T, accumulator=wide)
+    dp = ts.tile.mma(v, do.T, accumulator=x.LSE.dtype)
     dv = ts.tile.mma(ts.tile.cast(p, do.dtype), do, dv)
-    ds = gradients(p, dp, delta[None, :], grad, mods)
+    ds = gradients(p, dp, delta[None, :], grad, score)
     dk = ts.tile.mma(ts.tile.cast(ds, q.dtype), q, dk)
     return dk, dv
 
 
 @ts.kernel
 def keys(
-    Q: ts.Tensor["B", "H", "Sq", "D"],
-    K: ts.Tensor["B", "HK", "Sk", "D"],
-    V: ts.Tensor["B", "HK", "Sk", "DV"],
-    DO: ts.Tensor["B", "H", "Sq", "DV"],
-    LSE: ts.Tensor["B", "H", "Sq"],
-    DELTA: ts.Tensor["B", "H", "Sq"],
+    x: Saved,
     DK: ts.Tensor["B", "HK", "Sk", "D"],
     DV_: ts.Tensor["B", "HK", "Sk", "DV"],
-    X,
-    Y,
-    Z,
-    W,
-    scale: float,
-    lowest: int = 0,
-    highest: int = 0,
-    scores: ts.Fn = any_score,
-    mask: ts.Fn = any_score,
-    changes: int = -1,
-    masks: int = -1,
-    low: bool = False,
-    high: bool = False,
+    score: Function,
+    mask: Function,
+    scores: Scores,
+    blocks: Blocks,
     shared: int = 1,
-    BM: int = 64,
-    BN: int = 64,
-    num_warps: int = 0,
-    num_stages: int = 0,
 ):
-    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``); ``shared`` heads of queries
-    share one head of keys (grouped-query attention)."""
-    b, hk, block = ts.tile.grid(B, HK, ts.cdiv(Sk, BN))
-    k0 = block * BN
-    k = K[b, hk, k0:k0 + BN, :]
-    v = V[b, hk, k0:k0 + BN, :]
-    wide = LSE.dtype
-    dk = ts.tile.zeros((BN, D), wide)
-    dv = ts.tile.zeros((BN, DV), wide)
-    seen = (lowest, highest)
-    mods = (scores, X, Y, changes, mask, Z, W, masks)
+    """``shared`` heads of queries share one head of keys (grouped-query attention)."""
+    b, hk, block = ts.tile.grid(B, HK, ts.cdiv(Sk, blocks.BN))
+    k0 = block * blocks.BN
+    kv = x.K[b, hk, k0:k0 + blocks.BN, :], x.V[b, hk, k0:k0 + blocks.BN, :]
+    dk = ts.tile.zeros((blocks.BN, D), x.LSE.dtype)
+    dv = ts.tile.zeros((blocks.BN, DV), x.LSE.dtype)
+    call = score, mask, scores
     # Blocks of queries start at multiples of BM: first those masked on the right, then unmasked ones, then those masked on the left.
     begin = ts.tile.cast(0, ts.i64)
     end = Sq
     whole = begin
     edge = end
-    if high:
-        begin = max(0, min((k0 - highest) // BM * BM, Sq))
-        whole = max(begin, min(ts.cdiv(k0 + BN - 1 - highest, BM) * BM, ts.cdiv(Sq, BM) * BM))
-    if low:
-        end = min(Sq, max(0, k0 + BN - lowest))
-        edge = max(whole, min(Sq, max(0, k0 - lowest + 1) // BM * BM))
+    if scores.high:
+        begin = max(0, min((k0 - scores.highest) // blocks.BM * blocks.BM, Sq))
+        whole = max(begin, min(ts.cdiv(k0 + blocks.BN - 1 - scores.highest, blocks.BM) * blocks.BM, ts.cdiv(Sq, blocks.BM) * blocks.BM))
+    if scores.low:
+        end = min(Sq, max(0, k0 + blocks.BN - scores.lowest))
+        edge = max(whole, min(Sq, max(0, k0 - scores.lowest + 1) // blocks.BM * blocks.BM))
     for g in ts.tile.range(0, shared, 1):
-        h = hk * shared + g
-        if high:
-            for q0 in ts.tile.range(begin, min(whole, end), BM):
-                dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, low, True, BM, BN, wide, seen, mods)
-        for q0 in ts.tile.range(whole, edge, BM):
-            dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, False, False, BM, BN, wide, seen, mods)
-        if low:
-            for q0 in ts.tile.range(max(whole, edge), end, BM):
-                dk, dv = of_keys(dk, dv, k, v, Q, DO, LSE, DELTA, b, h, q0, k0, scale, True, high, BM, BN, wide, seen, mods)
-    DK[b, hk, k0:k0 + BN, :] = dk * scale
-    DV_[b, hk, k0:k0 + BN, :] = dv
+        at = b, hk * shared + g, k0
+        if scores.high:
+            for q0 in ts.tile.range(begin, min(whole, end), blocks.BM):
+                dk, dv = of_keys((dk, dv), kv, x, at, q0, (scores.low, True), call, blocks)
+        for q0 in ts.tile.range(whole, edge, blocks.BM):
+            dk, dv = of_keys((dk, dv), kv, x, at, q0, (False, False), call, blocks)
+        if scores.low:
+            for q0 in ts.tile.range(max(whole, edge), end, blocks.BM):
+                dk, dv = of_keys((dk, dv), kv, x, at, q0, (True, scores.high), call, blocks)
+    DK[b, hk, k0:k0 + blocks.BN, :] = dk * scores.scale
+    DV_[b, hk, k0:k0 + blocks.BN, :] = dv
 
 
 @ts.func
-def of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, low, high, last, BM, BN, wide, seen, mods):
-    """Adds one block of keys to the gradients of a block of queries."""
-    k = K[b, hk, k0:k0 + BN, :]
-    v = V[b, hk, k0:k0 + BN, :]
-    rows = q0 + ts.tile.arange(BM)[:, None]
-    columns = k0 + ts.tile.arange(BN)[None, :]
-    s = ts.tile.mma(q, k.T, accumulator=wide)
-    t, grad = logarithms(s, lse[:, None], b, h, rows, columns, scale, low, high, seen, mods)
+def of_queries(dq, queries, x, at, k0, edges, call, blocks):
+    """Adds one block of keys to the gradients of a block of queries. ``edges`` says what masks it: its first keys, its last keys, the
+    end of the keys."""
+    q, do, lse, delta = queries
+    b, h, hk, q0 = at
+    low, high, last = edges
+    score, _, _ = call
+    k = x.K[b, hk, k0:k0 + blocks.BN, :]
+    v = x.V[b, hk, k0:k0 + blocks.BN, :]
+    rows = q0 + ts.tile.arange(blocks.BM)[:, None]
+    columns = k0 + ts.tile.arange(blocks.BN)[None, :]
+    s = ts.tile.mma(q, k.T, accumulator=x.LSE.dtype)
+    t, grad = logarithms(s, lse[:, None], (b, h), rows, columns, (low, high), call)
     if last:
-        t = ts.tile.bounds_mask(t, cols=K.shape[2] - k0)
-    dp = ts.tile.mma(do, v.T, accumulator=wide)
-    ds = gradients(ts.tile.exp2(t), dp, delta[:, None], grad, mods)
+        t = ts.tile.bounds_mask(t, cols=Sk - k0)
+    dp = ts.tile.mma(do, v.T, accumulator=x.LSE.dtype)
+    ds = gradients(ts.tile.exp2(t), dp, delta[:, None], grad, score)
     return ts.tile.mma(ts.tile.cast(ds, k.dtype), k, dq)
 
 
 @ts.kernel
-def queries(
-    Q: ts.Tensor["B", "H", "Sq", "D"],
-    K: ts.Tensor["B", "HK", "Sk", "D"],
-    V: ts.Tensor["B", "HK", "Sk", "DV"],
-    DO: ts.Tensor["B", "H", "Sq", "DV"],
-    LSE: ts.Tensor["B", "H", "Sq"],
-    DELTA: ts.Tensor["B", "H", "Sq"],
-    DQ: ts.Tensor["B", "H", "Sq", "D"],
-    X,
-    Y,
-    Z,
-    W,
-    scale: float,
-    lowest: int = 0,
-    highest: int = 0,
-    scores: ts.Fn = any_score,
-    mask: ts.Fn = any_score,
-    changes: int = -1,
-    masks: int = -1,
-    low: bool = False,
-    high: bool = False,
-    BM: int = 64,
-    BN: int = 64,
-    num_warps: int = 0,
-    num_stages: int = 0,
-):
-    """Query ``i`` sees the keys from ``i + lowest`` (with ``low``) to ``i + highest`` (with ``high``)."""
-    b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, BM))
-    q0 = block * BM
-    hk = h // (H // HK)
-    q = Q[b, h, q0:q0 + BM, :]
-    do = DO[b, h, q0:q0 + BM, :]
-    lse = LSE[b, h, q0:q0 + BM]
-    delta = DELTA[b, h, q0:q0 + BM]
-    wide = LSE.dtype
-    dq = ts.tile.zeros((BM, D), wide)
-    seen = (lowest, highest)
-    mods = (scores, X, Y, changes, mask, Z, W, masks)
-    begin = ts.tile.cast(0, ts.i64)
-    end = Sk
-    whole = begin
-    edge = Sk // BN * BN
-    if high:
-        end = min(Sk, max(0, q0 + BM + highest))
-        edge = min(edge, max(0, q0 + highest + 1) // BN * BN)
-    if low:
-        begin = max(0, min((q0 + lowest) // BN * BN, end))
-        whole = max(begin, min(ts.cdiv(q0 + BM - 1 + lowest, BN) * BN, ts.cdiv(end, BN) * BN))
-        for k0 in ts.tile.range(begin, whole, BN):
-            dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, True, high, True, BM, BN, wide, seen, mods)
-    for k0 in ts.tile.range(whole, edge, BN):
-        dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, False, False, False, BM, BN, wide, seen, mods)
-    for k0 in ts.tile.range(max(whole, edge), end, BN):
-        dq = of_queries(dq, q, do, lse, delta, K, V, b, h, hk, q0, k0, scale, low, high, True, BM, BN, wide, seen, mods)
-    DQ[b, h, q0:q0 + BM, :] = dq * scale
+def queries(x: Saved, DQ: ts.Tensor["B", "H", "Sq", "D"], score: Function, mask: Function, scores: Scores, blocks: Blocks):
+    b, h, block = ts.tile.grid(B, H, ts.cdiv(Sq, blocks.BM))
+    q0 = block * blocks.BM
+    at = b, h, h // (H // HK), q0
+    call = score, mask, scores
+    q = x.Q[b, h, q0:q0 + blocks.BM, :]
+    do = x.DO[b, h, q0:q0 + blocks.BM, :]
+    of_block = q, do, x.LSE[b, h, q0:q0 + blocks.BM], x.DELTA[b, h, q0:q0 + blocks.BM]
+    dq = ts.tile.zeros((blocks.BM, D), x.LSE.dtype)
+    begin, whole, edge, end = key_blocks(q0, scores, blocks.BM, blocks.BN)
+    if scores.low:
+        for k0 in ts.tile.range(begin, whole, blocks.BN):
+            dq = of_queries(dq, of_block, x, at, k0, (True, scores.high, True), call, blocks)
+    for k0 in ts.tile.range(whole, edge, blocks.BN):
+        dq = of_queries(dq, of_block, x, at, k0, (False, False, False), call, blocks)
+    for k0 in ts.tile.range(max(whole, edge), end, blocks.BN):
+        dq = of_queries(dq, of_block, x, at, k0, (scores.low, scores.high, True), call, blocks)
+    DQ[b, h, q0:q0 + blocks.BM, :] = dq * scores.scale

@@ -18,27 +18,18 @@ import tessera as ts
 from .. import _core
 from ..kernel.func import Func
 from . import arrays, checks
-from .attention import SMALLEST, BlockMask, any_score, bound, padded, rows_of, sees, shaped, sight, step
-
-
-@ts.func
-def every_key(b, h, q, k):
-    return k >= 0
+from .attention import SMALLEST, Heads, Options, Span, finished, sees, started, step
+from .attention_plan import BlockMask, Shaped, bound, shaped, sight
+from .functions import Function
 
 
 @ts.kernel
 def states(
     S: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
-    Z,
-    W,
+    mask: Function,
     Sq: ts.i64,
     Sk: ts.i64,
-    lowest: ts.i64,
-    highest: ts.i64,
-    mask: ts.Fn = every_key,
-    masks: int = 0,
-    low: bool = False,
-    high: bool = False,
+    seen: Span,
     BM: int = 128,
     BN: int = 128,
     checked: bool = False,
@@ -54,16 +45,16 @@ def states(
     none = ts.tile.full((BM, BN), 0, ts.i32)
     if checked:
         # As `attention.step` does.
-        seen = ts.tile.where(sees(one, b, h, ts.tile.minimum(q, Sq - 1), ts.tile.minimum(k, Sk - 1), mask, Z, W, masks), one, none)
+        t = ts.tile.where(sees(one, mask, b, h, ts.tile.minimum(q, Sq - 1), ts.tile.minimum(k, Sk - 1)), one, none)
     else:
-        seen = ts.tile.where(sees(one, b, h, q, k, mask, Z, W, masks), one, none)
-    seen = ts.tile.where(k < Sk, seen, none)
-    if low:
-        seen = ts.tile.where(k >= q + lowest, seen, none)
-    if high:
-        seen = ts.tile.where(k <= q + highest, seen, none)
-    some = ts.tile.max(ts.tile.where(q < Sq, seen, none))
-    all = ts.tile.min(ts.tile.where(q < Sq, seen, one))
+        t = ts.tile.where(sees(one, mask, b, h, q, k), one, none)
+    t = ts.tile.where(k < Sk, t, none)
+    if seen.low:
+        t = ts.tile.where(k >= q + seen.lowest, t, none)
+    if seen.high:
+        t = ts.tile.where(k <= q + seen.highest, t, none)
+    some = ts.tile.max(ts.tile.where(q < Sq, t, none))
+    all = ts.tile.min(ts.tile.where(q < Sq, t, one))
     S[b, h, i, j] = some + some * all
 
 
@@ -135,81 +126,43 @@ def listed(
     R[b, h, row, 4] = ragged * ts.tile.minimum(S[b, h, i, NK - 1], 1)
 
 
+@ts.struct
+class Table:
+    """The blocks of keys that each block of queries sees: what `listed` gives. With ``ragged`` the last block of keys reaches beyond
+    the last key."""
+
+    R: ts.Tensor["B", "H", "NQ", 5, ts.i32]
+    L: ts.Tensor["B", "H", "NQ", "NK", ts.i32]
+    ragged: bool = False
+
+
 @ts.kernel
-def forward(
-    Q: ts.Tensor["B", "H", "Sq", "D"],
-    K: ts.Tensor["B", "HK", "Sk", "D"],
-    V: ts.Tensor["B", "HK", "Sk", "DV"],
-    O: ts.Tensor["B", "H", "Sq", "DV"],
-    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
-    R: ts.Tensor["B", "H", "NQ", 5, ts.i32],
-    L: ts.Tensor["B", "H", "NQ", "NK", ts.i32],
-    X,
-    Y,
-    Z,
-    W,
-    scale: ts.f32,
-    lowest: ts.i64,
-    highest: ts.i64,
-    scores: ts.Fn = any_score,
-    mask: ts.Fn = any_score,
-    changes: int = 0,
-    masks: int = -1,
-    low: bool = False,
-    high: bool = False,
-    keep: bool = False,
-    positive: bool = False,
-    ragged: bool = False,
-    BM: int = 128,
-    BN: int = 128,
-    num_warps: int = 0,
-    num_stages: int = 0,
-    lazy_rescale: bool = True,
-    by: int = 0,
-    checked: bool = False,
-):
-    """As `attention.forward`, over the blocks of a table. With ``ragged`` the last block of keys reaches beyond the last key."""
+def forward(x: Heads, table: Table, score: Function, mask: Function, scale: ts.f32, seen: Span, how: Options):
+    """As `attention.forward`, over the blocks of a table."""
     # Heads vary fastest: under most masks they have equal work, and the longest rows come first.
-    b, place, h = ts.tile.grid(B, ts.cdiv(Sq, BM), H)
-    q0 = max(0, ts.tile.cast(R[b, h, place, 3], ts.i64)) * BM
+    b, place, h = ts.tile.grid(B, ts.cdiv(Sq, how.BM), H)
+    q0 = max(0, ts.tile.cast(table.R[b, h, place, 3], ts.i64)) * how.BM
     hk = h // (H // HK)
-    if positive:
+    if how.positive:
         scale = ts.tile.maximum(scale, SMALLEST)
-    DVP = padded(DV, by)
-    sides = (padded(D, by), DVP, Q.shape[2] if checked else None)
-    q = rows_of(Q, b, h, q0, BM, sides[0])
-    acc = ts.tile.zeros((BM, DVP if DVP else DV), ts.f32)
-    m = ts.tile.full((BM,), -math.inf, ts.f32)
-    l = ts.tile.zeros((BM,), ts.f32)
-    begin = max(0, ts.tile.cast(R[b, h, place, 0], ts.i64)) * BN
+    q, (acc, l, m) = started(x, b, h, q0, how.BM, how)
+    at = b, h, hk, q0, how.BM, how.BN
+    call = x, score, mask, scale, seen, how
+    begin = max(0, ts.tile.cast(table.R[b, h, place, 0], ts.i64)) * how.BN
     # Clamped to the last whole block of keys: the compiler then proves that these blocks need no mask.
-    end = min(ts.tile.cast(R[b, h, place, 1], ts.i64) * BN, Sk // BN * BN)
-    count = ts.tile.cast(R[b, h, place, 2], ts.i64)
-    for k0 in ts.tile.range(begin, end, BN):
-        acc, m, l = step(
-            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, False, False, scores, X, Y, changes,
-            mask, Z, W, -1,
-        )  # fmt: skip
+    end = min(ts.tile.cast(table.R[b, h, place, 1], ts.i64) * how.BN, Sk // how.BN * how.BN)
+    count = ts.tile.cast(table.R[b, h, place, 2], ts.i64)
+    for k0 in ts.tile.range(begin, end, how.BN):
+        acc, l, m = step((acc, l, m), q, at, k0, call, (False, False, False))
     # The list never holds a ragged last block: the bound states it for the compiler.
-    for i in ts.tile.range(0, min(count, Sk // BN)):
-        k0 = max(0, min(ts.tile.cast(L[b, h, place, i], ts.i64) * BN, Sk // BN * BN - BN))
-        acc, m, l = step(
-            acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
-            mask, Z, W, masks, True,
-        )  # fmt: skip
-    if ragged:
-        edge = max(0, Sk // BN * BN)
-        for k0 in ts.tile.range(edge, edge + ts.tile.cast(R[b, h, place, 4], ts.i64), BN):
-            acc, m, l = step(
-                acc, m, l, q, K, V, sides, b, h, hk, q0, k0, scale, lowest, highest, BM, BN, low, high, scores, X, Y, changes,
-                mask, Z, W, masks,
-            )  # fmt: skip
-    if DVP:
-        O[b, h, q0:q0 + BM, 0:DVP] = ts.tile.softmax_finish(acc, l)
-    else:
-        O[b, h, q0:q0 + BM, :] = ts.tile.softmax_finish(acc, l)
-    if keep:
-        LSE[b, h, q0:q0 + BM] = m + ts.tile.log(l)
+    for i in ts.tile.range(0, min(count, Sk // how.BN)):
+        k0 = max(0, min(ts.tile.cast(table.L[b, h, place, i], ts.i64) * how.BN, Sk // how.BN * how.BN - how.BN))
+        acc, l, m = step((acc, l, m), q, at, k0, call, (seen.low, seen.high, mask.given), whole=True)
+    if table.ragged:
+        edge = max(0, Sk // how.BN * how.BN)
+        for k0 in ts.tile.range(edge, edge + ts.tile.cast(table.R[b, h, place, 4], ts.i64), how.BN):
+            acc, l, m = step((acc, l, m), q, at, k0, call, (seen.low, seen.high, mask.given))
+    finished(x, (acc, l, m), b, h, q0, how.BM, how)
 
 
 # Arguments of a call
@@ -233,9 +186,7 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
     state, others = (arrays.empty((*each, rows, columns), ts.i32, given.q) for _ in range(2))
     runs = arrays.empty((*each, rows, 5), ts.i32, given.q)
     if arrays.size(state):
-        Z, W = (more + [given.q, given.q])[:2]
-        low, high = seen.lowest is not None, seen.highest is not None
-        states(state, Z, W, Sq, Sk, seen.lowest or 0, seen.highest or 0, mask, len(more), low, high, BM, BN, checks.checked())
+        states(state, Function.filled(mask, more, 2, given.q), Sq, Sk, seen.span, BM, BN, checks.checked())
         cost, rank = (arrays.empty((*each, rows), ts.i32, given.q) for _ in range(2))
         costs(state, cost)
         ranked(cost, rank)
@@ -244,3 +195,12 @@ def make(mask_mod: Any, q: Any, k: Any, v: Any, causal: Any, window: Any, layout
         raise _core.error("E_SHAPE_MISMATCH", "expected at least one key, got none", f"the shapes are {given.shapes}")
     spread = tuple(arrays.expand(x, (B, H, *x.shape[2:])) for x in (runs, others))
     return BlockMask(mask, more, seen, (BM, BN), (Sq, Sk), runs, others, spread)
+
+
+def table_of(mask: BlockMask, given: Shaped) -> Table:
+    """The table of a mask for every batch and head of the arrays."""
+    heads = given.q.shape[:2]
+    runs, others = mask.spread
+    if tuple(runs.shape[:2]) != tuple(heads):
+        runs, others = (arrays.expand(x, (*heads, *x.shape[2:])) for x in (mask.runs, mask.others))
+    return Table(runs, others, given.extents[3] % mask.tile[1] != 0)

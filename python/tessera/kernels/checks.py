@@ -11,6 +11,7 @@ import numpy
 
 from .. import _core
 from ..base.dtypes import DType, dtype, f32, f64
+from ..base.numeric_profile import profile
 from . import arrays
 
 
@@ -150,6 +151,16 @@ def extent(value: Any, name: str) -> int | None:
         help = "leave it out for a choice by shape"
         raise _core.error("E_ARGUMENT", f"`{name}`: expected a positive integer, got {value!r}", help)
     return at
+
+
+def extents(rows: Any, block: Any) -> tuple[int | None, int | None]:
+    """``rows=`` and ``block=`` of an operation."""
+    return extent(rows, "rows"), extent(block, "block")
+
+
+def free(x: Any) -> bool:
+    """Whether an operation on ``x`` may be computed in an order of its device: not under `strict`, whose bits are those of every device."""
+    return arrays.on_device(x) and str(profile()) != "strict"
 
 
 def pair(value: Any, name: str) -> tuple[int, int] | None:

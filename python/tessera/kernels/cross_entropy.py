@@ -15,6 +15,7 @@ import tessera as ts
 from .. import _core
 from . import arrays, checks, reduce, schedule
 from .layout import along, pointwise, strides_with
+from .softmax import online
 
 
 @ts.kernel
@@ -55,11 +56,7 @@ def pieces(
     top = -math.inf
     total = 0.0
     for n in ts.tile.range(0, N, T):
-        t = ts.tile.bounds_mask(logits[p, m, n:n + T], cols=N - n)
-        new = ts.tile.maximum(top, ts.tile.max(t))
-        base = ts.tile.where(new == -math.inf, 0.0, new)
-        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
-        top = new
+        top, total = online(top, total, ts.tile.bounds_mask(logits[p, m, n:n + T], cols=N - n))
     base = ts.tile.where(top == -math.inf, 0.0, top)
     last = ts.tile.log(total)
     lse[p, m] = base + last
@@ -136,7 +133,7 @@ def forward(
     """The loss, and the logsumexp of each row."""
     logits, labels, axis = _checked(logits, labels)
     checks.word(reduction, ("mean", "sum", "none"), "reduction")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     of = arrays.dtype_of(logits)
     wide = checks.accumulator(of)
     to = checks.out_dtype(out_dtype, of)
@@ -175,12 +172,12 @@ def _over_kept(value: Any, labels: Any, ignore: int, wide: Any, to: Any, each: b
 
 
 def backward(
-    dloss: Any, logits: Any, labels: Any, lse: Any, ignore: int, reduction: str, out_dtype: Any, rows: Any, block: Any
+    dloss: Any, logits: Any, labels: Any, lse: Any, ignore: int, reduction: str, *, out_dtype: Any, rows: Any, block: Any
 ) -> Any:
     logits, labels, axis = _checked(logits, labels)
     lse = checks.shape(checks.floating(lse, "lse"), labels.shape, "lse", "`labels` has")
     checks.word(reduction, ("mean", "sum", "none"), "reduction")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     of = arrays.dtype_of(logits)
     wide = checks.accumulator(of)
     if arrays.is_number(dloss):

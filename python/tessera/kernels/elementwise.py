@@ -16,152 +16,67 @@ import tessera as ts
 
 from .. import _core
 from . import arrays, checks, schedule
+from .functions import Function, spans
 from .layout import four, pointwise
 
+#: The most arrays that a function takes.
+MOST = 4
 
-@ts.func
-def of_line(x, i, T, kind):
-    if kind == "1":
-        t = x[0:1]
-    else:
-        t = x[i:i + T]
-    return t
+
+@ts.struct
+class Line(Function):
+    """Of kind "1" an array has one element, broadcast to the whole tile."""
+
+    arrays: tuple[ts.Tensor["?"], ...]
+
+
+@ts.struct
+class Area(Function):
+    arrays: tuple[ts.Tensor["P", "Q", "?", "?"], ...]
+
+
+@ts.struct
+class Rows(Function):
+    """An array that broadcasts has stride 0 along that axis."""
+
+    arrays: tuple[ts.Tensor["P", "Q", "M", "N"], ...]
 
 
 @ts.kernel
-def line(
-    a: ts.Tensor["?"],
-    b: ts.Tensor["?"],
-    c: ts.Tensor["?"],
-    d: ts.Tensor["?"],
-    y: ts.Tensor["n"],
-    function: ts.Fn,
-    count: int = 1,
-    T: int = 1024,
-    ka: str = "-",
-    kb: str = "-",
-    kc: str = "-",
-    kd: str = "-",
-):
-    """``count`` says how many of the four arrays there are; the others are not touched. An array of kind "1" has one
-    element, broadcast to the whole tile."""
+def line(f: Line, y: ts.Tensor["n"], T: int = 1024):
     i = ts.tile.program_id(0) * T
-    ta = of_line(a, i, T, ka)
-    if count == 1:
-        t = function(ta)
-    else:
-        tb = of_line(b, i, T, kb)
-        if count == 2:
-            t = function(ta, tb)
-        else:
-            tc = of_line(c, i, T, kc)
-            if count == 3:
-                t = function(ta, tb, tc)
-            else:
-                t = function(ta, tb, tc, of_line(d, i, T, kd))
-    y[i:i + T] = t
-
-
-@ts.func
-def of_area(x, p, q, m, n, R, C, kind):
-    if kind == "1":
-        t = x[p, q, 0:1, 0:1]
-    elif kind == "r":
-        t = x[p, q, 0:1, n:n + C]
-    elif kind == "c":
-        t = x[p, q, m:m + R, 0:1]
-    else:
-        t = x[p, q, m:m + R, n:n + C]
-    return t
+    tiles = ()
+    for x, kind in zip(f.arrays, f.kinds):
+        tiles = (*tiles, x[0:1] if kind == "1" else x[i:i + T])
+    y[i:i + T] = f.of(*tiles)
 
 
 @ts.kernel
-def area(
-    a: ts.Tensor["P", "Q", "?", "?"],
-    b: ts.Tensor["P", "Q", "?", "?"],
-    c: ts.Tensor["P", "Q", "?", "?"],
-    d: ts.Tensor["P", "Q", "?", "?"],
-    y: ts.Tensor["P", "Q", "M", "N"],
-    function: ts.Fn,
-    count: int = 1,
-    R: int = 4,
-    C: int = 1024,
-    ka: str = "-",
-    kb: str = "-",
-    kc: str = "-",
-    kd: str = "-",
-    num_warps: int = 0,
-):
-    """As `line`; an array of kind "r" has one row, "c" one column, "1" one element, broadcast to the tile."""
+def area(f: Area, y: ts.Tensor["P", "Q", "M", "N"], R: int = 4, C: int = 1024, num_warps: int = 0):
     across, down, pq = ts.tile.grid(ts.cdiv(N, C), ts.cdiv(M, R), P * Q)
     p = pq // Q
     q = pq % Q
     m = down * R
     n = across * C
-    ta = of_area(a, p, q, m, n, R, C, ka)
-    if count == 1:
-        t = function(ta)
-    else:
-        tb = of_area(b, p, q, m, n, R, C, kb)
-        if count == 2:
-            t = function(ta, tb)
-        else:
-            tc = of_area(c, p, q, m, n, R, C, kc)
-            if count == 3:
-                t = function(ta, tb, tc)
-            else:
-                t = function(ta, tb, tc, of_area(d, p, q, m, n, R, C, kd))
-    y[p, q, m:m + R, n:n + C] = t
-
-
-@ts.func
-def of_rows(x, p, q, m, R, kind):
-    if kind == "1":
-        t = x[p, q, 0:1, 0:1]
-    elif kind == "r":
-        t = x[p, q, 0:1, :]
-    elif kind == "c":
-        t = x[p, q, m:m + R, 0:1]
-    else:
-        t = x[p, q, m:m + R, :]
-    return t
+    tiles = ()
+    for x, kind in zip(f.arrays, f.kinds):
+        i, rows, j, columns = spans(kind, m, R, n, C)
+        tiles = (*tiles, x[p, q, i:i + rows, j:j + columns])
+    y[p, q, m:m + R, n:n + C] = f.of(*tiles)
 
 
 @ts.kernel
-def whole(
-    a: ts.Tensor["P", "Q", "M", "N"],
-    b: ts.Tensor["P", "Q", "M", "N"],
-    c: ts.Tensor["P", "Q", "M", "N"],
-    d: ts.Tensor["P", "Q", "M", "N"],
-    y: ts.Tensor["P", "Q", "M", "N"],
-    function: ts.Fn,
-    count: int = 1,
-    R: int = 1,
-    ka: str = "-",
-    kb: str = "-",
-    kc: str = "-",
-    kd: str = "-",
-    num_warps: int = 0,
-):
-    """As `area`, with whole rows: no read is masked, and all are wide. What repeats has stride 0 along that axis."""
+def whole(f: Rows, y: ts.Tensor["P", "Q", "M", "N"], R: int = 1, num_warps: int = 0):
+    """As `area`, with whole rows: no read is masked, and all are wide."""
     down, pq = ts.tile.grid(ts.cdiv(M, R), P * Q)
     p = pq // Q
     q = pq % Q
     m = down * R
-    ta = of_rows(a, p, q, m, R, ka)
-    if count == 1:
-        t = function(ta)
-    else:
-        tb = of_rows(b, p, q, m, R, kb)
-        if count == 2:
-            t = function(ta, tb)
-        else:
-            tc = of_rows(c, p, q, m, R, kc)
-            if count == 3:
-                t = function(ta, tb, tc)
-            else:
-                t = function(ta, tb, tc, of_rows(d, p, q, m, R, kd))
-    y[p, q, m:m + R, :] = t
+    tiles = ()
+    for x, kind in zip(f.arrays, f.kinds):
+        i, rows, j, columns = spans(kind, m, R, 0, N)
+        tiles = (*tiles, x[p, q, i:i + rows, j:j + columns])
+    y[p, q, m:m + R, :] = f.of(*tiles)
 
 
 @ts.func
@@ -212,9 +127,9 @@ def after_bias(activation: Any) -> Any:
 
 
 def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: Any) -> Any:
-    if not 1 <= len(operands) <= 4:
+    if not 1 <= len(operands) <= MOST:
         raise _core.error("E_ARGUMENT", f"expected one to four arrays, got {len(operands)}", "combine some of them first")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     first = next((arrays.given(x, "arrays") for x in operands if not arrays.is_number(x)), None)
     if first is None:
         raise _core.error("E_ARGUMENT", "expected an array among the arguments, got numbers only", "pass a NumPy array")
@@ -246,31 +161,31 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> None:
-    count = len(operands)
     layout = pointwise(tuple(y.shape), (arrays.strides(y), *(arrays.strides(x) for x in operands)))
     y, *operands = (layout.view(x) for x in (y, *operands))
     if y.ndim == 1:
-        kinds = ["1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands]
+        kinds = "".join("1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands)
         lines = [x[:1] if kind == "1" else x for x, kind in zip(operands, kinds)]
-        line(*_filled(lines), y, function, count, schedule.line(y.shape[0], arrays.itemsize(y), block), *kinds)
+        line(Line.filled(function, lines, MOST, lines[0], kinds), y, schedule.line(y.shape[0], arrays.itemsize(y), block))
         return
     _, layout = four(tuple(y.shape), arrays.strides(y))
     y, *operands = (layout.view(x) for x in (y, *operands))
-    kinds = [_kind(x) for x in operands]
+    kinds = "".join(map(_kind, operands))
     P, Q, M, N = layout.sizes
-    contiguous = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), ("-", *kinds)))
+    contiguous = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), "-" + kinds))
     given = rows is not None or block is not None
     if arrays.on_device(y) and contiguous and not given and schedule.fits_whole(N, arrays.itemsize(y)):
         R = schedule.rows(P * Q, M, N, arrays.itemsize(y)).rows
         for at in layout.launches:
-            whole(*_filled([x[at] for x in operands]), y[at], function, count, R, *kinds, num_warps=schedule.LINE_WARPS)
+            tiles = [x[at] for x in operands]
+            whole(Rows.filled(function, tiles, MOST, tiles[0], kinds), y[at], R, schedule.LINE_WARPS)
         return
     long = arrays.on_device(y) and contiguous and N > 1024
     R, C = schedule.long_area(M) if long else schedule.area(M, N)
-    more = {"num_warps": schedule.LINE_WARPS} if long and not given else {}
+    warps = schedule.LINE_WARPS if long and not given else 0
     for at in layout.launches:
         tiles = [_cut(x[at], kind) for x, kind in zip(operands, kinds)]
-        area(*_filled(tiles), y[at], function, count, rows or R, block or C, *kinds, **more)
+        area(Area.filled(function, tiles, MOST, tiles[0], kinds), y[at], rows or R, block or C, warps)
 
 
 def _kind(x: Any) -> str:
@@ -281,8 +196,3 @@ def _kind(x: Any) -> str:
 
 def _cut(x: Any, kind: str) -> Any:
     return x[:, :, : 1 if kind in "1r" else None, : 1 if kind in "1c" else None]
-
-
-def _filled(operands: list) -> list:
-    """Four arrays: missing ones are filled with any array, which kernels do not touch."""
-    return operands + operands[:1] * (4 - len(operands))

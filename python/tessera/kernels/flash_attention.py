@@ -9,72 +9,68 @@ import tessera as ts
 
 from .. import _core
 from . import arrays, checks
-from .attention import SMALLEST, BlockMask, any_score, bound, exact, forward, scaled, shaped, sight
+from .attention import Heads, forward
+from .attention_plan import BlockMask, bound, exact, scaled, shaped, sight
+from .functions import Function
+
+#: The tile in the options of the tuned kernel, which does not read it.
+TUNED_TILE = (0, 0)
 
 
 def attend(
-    q: Any, k: Any, v: Any, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
+    q: Any, k: Any, v: Any, *, causal: Any, scale: Any, window: Any, score_mod: Any, mask_mod: Any, return_lse: bool, layout: str,
     tile: Any, free: bool | None,
 ) -> Any:  # fmt: skip
     given = shaped(q, k, v, layout)
     exact(free)
-    return_lse = checks.flag(return_lse, "return_lse")
+    keep = checks.flag(return_lse, "return_lse")
     B, H, Sq, Sk, D, DV = given.extents
     blocks = mask_mod if isinstance(mask_mod, BlockMask) else None
     measured = isinstance(tile, str) and tile == "tune"
     wanted = scaled(scale, D)
     if blocks is None:
         seen = sight(causal, window, Sq, Sk)
-        mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (any_score, [])
-        plain = score_mod is None and mask_mod is None and not return_lse
-        BM, BN = given.tiles(None if measured else tile, seen, plain)
+        mask, more = bound(mask_mod, "mask_mod") if mask_mod is not None else (None, [])
+        plain = score_mod is None and mask_mod is None and not keep
+        sides = given.tiles(None if measured else tile, seen, plain)
     else:
         blocks.check(given, causal, window, tile)
-        seen, mask, more, (BM, BN) = blocks.seen, blocks.function, blocks.arrays, blocks.tile
-    scores, extra = bound(score_mod, "score_mod") if score_mod is not None else (any_score, [])
-    q, k, v, turned = given.q, given.k, given.v, given.turned
-    of = arrays.dtype_of(q)
+        seen, mask, more, sides = blocks.seen, blocks.function, blocks.arrays, blocks.tile
+    score, extra = bound(score_mod, "score_mod") if score_mod is not None else (None, [])
+    of = arrays.dtype_of(given.q)
     kept_in = checks.accumulator(of)
     if kept_in == ts.f64 and (measured or blocks is not None):
         what = 'tile="tune"' if measured else "a block mask"
         help = "leave out `tile`" if measured else "hand over the mask's function itself"
         raise _core.error("E_UNSUPPORTED", f"expected {what} with arrays of f32 or narrower floats, got f64", help)
-    shape = (B, Sq, H, DV) if turned else (B, H, Sq, DV)
+    shape = (B, Sq, H, DV) if given.turned else (B, H, Sq, DV)
     # Without keys the result is zeros, and nothing is launched.
-    out = arrays.empty(shape, of, q) if Sk else arrays.full(shape, 0.0, of, q)
-    o = arrays.permuted(out, (0, 2, 1, 3)) if turned else out
-    if not return_lse:
-        lse = arrays.unused((B, H, Sq), kept_in, q)
+    out = arrays.empty(shape, of, given.q) if Sk else arrays.full(shape, 0.0, of, given.q)
+    o = arrays.permuted(out, (0, 2, 1, 3)) if given.turned else out
+    if not keep:
+        lse = arrays.unused((B, H, Sq), kept_in, given.q)
     else:
-        lse = arrays.empty((B, H, Sq), kept_in, q) if Sk else arrays.full((B, H, Sq), -math.inf, kept_in, q)
+        lse = arrays.empty((B, H, Sq), kept_in, given.q) if Sk else arrays.full((B, H, Sq), -math.inf, kept_in, given.q)
     if arrays.size(out) and Sk:
-        filled = (extra + [q, q])[:2] + (more + [q, q])[:2]
-        rest = (
-            *filled, wanted, seen.lowest or 0, seen.highest or 0, scores, mask, len(extra),
-            len(more) if mask_mod is not None else -1, seen.lowest is not None, seen.highest is not None, return_lse,
-            wanted >= SMALLEST,
-        )  # fmt: skip
+        heads = given.q, given.k, given.v, o, lse
+        functions = Function.filled(score, extra, 2, given.q), Function.filled(mask, more, 2, given.q)
+        rest = (*functions, wanted, seen.span, given.options(sides, keep, wanted, free))
         if blocks is not None:
-            _over_blocks(blocks, q, k, v, o, lse, *rest, Sk % BN != 0, BM, BN, 0, 0, free is not False, *given.widths)
+            from . import block_mask
+
+            block_mask.forward(Heads(*heads), block_mask.table_of(blocks, given), *rest)
         elif measured and not checks.checked():  # checked mode does not tune
             from . import tuned
 
-            tuned.attention_of(free)(q, k, v, o, lse, *rest, *given.widths[:1])
+            # The tile is the tuner's: every shape has the same options.
+            how = given.options(TUNED_TILE, keep, wanted, free)
+            tuned.attention_of(free)(Heads(*heads), *rest[:-1], how)
         elif kept_in == ts.f64:
             from . import attention_f64
 
-            attention_f64.forward(q, k, v, o, lse, *rest, BM, BN, *given.widths)
+            attention_f64.forward(attention_f64.Heads(*heads), *rest)
         else:
-            forward(q, k, v, o, lse, *rest, BM, BN, 0, 0, free is not False, *given.widths)
+            forward(Heads(*heads), *rest)
     if given.rank == 3:
-        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if return_lse else lse
-    return (out, lse) if return_lse else out
-
-
-def _over_blocks(mask: BlockMask, q: Any, k: Any, v: Any, o: Any, lse: Any, *rest: Any) -> None:
-    from . import block_mask
-
-    runs, others = mask.spread
-    if tuple(runs.shape[:2]) != tuple(q.shape[:2]):
-        runs, others = (arrays.expand(x, (*q.shape[:2], *x.shape[2:])) for x in (mask.runs, mask.others))
-    block_mask.forward(q, k, v, o, lse, runs, others, *rest)
+        out, lse = out.reshape(out.shape[1:]), lse.reshape(lse.shape[1:]) if keep else lse
+    return (out, lse) if keep else out

@@ -44,7 +44,7 @@ def copy(x: ts.Tensor["P", "Q", "M", "N"], y: ts.Tensor["P", "Q", "M", "N"], R: 
 
 def transpose(x: Any, axes: Any, rows: Any, block: Any) -> Any:
     x = arrays.given(x, "x")
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     order = _order(axes, x)
     if not arrays.movable(x):
         message = f"`x`: expected elements of 1, 2, 4 or 8 bytes, got {x.dtype}"

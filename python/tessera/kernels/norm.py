@@ -7,34 +7,75 @@ sums those of its rows and writes them once, and a second launch adds the partia
 
 from __future__ import annotations
 
-from typing import Any
-
 import tessera as ts
 
-from ..base.numeric_profile import profile
-from . import arrays, checks, reduce, schedule
-from .layout import Layout, along, strides_with
+
+@ts.struct
+class Rows:
+    """Rows to normalise, and the scale and shift of the result where they are given; with ``centre`` about their means."""
+
+    x: ts.Tensor["P", "M", "N"]
+    scale: ts.Tensor["N"]
+    shift: ts.Tensor["N"]
+    centre: bool = True
+    scaled: bool = False
+    shifted: bool = False
+
+
+@ts.struct
+class Saved:
+    """What gradients are made of: that of the result, the rows, and their statistics."""
+
+    dy: ts.Tensor["P", "M", "N"]
+    x: ts.Tensor["P", "M", "N"]
+    scale: ts.Tensor["N"]
+    mean: ts.Tensor["P", "M"]
+    rstd: ts.Tensor["P", "M"]
+    centre: bool = True
+    scaled: bool = False
+
+
+@ts.func
+def affine(t, a, n, T):
+    """Normalised elements from ``n`` on, scaled and shifted."""
+    if a.scaled:
+        t = t * a.scale[n:n + T]
+    if a.shifted:
+        t = t + a.shift[n:n + T]
+    return t
+
+
+@ts.func
+def gathered(mu, squares, t, n, T, first, eps, centre):
+    """The mean and the sum of squares about it with the piece ``t`` at ``n`` of a row that begins at ``first`` (Chan's formula);
+    without ``centre`` the sum of squares."""
+    if centre:
+        count = min(T, N - n)
+        local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
+        about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
+        delta = local - mu
+        part = ts.tile.cast(count, eps.dtype) / ts.tile.cast(n - first + count, eps.dtype)
+        mu = mu + delta * part
+        squares = squares + ts.tile.sum(about * about) + delta * delta * part * ts.tile.cast(n - first, eps.dtype)
+    else:
+        squares = squares + ts.tile.sum(t * t)
+    return mu, squares
 
 
 @ts.kernel
 def whole(
-    x: ts.Tensor["P", "M", "N"],
-    scale: ts.Tensor["N"],
-    shift: ts.Tensor["N"],
+    a: Rows,
     y: ts.Tensor["P", "M", "N"],
     mean: ts.Tensor["P", "M"],
     rstd: ts.Tensor["P", "M"],
     eps,
     R: int = 1,
-    centre: bool = True,
-    scaled: bool = False,
-    shifted: bool = False,
     keep: bool = False,
 ):
     m = ts.tile.program_id(0) * R
     p = ts.tile.program_id(1)
-    t = x[p, m:m + R, :]
-    if centre:
+    t = a.x[p, m:m + R, :]
+    if a.centre:
         mu = ts.tile.mean(t, axis=1)
         t = t - mu[:, None]
         if keep:
@@ -43,26 +84,21 @@ def whole(
     if keep:
         rstd[p, m:m + R] = r
     t = t * r[:, None]
-    if scaled:
-        t = t * scale[:][None, :]
-    if shifted:
-        t = t + shift[:][None, :]
+    if a.scaled:
+        t = t * a.scale[:][None, :]
+    if a.shifted:
+        t = t + a.shift[:][None, :]
     y[p, m:m + R, :] = t
 
 
 @ts.kernel
 def pieces(
-    x: ts.Tensor["P", "M", "N"],
-    scale: ts.Tensor["N"],
-    shift: ts.Tensor["N"],
+    a: Rows,
     y: ts.Tensor["P", "M", "N"],
     mean: ts.Tensor["P", "M"],
     rstd: ts.Tensor["P", "M"],
     eps,
     T: int = 4096,
-    centre: bool = True,
-    scaled: bool = False,
-    shifted: bool = False,
     keep: bool = False,
 ):
     m = ts.tile.program_id(0)
@@ -70,30 +106,14 @@ def pieces(
     mu = 0.0
     squares = 0.0
     for n in ts.tile.range(0, N, T):
-        t = x[p, m, n:n + T]
-        if centre:
-            # Combine the mean and the sum of squares of this piece with those of the pieces before (Chan's formula).
-            count = min(T, N - n)
-            local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
-            about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
-            delta = local - mu
-            part = ts.tile.cast(count, eps.dtype) / ts.tile.cast(n + count, eps.dtype)
-            mu = mu + delta * part
-            squares = squares + ts.tile.sum(about * about) + delta * delta * part * ts.tile.cast(n, eps.dtype)
-        else:
-            squares = squares + ts.tile.sum(t * t)
+        mu, squares = gathered(mu, squares, a.x[p, m, n:n + T], n, T, 0, eps, a.centre)
     r = ts.tile.rsqrt(squares / ts.tile.cast(N, eps.dtype) + eps)
     if keep:
         rstd[p, m] = r
-        if centre:
+        if a.centre:
             mean[p, m] = mu
     for n in ts.tile.range(0, N, T):
-        normal = (x[p, m, n:n + T] - mu) * r
-        if scaled:
-            normal = normal * scale[n:n + T]
-        if shifted:
-            normal = normal + shift[n:n + T]
-        y[p, m, n:n + T] = normal
+        y[p, m, n:n + T] = affine((a.x[p, m, n:n + T] - mu) * r, a, n, T)
 
 
 @ts.kernel
@@ -112,17 +132,7 @@ def statistics(
     mu = 0.0
     total = 0.0
     for n in ts.tile.range(first, min(N, first + pieces * T), T):
-        t = x[p, m, n:n + T]
-        if centre:
-            count = min(T, N - n)
-            local = ts.tile.sum(t) / ts.tile.cast(count, eps.dtype)
-            about = ts.tile.bounds_mask(t - local, cols=N - n, value=0.0)
-            delta = local - mu
-            part = ts.tile.cast(count, eps.dtype) / ts.tile.cast(n - first + count, eps.dtype)
-            mu = mu + delta * part
-            total = total + ts.tile.sum(about * about) + delta * delta * part * ts.tile.cast(n - first, eps.dtype)
-        else:
-            total = total + ts.tile.sum(t * t)
+        mu, total = gathered(mu, total, x[p, m, n:n + T], n, T, first, eps, centre)
     squares[p, m, c] = total
     if centre:
         means[p, m, c] = mu
@@ -130,18 +140,13 @@ def statistics(
 
 @ts.kernel
 def from_statistics(
-    x: ts.Tensor["P", "M", "N"],
-    scale: ts.Tensor["N"],
-    shift: ts.Tensor["N"],
+    a: Rows,
     means: ts.Tensor["P", "M", "C"],
     squares: ts.Tensor["P", "M", "C"],
     y: ts.Tensor["P", "M", "N"],
     pieces: ts.i64,
     eps,
     T: int = 4096,
-    centre: bool = True,
-    scaled: bool = False,
-    shifted: bool = False,
 ):
     """Each of ``C`` groups writes a chunk of a row."""
     m, c, p = ts.tile.grid(M, C, P)
@@ -149,7 +154,7 @@ def from_statistics(
     count = ts.tile.cast(N, eps.dtype)
     mu = 0.0
     about = squares[p, m, :]
-    if centre:
+    if a.centre:
         # Chunks beyond the last have no elements.
         left = N - ts.tile.arange(C) * (pieces * T)
         counts = ts.tile.cast(ts.tile.minimum(ts.tile.maximum(left, 0), pieces * T), eps.dtype)
@@ -158,28 +163,17 @@ def from_statistics(
         about = about + counts * delta * delta
     r = ts.tile.rsqrt(ts.tile.sum(about) / count + eps)
     for n in ts.tile.range(first, min(N, first + pieces * T), T):
-        normal = (x[p, m, n:n + T] - mu) * r
-        if scaled:
-            normal = normal * scale[n:n + T]
-        if shifted:
-            normal = normal + shift[n:n + T]
-        y[p, m, n:n + T] = normal
+        y[p, m, n:n + T] = affine((a.x[p, m, n:n + T] - mu) * r, a, n, T)
 
 
 @ts.kernel
 def whole_backward(
-    dy: ts.Tensor["P", "M", "N"],
-    x: ts.Tensor["P", "M", "N"],
-    scale: ts.Tensor["N"],
-    mean: ts.Tensor["P", "M"],
-    rstd: ts.Tensor["P", "M"],
+    a: Saved,
     dx: ts.Tensor["P", "M", "N"],
     dscale: ts.Tensor["P", "G", "N"],
     dshift: ts.Tensor["P", "G", "N"],
     chunk: ts.i64,
     R: int = 1,
-    centre: bool = True,
-    scaled: bool = False,
     sums: bool = False,
 ):
     """Each group takes ``chunk`` rows, ``R`` at a time; with ``sums`` it also computes their partial sums of dscale and dshift."""
@@ -188,85 +182,80 @@ def whole_backward(
         ds = ts.tile.zeros((R, N), dscale.dtype)
         dh = ts.tile.zeros((R, N), dscale.dtype)
     for m in ts.tile.range(g * chunk, min(M, g * chunk + chunk), R):
-        d = dy[p, m:m + R, :]
-        r = rstd[p, m:m + R][:, None]
-        if centre:
-            normal = (x[p, m:m + R, :] - mean[p, m:m + R][:, None]) * r
+        d = a.dy[p, m:m + R, :]
+        r = a.rstd[p, m:m + R][:, None]
+        if a.centre:
+            normal = (a.x[p, m:m + R, :] - a.mean[p, m:m + R][:, None]) * r
         else:
-            normal = x[p, m:m + R, :] * r
+            normal = a.x[p, m:m + R, :] * r
         if sums:
             ds = ds + d * normal
-            if centre:
+            if a.centre:
                 dh = dh + d
-        if scaled:
-            dn = d * scale[:][None, :]
+        if a.scaled:
+            dn = d * a.scale[:][None, :]
         else:
             dn = d * 1.0
         t = dn - normal * ts.tile.mean(dn * normal, axis=1)[:, None]
-        if centre:
+        if a.centre:
             t = t - ts.tile.mean(dn, axis=1)[:, None]
         dx[p, m:m + R, :] = t * r
     if sums:
         dscale[p, g, :] = ts.tile.sum(ds, axis=0)
-        if centre:
+        if a.centre:
             dshift[p, g, :] = ts.tile.sum(dh, axis=0)
 
 
 @ts.func
-def weighted(d, scale, n, T, scaled):
-    if scaled:
-        t = d * scale[n:n + T]
+def weighted(a, p, m, n, T):
+    """The gradient of normalised elements."""
+    if a.scaled:
+        t = a.dy[p, m, n:n + T] * a.scale[n:n + T]
     else:
-        t = d * 1.0
+        t = a.dy[p, m, n:n + T] * 1.0
     return t
 
 
 @ts.kernel
-def pieces_backward(
-    dy: ts.Tensor["P", "M", "N"],
-    x: ts.Tensor["P", "M", "N"],
-    scale: ts.Tensor["N"],
-    mean: ts.Tensor["P", "M"],
-    rstd: ts.Tensor["P", "M"],
-    dx: ts.Tensor["P", "M", "N"],
-    zero,
-    T: int = 4096,
-    centre: bool = True,
-    scaled: bool = False,
-):
+def pieces_backward(a: Saved, dx: ts.Tensor["P", "M", "N"], zero, T: int = 4096):
     m = ts.tile.program_id(0)
     p = ts.tile.program_id(1)
-    r = rstd[p, m]
+    r = a.rstd[p, m]
     mu = zero
-    if centre:
-        mu = zero + mean[p, m]
+    if a.centre:
+        mu = zero + a.mean[p, m]
     plain = zero
     along = zero
     for n in ts.tile.range(0, N, T):
-        d = weighted(dy[p, m, n:n + T], scale, n, T, scaled)
-        about = ts.tile.bounds_mask(x[p, m, n:n + T] - mu, cols=N - n, value=0.0)
+        d = weighted(a, p, m, n, T)
+        about = ts.tile.bounds_mask(a.x[p, m, n:n + T] - mu, cols=N - n, value=0.0)
         along = along + ts.tile.sum(d * about)
-        if centre:
+        if a.centre:
             plain = plain + ts.tile.sum(d)
     along = along * r / ts.tile.cast(N, zero.dtype)
     plain = plain / ts.tile.cast(N, zero.dtype)
     for n in ts.tile.range(0, N, T):
-        dn = weighted(dy[p, m, n:n + T], scale, n, T, scaled)
-        dx[p, m, n:n + T] = (dn - plain - (x[p, m, n:n + T] - mu) * r * along) * r
+        dn = weighted(a, p, m, n, T)
+        dx[p, m, n:n + T] = (dn - plain - (a.x[p, m, n:n + T] - mu) * r * along) * r
+
+
+@ts.struct
+class Statistics:
+    mean: ts.Tensor["P", "M"]
+    rstd: ts.Tensor["P", "M"]
+    centre: bool = True
 
 
 @ts.kernel
 def parameters(
     dy: ts.Tensor["P", "M", "N"],
     x: ts.Tensor["P", "M", "N"],
-    mean: ts.Tensor["P", "M"],
-    rstd: ts.Tensor["P", "M"],
+    of: Statistics,
     dscale: ts.Tensor["P", "G", "N"],
     dshift: ts.Tensor["P", "G", "N"],
     chunk: ts.i64,
     T: int = 32,
     C: int = 128,
-    centre: bool = True,
 ):
     """The partial sums of dscale and dshift for rows that are too long for `whole_backward`: each group takes a strip of columns."""
     b, g, p = ts.tile.grid(ts.cdiv(N, C), G, P)
@@ -275,124 +264,12 @@ def parameters(
     dh = ts.tile.zeros((T, C), dscale.dtype)
     for m in ts.tile.range(g * chunk, min(M, g * chunk + chunk), T):
         d = dy[p, m:m + T, n:n + C]
-        r = rstd[p, m:m + T][:, None]
-        if centre:
-            ds = ds + d * ((x[p, m:m + T, n:n + C] - mean[p, m:m + T][:, None]) * r)
+        r = of.rstd[p, m:m + T][:, None]
+        if of.centre:
+            ds = ds + d * ((x[p, m:m + T, n:n + C] - of.mean[p, m:m + T][:, None]) * r)
             dh = dh + d
         else:
             ds = ds + d * (x[p, m:m + T, n:n + C] * r)
     dscale[p, g, n:n + C] = ts.tile.sum(ds, axis=0)
-    if centre:
+    if of.centre:
         dshift[p, g, n:n + C] = ts.tile.sum(dh, axis=0)
-
-
-def _operand(x: Any, name: str, width: int) -> Any:
-    """A scale or a shift, if there is one."""
-    return None if x is None else checks.shape(checks.floating(x, name), (width,), name, "the last axis of `x` has")
-
-
-def forward(
-    x: Any, scale: Any, shift: Any, eps: float, centre: bool, keep: bool, out_dtype: Any, rows: Any, block: Any
-) -> tuple[Any, Any, Any]:
-    """The result, the means and the reciprocal deviations; the two are None unless they are kept."""
-    x = checks.floating(x, "x")
-    axis = checks.one_axis(-1, x)
-    scale, shift = _operand(scale, "scale", x.shape[-1]), _operand(shift, "shift", x.shape[-1])
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
-    of = arrays.dtype_of(x)
-    wide = checks.accumulator(of)
-    y = arrays.empty_like(x, checks.out_dtype(out_dtype, of))
-    stats = [arrays.empty(x.shape[:-1], wide, x) if kept else None for kept in (keep and centre, keep)]
-    if not arrays.size(x):
-        # Rows without elements have no mean.
-        stats = [s if s is None else arrays.full(s.shape, float("nan"), wide, x) for s in stats]
-        return y, *stats
-    layout = _layout((x, y), stats, axis)
-    tile = schedule.rows(*layout.sizes, arrays.itemsize(x), 1, rows, block)
-    xs, ys = layout.view(x), layout.view(y)
-    means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
-    row = x[(0,) * axis]
-    P, M, N = layout.sizes
-    # Bits of `strict` are those of every device.
-    is_shared = not (keep or tile.whole or block) and arrays.on_device(x) and str(profile()) != "strict"
-    shares = schedule.shared(P * M, N, arrays.itemsize(x)) if is_shared else None
-    for at in layout.launches:
-        operands = (
-            xs[at], row if scale is None else scale, row if shift is None else shift, ys[at], means[at], rstds[at],
-            arrays.scalar(eps, wide),
-        )  # fmt: skip
-        flags = (centre, scale is not None, shift is not None, keep)
-        if tile.whole:
-            whole(*operands, tile.rows, *flags)
-        elif shares:
-            few(*operands[:4], operands[-1], *flags[:3], shares)
-        else:
-            pieces(*operands, tile.block, *flags)
-    return y, *stats
-
-
-def few(x: Any, scale: Any, shift: Any, y: Any, eps: Any, centre: bool, scaled: bool, shifted: bool, shares: schedule.Shares) -> None:
-    """Few long rows ``[P, M, N]``: several groups share each, in two launches."""
-    P, M, _ = x.shape
-    # One of a few numbers, so that most new shapes need no new compilation.
-    C, wide = schedule.parts(shares.chunks), checks.accumulator(arrays.dtype_of(x))
-    means, squares = (arrays.empty((P, M, C), wide, x) for _ in range(2))
-    statistics(x, means, squares, shares.pieces, eps, shares.block, centre)
-    from_statistics(x, scale, shift, means, squares, y, shares.pieces, eps, shares.block, centre, scaled, shifted)
-
-
-def backward(
-    dy: Any, x: Any, scale: Any, mean: Any, rstd: Any, centre: bool, sums: bool | None, out_dtype: Any, rows: Any, block: Any
-) -> tuple[Any, Any, Any]:
-    """dx, and where ``sums`` asks for them dscale and, with ``centre``, dshift."""
-    x, dy = checks.floating(x, "x"), checks.floating(dy, "dy")
-    axis = checks.one_axis(-1, x)
-    checks.shape(dy, x.shape, "dy", "`x` has")
-    scale = _operand(scale, "scale", x.shape[-1])
-    wanted = [("mean", mean), ("rstd", rstd)] if centre else [("rstd", rstd)]
-    stats = [checks.shape(checks.floating(s, name), x.shape[:-1], name, "the rows of `x` have") for name, s in wanted]
-    stats = stats if centre else [None, *stats]
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
-    sums = scale is not None if sums is None else sums
-    of = arrays.dtype_of(x)
-    wide = checks.accumulator(of)
-    dx = arrays.empty_like(x, checks.out_dtype(out_dtype, of))
-    of_sums = of if scale is None else arrays.dtype_of(scale)
-    if not arrays.size(x):
-        zeros = [arrays.full(x.shape[-1:], 0, of_sums, x) if wanted else None for wanted in (sums, sums and centre)]
-        return dx, *zeros
-    layout = _layout((x, dy, dx), stats, axis)
-    P, M, N = layout.sizes
-    tile = schedule.rows(P, M, N, arrays.itemsize(x), 2, rows, block)
-    shares = schedule.shares(P, M, N, tile.rows) if sums and tile.whole else None
-    strip = schedule.strip(P, M, N, arrays.itemsize(x))
-    G, chunk = shares or schedule.chunks(P * -(-N // strip.columns), M, strip.block)
-    count = len(layout.launches)
-    parts = [arrays.empty((count, P, G, N), wide, x) if wanted else None for wanted in (sums, sums and centre)]
-    views = [layout.view(a) for a in (dy, x, dx)]
-    means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
-    for i, at in enumerate(layout.launches):
-        d, t, into = (v[at] for v in views)
-        row = t[0, 0]
-        read = (d, t, row if scale is None else scale, means[at], rstds[at])
-        # Results that are not requested are not touched: any array of the right shape stands in for them.
-        held = [arrays.expand(row, (P, G, N)) if part is None else part[i] for part in parts]
-        if not tile.whole:
-            pieces_backward(*read, into, arrays.scalar(0, wide), tile.block, centre, scale is not None)
-        elif shares:
-            whole_backward(*read, into, *held, chunk, tile.rows, centre, scale is not None, True)
-        else:
-            none = arrays.expand(row, (P, -(-M // tile.rows), N))
-            whole_backward(*read, into, none, none, tile.rows, tile.rows, centre, scale is not None, False)
-        if sums and not shares:
-            parameters(d, t, means[at], rstds[at], *held, chunk, strip.block, strip.columns, centre)
-    return dx, *(
-        None if part is None else reduce.forward(part.reshape(count * P * G, N), 0, "sum", False, of_sums, None, None)
-        for part in parts
-    )
-
-
-def _layout(operands: tuple, stats: list, axis: int) -> Layout:
-    first = operands[0]
-    strides = [arrays.strides(x) for x in operands] + [strides_with(s, axis) for s in stats if s is not None]
-    return along(tuple(first.shape), tuple(strides), axis, False)

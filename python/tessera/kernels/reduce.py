@@ -9,11 +9,11 @@ with no atomics.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import tessera as ts
 
-from ..base.numeric_profile import profile
 from . import arrays, checks, schedule
 from .layout import along, reduction, strides_with
 
@@ -72,6 +72,15 @@ def rows_pieces(
     y[p, m, c] = all
 
 
+@ts.struct
+class Strip:
+    """Rows and columns of a tile, and the warps of a group."""
+
+    T: int = 32
+    W: int = 128
+    num_warps: int = 0
+
+
 @ts.kernel
 def columns(
     x: ts.Tensor["P", "N", "B"],
@@ -79,12 +88,11 @@ def columns(
     identity,
     count: ts.i64,
     pieces: ts.i64,
-    T: int = 32,
-    W: int = 128,
+    tile: Strip,
     op: str = "sum",
     mean: bool = False,
-    num_warps: int = 0,
 ):
+    T, W = tile.T, tile.W
     w, c, p = ts.tile.grid(ts.cdiv(B, W), C, P)
     b = w * W
     first = c * pieces * T
@@ -106,7 +114,7 @@ def columns(
 def forward(x: Any, axis: Any, op: str, keepdims: bool, out_dtype: Any, rows: Any, block: Any, mean: bool = False) -> Any:
     x = arrays.given(x, "x")
     axes = checks.some_axes(axis, x)
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     wide, default = _dtypes(arrays.dtype_of(x), op, mean)
     of = checks.out_dtype(out_dtype, default, floats=mean)
     count = math.prod(x.shape[a] for a in axes)
@@ -123,7 +131,7 @@ def forward(x: Any, axis: Any, op: str, keepdims: bool, out_dtype: Any, rows: An
         for i in reversed(steps):
             last = i == steps[0]
             y = arrays.empty(part.shape[:i] + part.shape[i + 1 :], of if last else wide, x)
-            _one_axis(part, i, y, op, identity, wide, count if mean and last else None, rows, block)
+            _one_axis(part, i, y, Reduction(op, identity, wide, count if mean and last else None, rows, block))
             part = y
         # The remaining axes are in memory order.
         left = [a for a in order if a not in axes]
@@ -148,25 +156,43 @@ def _identity(op: str, of: Any) -> Any:
     return {"sum": 0, "prod": 1, "max": low, "min": high}[op]
 
 
-def _one_axis(x: Any, axis: int, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
-    """Reduces an axis of ``x`` into ``y``; with ``count``, divides by it."""
+@dataclass(frozen=True)
+class Reduction:
+    """What is computed of an axis: ``op`` from ``identity``, in the dtype ``wide``, divided by ``count`` where that is given. Tile
+    extents are the caller's where they are given."""
+
+    op: str
+    identity: Any
+    wide: Any
+    count: int | None = None
+    rows: int | None = None
+    block: int | None = None
+
+    @property
+    def last(self) -> tuple[int, bool]:
+        """The divisor of the last launch, and whether there is one."""
+        return self.count or 1, self.count is not None
+
+
+def _one_axis(x: Any, axis: int, y: Any, what: Reduction) -> None:
+    """Reduces an axis of ``x`` into ``y``."""
     layout = along(tuple(x.shape), (arrays.strides(x), strides_with(y, axis)), axis)
     xs, ys = layout.view(x), layout.view_without(y)
     for at in layout.launches:
         launch = _down if layout.columns else _across
-        launch(xs[at], ys[at], op, identity, wide, count, rows, block)
+        launch(xs[at], ys[at], what)
 
 
-def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any) -> None:
+def _across(x: Any, y: Any, what: Reduction) -> None:
     """Reduces the last axis of ``[P, M, N]`` into ``[P, M]``."""
     P, M, N = x.shape
-    mean, last = count is not None, count or 1
+    op, identity, (last, mean) = what.op, what.identity, what.last
     # Rows are read only once either way, so only short ones are held whole.
-    if rows is not None or (block is None and N * arrays.itemsize(x) <= schedule.ROW):
-        tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, rows)
+    if what.rows is not None or (what.block is None and N * arrays.itemsize(x) <= schedule.ROW):
+        tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, what.rows)
         rows_whole(x, y, identity, last, tile.rows, op, mean)
         return
-    T = block or schedule.piece(arrays.itemsize(x))
+    T = what.block or schedule.piece(arrays.itemsize(x))
     C, chunk = schedule.chunks(P * M, N, T)
     if C == 1:
         rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk // T, T, op, mean)
@@ -174,63 +200,64 @@ def _across(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None
     # Groups beyond the last chunk write the identity. The number of parts is then one of a few sizes, and the kernel that
     # combines them needs no masks; it should be short, since it runs alone.
     C = schedule.parts(C)
-    parts = arrays.empty((P, M, C), wide, x)
+    parts = arrays.empty((P, M, C), what.wide, x)
     rows_pieces(x, parts, identity, 1, chunk // T, T, op, False)
     rows_whole(parts, y, identity, last, 1, op, mean)
 
 
-def _down(
-    x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None, rows: Any, block: Any, least: int = schedule.FOLDED
-) -> None:
+def _down(x: Any, y: Any, what: Reduction, least: int = schedule.FOLDED) -> None:
     """Reduces the middle axis of ``[P, N, B]`` into ``[P, B]``."""
     P, N, B = x.shape
-    mean, last = count is not None, count or 1
     q = 1
-    # Bits of `strict` are those of every device.
-    free = arrays.on_device(x) and str(profile()) != "strict"
-    if P == 1 and block is None and free and arrays.lies_in_rows(x):
+    free = checks.free(x)
+    if P == 1 and what.block is None and free and arrays.lies_in_rows(x):
         q = schedule.folded(N, B, arrays.itemsize(x), least)
     if q > 1:
-        _down(_folded(x, q, op, identity, wide), y, op, identity, wide, count, rows, block, schedule.FOLDED_PARTS)
+        _down(_folded(x, q, what), y, what, schedule.FOLDED_PARTS)
         return
-    if free and block is None:
-        _strips(x, y, op, identity, wide, count)
+    if free and what.block is None:
+        _strips(x, y, what)
         return
+    op, identity, (last, mean) = what.op, what.identity, what.last
     tile = schedule.strip(P, N, B, arrays.itemsize(x))
-    T = block or tile.block
+    T = what.block or tile.block
     C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T)
     if C == 1:
-        columns(x, y.reshape(P, 1, B), identity, last, chunk // T, T, tile.columns, op, mean)
+        columns(x, y.reshape(P, 1, B), identity, last, chunk // T, Strip(T, tile.columns), op, mean)
         return
-    parts = arrays.empty((P, C, B), wide, x)
-    columns(x, parts, identity, 1, chunk // T, T, tile.columns, op, False)
+    parts = arrays.empty((P, C, B), what.wide, x)
+    columns(x, parts, identity, 1, chunk // T, Strip(T, tile.columns), op, False)
     tile = schedule.strip(P, C, B, arrays.itemsize(parts))
-    columns(parts, y.reshape(P, 1, B), identity, last, -(-C // tile.block), tile.block, tile.columns, op, mean)
+    columns(parts, y.reshape(P, 1, B), identity, last, -(-C // tile.block), Strip(tile.block, tile.columns), op, mean)
 
 
-def _strips(x: Any, y: Any, op: str, identity: Any, wide: Any, count: int | None) -> None:
+def _strips(x: Any, y: Any, what: Reduction) -> None:
     """`_down` on a GPU."""
     P, N, B = x.shape
     tile = schedule.gpu_strip(P, N, B, arrays.itemsize(x))
     C, chunk = schedule.strips(P * -(-B // tile.columns), N, tile)
-    parts = y.reshape(P, 1, B) if C == 1 else arrays.empty((P, C, B), wide, x)
-    mean, last = (count is not None, count or 1) if C == 1 else (False, 1)
-    columns(x, parts, identity, last, chunk // tile.block, tile.block, tile.columns, op, mean, num_warps=tile.warps)
+    parts = y.reshape(P, 1, B) if C == 1 else arrays.empty((P, C, B), what.wide, x)
+    last, mean = what.last if C == 1 else (1, False)
+    columns(x, parts, what.identity, last, chunk // tile.block, _strip(tile), what.op, mean)
     if C > 1:
-        _strips(parts, y, op, identity, wide, count)
+        _strips(parts, y, what)
 
 
-def _folded(x: Any, q: int, op: str, identity: Any, wide: Any) -> Any:
+def _strip(tile: schedule.Tile) -> Strip:
+    return Strip(tile.block, tile.columns, tile.warps)
+
+
+def _folded(x: Any, q: int, what: Reduction) -> Any:
     """Rows of which ``[1, N, B]`` is the reduction too, and far fewer: ``q`` neighbouring rows at a time are one row of ``q * B``."""
     _, N, B = x.shape
     n, left = divmod(N, q)
     tile = schedule.gpu_strip(1, n, q * B, arrays.itemsize(x))
     C, chunk = schedule.strips(-(-q * B // tile.columns), n, tile)
-    parts = arrays.empty((1, C * q + (left > 0), B), wide, x)
+    parts = arrays.empty((1, C * q + (left > 0), B), what.wide, x)
     first = x[:, : n * q].reshape(1, n, q * B), parts[:, : C * q].reshape(1, C, q * B)
-    columns(*first, identity, 1, chunk // tile.block, tile.block, tile.columns, op, False, num_warps=tile.warps)
+    columns(*first, what.identity, 1, chunk // tile.block, _strip(tile), what.op, False)
     if left:
         tile = schedule.gpu_strip(1, left, B, arrays.itemsize(x))
         rest = x[:, n * q :], parts[:, C * q :]
-        columns(*rest, identity, 1, -(-left // tile.block), tile.block, tile.columns, op, False, num_warps=tile.warps)
+        columns(*rest, what.identity, 1, -(-left // tile.block), _strip(tile), what.op, False)
     return parts

@@ -12,9 +12,23 @@ from typing import Any
 
 import tessera as ts
 
-from ..base.numeric_profile import profile
 from . import arrays, checks, schedule
 from .layout import along
+
+
+@ts.func
+def online(top, total, t):
+    """The maximum of a row and the sum of exponentials beside it, with the elements of one more piece."""
+    new = ts.tile.maximum(top, ts.tile.max(t))
+    # A piece of -inf alone has no maximum to subtract, and adds nothing.
+    base = ts.tile.where(new == -math.inf, 0.0, new)
+    return new, total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
+
+
+@ts.func
+def result(t, top, last, log):
+    """Elements of the result. ``last`` is the logarithm of the sum of exponentials, or its reciprocal."""
+    return t - top - last if log else ts.tile.exp(t - top) * last
 
 
 @ts.kernel
@@ -38,20 +52,10 @@ def rows_pieces(x: ts.Tensor["P", "M", "N"], y: ts.Tensor["P", "M", "N"], T: int
     top = -math.inf
     total = 0.0
     for n in ts.tile.range(0, N, T):
-        t = ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n)
-        new = ts.tile.maximum(top, ts.tile.max(t))
-        # A piece of -inf alone has no maximum to subtract, and adds nothing.
-        base = ts.tile.where(new == -math.inf, 0.0, new)
-        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
-        top = new
-    if log:
-        last = ts.tile.log(total)
-        for n in ts.tile.range(0, N, T):
-            y[p, m, n:n + T] = x[p, m, n:n + T] - top - last
-    else:
-        factor = 1.0 / total
-        for n in ts.tile.range(0, N, T):
-            y[p, m, n:n + T] = ts.tile.exp(x[p, m, n:n + T] - top) * factor
+        top, total = online(top, total, ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n))
+    last = ts.tile.log(total) if log else 1.0 / total
+    for n in ts.tile.range(0, N, T):
+        y[p, m, n:n + T] = result(x[p, m, n:n + T], top, last, log)
 
 
 @ts.kernel
@@ -64,11 +68,7 @@ def rows_statistics(
     top = -math.inf
     total = 0.0
     for n in ts.tile.range(first, min(N, first + pieces * T), T):
-        t = ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n)
-        new = ts.tile.maximum(top, ts.tile.max(t))
-        base = ts.tile.where(new == -math.inf, 0.0, new)
-        total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base))
-        top = new
+        top, total = online(top, total, ts.tile.bounds_mask(x[p, m, n:n + T], cols=N - n))
     tops[p, m, c] = top
     totals[p, m, c] = total
 
@@ -90,14 +90,9 @@ def rows_from_statistics(
     top = ts.tile.max(every)
     base = ts.tile.where(top == -math.inf, 0.0, top)
     total = ts.tile.sum(totals[p, m, :] * ts.tile.exp(every - base))
-    if log:
-        last = ts.tile.log(total)
-        for n in ts.tile.range(first, min(N, first + pieces * T), T):
-            y[p, m, n:n + T] = x[p, m, n:n + T] - top - last
-    else:
-        factor = 1.0 / total
-        for n in ts.tile.range(first, min(N, first + pieces * T), T):
-            y[p, m, n:n + T] = ts.tile.exp(x[p, m, n:n + T] - top) * factor
+    last = ts.tile.log(total) if log else 1.0 / total
+    for n in ts.tile.range(first, min(N, first + pieces * T), T):
+        y[p, m, n:n + T] = result(x[p, m, n:n + T], top, last, log)
 
 
 @ts.kernel
@@ -128,14 +123,9 @@ def columns_pieces(
         base = ts.tile.where(new == -math.inf, 0.0, new)
         total = total * ts.tile.exp(top - base) + ts.tile.sum(ts.tile.exp(t - base[None, :]), axis=0)
         top = new
-    if log:
-        last = ts.tile.log(total)
-        for n in ts.tile.range(0, N, T):
-            y[p, n:n + T, b:b + C] = x[p, n:n + T, b:b + C] - top[None, :] - last[None, :]
-    else:
-        factor = 1.0 / total
-        for n in ts.tile.range(0, N, T):
-            y[p, n:n + T, b:b + C] = ts.tile.exp(x[p, n:n + T, b:b + C] - top[None, :]) * factor[None, :]
+    last = ts.tile.log(total) if log else 1.0 / total
+    for n in ts.tile.range(0, N, T):
+        y[p, n:n + T, b:b + C] = result(x[p, n:n + T, b:b + C], top[None, :], last[None, :], log)
 
 
 @ts.kernel
@@ -236,7 +226,7 @@ def backward(dy: Any, y: Any, axis: int, log: bool, out_dtype: Any, rows: Any, b
 
 
 def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows: Any, block: Any) -> None:
-    rows, block = checks.extent(rows, "rows"), checks.extent(block, "block")
+    rows, block = checks.extents(rows, block)
     first = operands[0]
     if not arrays.size(first):
         return
@@ -244,8 +234,7 @@ def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows:
     layout = along(tuple(first.shape), tuple(arrays.strides(x) for x in operands), axis)
     choose = schedule.columns if layout.columns else schedule.rows
     tile = choose(*layout.sizes, arrays.itemsize(first), held, rows, block)
-    # Bits of `strict` are those of every device.
-    is_shared = not (layout.columns or tile.whole or block) and arrays.on_device(first) and str(profile()) != "strict"
+    is_shared = not (layout.columns or tile.whole or block) and checks.free(first)
     P, M, N = layout.sizes
     shares = schedule.shared(P * M, N, arrays.itemsize(first)) if is_shared else None
     views = [layout.view(x) for x in operands]

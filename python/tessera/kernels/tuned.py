@@ -11,8 +11,9 @@ import functools
 import tessera as ts
 
 from ..kernel.kernel_fn import KernelFn
-from .attention import any_score, attended, padded
-from .gemm import finished, summed
+from .attention import Heads, Options, Span, attended
+from .functions import Function
+from .gemm import Epilogue, finished, summed
 
 #: Time limit of a first search in milliseconds, compilation included.
 BUDGET_MS = 10_000
@@ -29,79 +30,36 @@ BLOCKS = [
 
 @ts.kernel.autotune(configs=PRODUCTS, budget_ms=BUDGET_MS)
 def product(
-    A: ts.Tensor["M", "K"],
-    B: ts.Tensor["K", "N"],
-    E: ts.Tensor["?", "?", "?"],
-    F: ts.Tensor["?", "?", "?"],
-    G: ts.Tensor["?", "?", "?"],
-    C: ts.Tensor["M", "N"],
-    zero,
-    epilogue: ts.Fn = ts.identity,
-    count: int = 0,
-    ke: str = "-",
-    kf: str = "-",
-    kg: str = "-",
-    precision: str = "default",
-):
+    A: ts.Tensor["M", "K"], B: ts.Tensor["K", "N"], epilogue: Epilogue, C: ts.Tensor["M", "N"], zero, precision: str = "default"
+):  # fmt: skip
     t = ts.tile.context()
     m = ts.tile.program_id(0) * t.BM
     n = ts.tile.program_id(1) * t.BN
-    acc = summed(A, B, 0, 0, 0, m, n, 0, K, zero, t.BM, t.BN, t.BK, precision)
-    C[m:m + t.BM, n:n + t.BN] = finished(acc, E, F, G, 0, m, n, t.BM, t.BN, epilogue, count, ke, kf, kg)
+    acc = summed(A, B, (0, m, n), (0, K), zero, (t.BM, t.BN, t.BK), precision)
+    C[m:m + t.BM, n:n + t.BN] = finished(acc, epilogue, 0, m, n, t.BM, t.BN)
 
 
 @ts.kernel.autotune(configs=PRODUCTS, budget_ms=BUDGET_MS)
 def products(
     A: ts.Tensor["P", "M", "K"],
     B: ts.Tensor["P", "K", "N"],
-    E: ts.Tensor["?", "?", "?"],
-    F: ts.Tensor["?", "?", "?"],
-    G: ts.Tensor["?", "?", "?"],
+    epilogue: Epilogue,
     C: ts.Tensor["P", "M", "N"],
     zero,
-    epilogue: ts.Fn = ts.identity,
-    count: int = 0,
-    ke: str = "-",
-    kf: str = "-",
-    kg: str = "-",
     precision: str = "default",
 ):
     t = ts.tile.context()
     m = ts.tile.program_id(0) * t.BM
     n = ts.tile.program_id(1) * t.BN
     p = ts.tile.program_id(2)
-    acc = summed(A, B, 1, 1, p, m, n, 0, K, zero, t.BM, t.BN, t.BK, precision)
-    C[p, m:m + t.BM, n:n + t.BN] = finished(acc, E, F, G, p, m, n, t.BM, t.BN, epilogue, count, ke, kf, kg)
+    acc = summed(A, B, (p, m, n), (0, K), zero, (t.BM, t.BN, t.BK), precision)
+    C[p, m:m + t.BM, n:n + t.BN] = finished(acc, epilogue, p, m, n, t.BM, t.BN)
 
 
 @ts.kernel.autotune(configs=BLOCKS, budget_ms=BUDGET_MS)
-def attention(
-    Q: ts.Tensor["B", "H", "Sq", "D"],
-    K: ts.Tensor["B", "HK", "Sk", "D"],
-    V: ts.Tensor["B", "HK", "Sk", "DV"],
-    O: ts.Tensor["B", "H", "Sq", "DV"],
-    LSE: ts.Tensor["B", "H", "Sq", ts.f32],
-    X,
-    Y,
-    Z,
-    W,
-    scale: ts.f32,
-    lowest: ts.i64,
-    highest: ts.i64,
-    scores: ts.Fn = any_score,
-    mask: ts.Fn = any_score,
-    changes: int = 0,
-    masks: int = -1,
-    low: bool = False,
-    high: bool = False,
-    keep: bool = False,
-    positive: bool = False,
-    by: int = 0,
-):
+def attention(x: Heads, score: Function, mask: Function, scale: ts.f32, seen: Span, how: Options):
     t = ts.tile.context()
-    attended(
-        Q, K, V, O, LSE, X, Y, Z, W, scale, lowest, highest, scores, mask, changes, masks, low, high, keep, positive, t.BM, t.BN, (padded(D, by), padded(DV, by), None), ts.f32
-    )  # fmt: skip
+    attended(x, score, mask, scale, seen, how, t.BM, t.BN)
 
 
 @functools.cache

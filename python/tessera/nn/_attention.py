@@ -42,14 +42,18 @@ class Options:
     #: Whether the online softmax may rescale lazily; see `ts.op.flash_attention`.
     free: bool = True
 
-    def given(self, arrays: tuple[Tracer, ...]) -> dict[str, Any]:
-        """The arguments of its kernels besides q, k and v."""
-        q, changes = arrays[0], max(self.changes, 0)
-        X, Y = (*arrays[3 : 3 + changes], q, q)[:2]
-        Z, W = (*arrays[3 + changes :], q, q)[:2]
-        edges = {"lowest": self.lowest or 0, "highest": self.highest or 0, "low": self.lowest is not None, "high": self.highest is not None}
-        functions = {n: f for n, f in (("scores", self.scores), ("mask", self.mask)) if f is not None}
-        return {"X": X, "Y": Y, "Z": Z, "W": W, "scale": self.scale, **edges, **functions, "masks": self.masks}
+    @property
+    def seen(self) -> Any:
+        from ..kernels.attention_plan import Sight
+
+        return Sight(self.lowest, self.highest)
+
+    def functions(self, arrays: tuple[Tracer, ...]) -> tuple[Any, Any]:
+        """``scores`` and ``mask`` as kernels take them, with the arrays that they read."""
+        from ..kernels.functions import Function
+
+        first = 3 + max(self.changes, 0)
+        return Function.filled(self.scores, arrays[3:first], 2, arrays[0]), Function.filled(self.mask, arrays[first:], 2, arrays[0])
 
 
 def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
@@ -71,16 +75,18 @@ def refused(q: Tracer, k: Tracer, v: Tracer) -> str | None:
 def unlike(options: Options, arrays: Sequence[Tracer], q: Tracer) -> str | None:
     """Why ``score_mod`` has no derivative inside the kernels; None where it has one, or where there is no function."""
     from ..kernels import attention_backward as kernels
+    from ..kernels.functions import Function
 
     if options.scores is None:
         return None
     # A placeholder: only its shape and dtype are used.
     s: Any = SimpleNamespace(shape=q.shape[-2:], _dtype="f32")
-    X, Y = (*arrays, q, q)[:2]
-    values = {"S": s, "T": s, "X": X, "Y": Y}
+    kernel, given, _ = kernels.derived.apart((s, s, Function.filled(options.scores, arrays, 2, q)), {})
+    values = {name: value for (name, kind, *_), value in zip(kernel.spec.params, given) if kind == "tensor"}
+    fixed = {name: value for (name, *_), value in zip(kernel.spec.params, given) if name not in values}
     sizes = {"M": s.shape[0], "N": s.shape[1]}
     try:
-        for_sizes(kernels.derived, sizes, values, {"scores": options.scores, "changes": options.changes}, None)
+        for_sizes(kernel, sizes, values, fixed, None)
     except TesseraError as error:
         if error.code != "E_UNSUPPORTED":
             raise
@@ -116,7 +122,7 @@ def _sizes(x: Tracer) -> int:
 
 def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
     """Heads padded with zeros to the multiple that tensor cores need, forward and backward."""
-    from ..kernels.attention import unit
+    from ..kernels.attention_plan import unit
 
     by = unit(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
 
@@ -127,19 +133,16 @@ def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
 
 
 def _forward(arrays: tuple[Tracer, ...], options: Options) -> list[Tracer]:
-    from ..kernels import attention as kernels
+    from ..kernels import attention as kernels, attention_plan as plan
 
     q, k, v = arrays[:3]
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
-    edged = (options.lowest is not None) + (options.highest is not None)
     # The logsumexp is stored: there are no tiles for a particular GPU generation in that case.
-    BM, BN = kernels.tiles(Sq, D, DV, _sizes(q), int(_on_device()), edged, low=options.lowest is not None, units=not kernels.in_order())
-    made = call(
-        kernels.forward, (), {
-            "Q": q, "K": k, "V": v, **options.given(arrays), "changes": max(options.changes, 0), "keep": True,
-            "positive": options.scale >= kernels.SMALLEST, "BM": BM, "BN": BN, "lazy_rescale": options.free,
-        }, None, {"O": ((B, H, Sq, DV), q._dtype), "LSE": ((B, H, Sq), "f32")},
-    )  # fmt: skip
+    seen = options.seen
+    BM, BN = plan.tiles(Sq, D, DV, _sizes(q), int(_on_device()), seen.edges, low=options.lowest is not None, units=not plan.in_order())
+    how = kernels.Options(BM, BN, True, options.scale >= kernels.SMALLEST, options.free)
+    given = (kernels.Heads(q, k, v, None, None), *options.functions(arrays), options.scale, seen.span, how)
+    made = call(kernels.forward, given, {}, None, {"x.O": ((B, H, Sq, DV), q._dtype), "x.LSE": ((B, H, Sq), "f32")})
     return list(made)
 
 
@@ -153,12 +156,13 @@ def _backward(kept: tuple[Tracer, ...], options: Options) -> list[Tracer]:
     # `delta` of the module `attention_backward`; and zero probabilities for a query that sees nothing.
     delta = xp.sum(p.cast(d_out, "f32") * p.cast(out, "f32"), -1) - d_lse
     lse = xp.where(lse == -math.inf, math.inf, lse * _LOG2E)
-    given = {"Q": q, "K": k, "V": v, "DO": d_out, "LSE": lse, "DELTA": delta, **options.given(arrays), "changes": options.changes}
-    BM, BN, warps = kernels.tiles_of_keys(D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
-    dk, dv = call(kernels.keys, (), {**given, "shared": H // HK, "BM": BM, "BN": BN, "num_warps": warps}, None,
+    saved, span = kernels.Saved(q, k, v, d_out, lse, delta), options.seen.span
+    rest = (*options.functions(arrays), kernels.Scores(options.scale, span.lowest, span.highest, span.low, span.high))
+    blocks = kernels.Blocks(*kernels.tiles_of_keys(D, DV, _sizes(q)) if _on_device() else (64, 64, 0))
+    dk, dv = call(kernels.keys, (saved, None, None, *rest, blocks, H // HK), {}, None,
                   {"DK": (k.shape, k._dtype), "DV_": (v.shape, v._dtype)})  # fmt: skip
-    BM, BN, warps = kernels.tiles_of_queries(Sq, D, DV, _sizes(q)) if _on_device() else (64, 64, 0)
-    dq = call(kernels.queries, (), {**given, "BM": BM, "BN": BN, "num_warps": warps}, None, {"DQ": (q.shape, q._dtype)})
+    blocks = kernels.Blocks(*kernels.tiles_of_queries(Sq, D, DV, _sizes(q)) if _on_device() else (64, 64, 0))
+    dq = call(kernels.queries, (saved, None, *rest, blocks), {}, None, {"DQ": (q.shape, q._dtype)})
     return [dq, dk, dv]
 
 
@@ -202,18 +206,20 @@ def changed(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
     """Scores in memory, changed by a function of tiles: a kernel, which the compiler differentiates where it can."""
     from ..kernels import attention as kernels
 
-    X, Y = (*arrays, s, s)[:2]
-    values = {"S": s, "X": X, "Y": Y, "scores": function, "changes": len(arrays)}
-    return call(kernels.apply_scores, (), values, None, {"T": (s.shape, s._dtype)})
+    return call(kernels.apply_scores, (s, None, _given(function, arrays, s)), {}, None, {"T": (s.shape, s._dtype)})
 
 
 def masked(s: Tracer, function: Func, arrays: Sequence[Tracer]) -> Tracer:
     """Scores in memory, -inf where a function of tiles says so."""
     from ..kernels import attention as kernels
 
-    Z, W = (*arrays, s, s)[:2]
-    values = {"S": s, "Z": Z, "W": W, "mask": function, "masks": len(arrays)}
-    return call(kernels.apply_mask, (), values, None, {"T": (s.shape, s._dtype)})
+    return call(kernels.apply_mask, (s, None, _given(function, arrays, s)), {}, None, {"T": (s.shape, s._dtype)})
+
+
+def _given(function: Func, arrays: Sequence[Tracer], s: Tracer) -> Any:
+    from ..kernels.functions import Function
+
+    return Function.filled(function, arrays, 2, s)
 
 
 def _plain_backward(kept: tuple[Tracer, ...], options: Options) -> list[Tracer]:

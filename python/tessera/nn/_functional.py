@@ -377,7 +377,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     ``"top_left"``. Fewer heads of ``k`` and ``v`` are shared. Rows wholly masked give zeros. ``score_mod`` and ``mask_mod`` are
     functions of tiles, as for `ts.op.flash_attention`."""
     from . import _attention as kernels
-    from ..kernels.attention import scaled, sight, unfit
+    from ..kernels.attention_plan import scaled, sight, unfit
 
     q, k, v = (as_tracer(t) for t in (q, k, v))
     shapes = f"{p.show(q.shape)}, {p.show(k.shape)} and {p.show(v.shape)}"
@@ -431,7 +431,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
 
 def _function(function: Any, name: str) -> tuple[Any, list]:
     """A function of tiles, and the arrays that it reads."""
-    from ..kernels.attention import function_of
+    from ..kernels.attention_plan import function_of
 
     if function is None:
         return None, []

@@ -79,22 +79,22 @@ def matmul(
     Inside ``ts.jit`` and the transforms it is a matmul of Graph IR followed by elementwise ops; ``epilogue`` and
     ``block_scales`` are refused there.
     """
-    gemm = _kernels("gemm")
+    module = _kernels("matmul")
     if epilogue is None:
         given = [x for x in (scale, bias, residual) if x is not None]
         names = _kernels("elementwise").activation(activation)
-        epilogue = gemm.epilogue_of(names, bias is not None, residual is not None, scale is not None)
+        epilogue = module.epilogue_of(names, bias is not None, residual is not None, scale is not None)
     else:
         given = list(extras)
         if bias is not None or residual is not None or scale is not None or activation != "identity":
             help = "hand the arrays to the epilogue as `extras=`"
             raise _core.error("E_ARGUMENT", "expected `epilogue=` alone, got another part of one beside it", help)
-    return _kernels("matmul").multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
+    return module.multiply(a, b, epilogue, given, out_dtype, tile, block_scales, precision)
 
 
 def _explain_matmul(a: Any, b: Any, *, tile: Any = None, precision: str | None = None) -> str:
     """How ``matmul`` of these arrays is computed: tiles, chunks of ``K``, copies that come first. Nothing runs."""
-    return str(_kernels("gemm").explain(a, b, tile, precision))
+    return str(_kernels("matmul").explain(a, b, tile, precision))
 
 
 matmul.explain = _explain_matmul  # type: ignore[attr-defined]
@@ -115,12 +115,12 @@ def gemm(
 ) -> Any:
     """``alpha * (a @ b) + beta * c``; ``trans_a`` and ``trans_b`` exchange the last two axes of the matrices, without a copy.
     ``c`` is not read where ``beta`` is 0."""
-    module, multiply = _kernels("gemm"), _kernels("matmul").multiply
+    module = _kernels("matmul")
     a, b = (module.turned(x) if transposed else x for x, transposed in ((a, trans_a), (b, trans_b)))
     if c is not None and beta != 0:
-        return multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
+        return module.multiply(a, b, module.with_beta, (float(alpha), float(beta), c), out_dtype, tile)
     if alpha != 1:
-        return multiply(a, b, module.with_alpha, (float(alpha),), out_dtype, tile)
+        return module.multiply(a, b, module.with_alpha, (float(alpha),), out_dtype, tile)
     return matmul(a, b, out_dtype=out_dtype, tile=tile)
 
 
@@ -128,7 +128,7 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
     """The rows of ``a`` in groups, the first ``sizes[0]`` by ``b[0]``, the next ``sizes[1]`` by ``b[1]``, and so on; rows
     beyond the last group give zeros. ``sizes`` may be on the device: nothing waits for it."""
     names = _kernels("elementwise").activation(activation)
-    return _kernels("gemm").grouped_product(a, b, sizes, names, out_dtype, tile)
+    return _kernels("matmul").grouped_product(a, b, sizes, names, out_dtype, tile)
 
 
 # Attention
@@ -177,7 +177,10 @@ def flash_attention(
     block; ``tile="tune"`` measures them, and ``lazy_rescale``, in the first call of its kind and keeps the best (``docs/tuning.md``).
     """
     causal = causal if is_causal is None else is_causal
-    return _kernels("flash_attention").attend(q, k, v, causal, scale, window, score_mod, mask_mod, return_lse, layout, tile, lazy_rescale)
+    return _kernels("flash_attention").attend(
+        q, k, v, causal=causal, scale=scale, window=window, score_mod=score_mod, mask_mod=mask_mod, return_lse=return_lse,
+        layout=layout, tile=tile, free=lazy_rescale,
+    )  # fmt: skip
 
 
 def block_mask(
@@ -239,7 +242,7 @@ def layernorm(
 
     With ``return_stats`` it gives ``y, mean, rstd``: what `layernorm_backward` wants, in f32 (f64 for f64 arrays).
     """
-    y, mean, rstd = _kernels("norm").forward(x, scale, shift, eps, True, return_stats, out_dtype, rows, block)
+    y, mean, rstd = _kernels("norm_rows").forward(x, scale, shift, eps, True, return_stats, out_dtype=out_dtype, rows=rows, block=block)
     return (y, mean, rstd) if return_stats else y
 
 
@@ -257,7 +260,7 @@ def layernorm_backward(
 ) -> tuple[Any, Any, Any]:
     """``dx, dscale, dshift`` of `layernorm`. The last two are None unless ``parameters`` asks for them; by default where
     there is a scale. They are sums over all rows in a fixed order."""
-    return _kernels("norm").backward(dy, x, scale, mean, rstd, True, parameters, out_dtype, rows, block)
+    return _kernels("norm_rows").backward(dy, x, scale, mean, rstd, True, parameters, out_dtype=out_dtype, rows=rows, block=block)
 
 
 def rmsnorm(
@@ -271,7 +274,7 @@ def rmsnorm(
     block: int | None = None,
 ) -> Any:
     """``x / sqrt(mean(x * x) + eps) * scale`` over the last axis; with ``return_stats`` it gives ``y, rstd``."""
-    y, _, rstd = _kernels("norm").forward(x, scale, None, eps, False, return_stats, out_dtype, rows, block)
+    y, _, rstd = _kernels("norm_rows").forward(x, scale, None, eps, False, return_stats, out_dtype=out_dtype, rows=rows, block=block)
     return (y, rstd) if return_stats else y
 
 
@@ -287,7 +290,7 @@ def rmsnorm_backward(
     block: int | None = None,
 ) -> tuple[Any, Any]:
     """``dx, dscale`` of `rmsnorm`; ``parameters`` as in `layernorm_backward`."""
-    return _kernels("norm").backward(dy, x, scale, None, rstd, False, parameters, out_dtype, rows, block)[:2]
+    return _kernels("norm_rows").backward(dy, x, scale, None, rstd, False, parameters, out_dtype=out_dtype, rows=rows, block=block)[:2]
 
 
 # Losses
@@ -328,7 +331,7 @@ def cross_entropy_backward(
 ) -> Any:
     """The gradient of the logits for ``dloss``: a number, or for ``reduction="none"`` an array like ``labels``."""
     return _kernels("cross_entropy").backward(
-        dloss, logits, labels, lse, ignore_index, reduction, out_dtype, rows, block
+        dloss, logits, labels, lse, ignore_index, reduction, out_dtype=out_dtype, rows=rows, block=block
     )
 
 

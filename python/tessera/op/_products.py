@@ -89,7 +89,7 @@ def flash_attention(
     mask_mod: Any = None, return_lse: bool = False, *, is_causal: Any = None, layout: str = "bhsd", tile: Any = None,
     lazy_rescale: bool | None = None,
 ) -> Any:  # fmt: skip
-    from ..kernels import attention as kernels, checks
+    from ..kernels import attention_plan as kernels, checks
 
     # The same arguments are refused as for arrays in memory; the compiler chooses tiles.
     causal = causal if is_causal is None else is_causal

@@ -157,6 +157,7 @@ fn boolean(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn len(e: &mut Elab<'_>, args: &mut Args) -> Val {
     match args.get("x") {
         Val::Tuple(items) => Val::int(items.len() as i64),
+        Val::Const(Const::Str(text)) => Val::int(text.chars().count() as i64),
         Val::View(v) if e.ty(v).rank() > 0 => {
             let dim = e.ty(v).shape()[0].clone();
             crate::elab::names::dim_val(&dim)
@@ -165,7 +166,7 @@ fn len(e: &mut Elab<'_>, args: &mut Args) -> Val {
             let what = e.describe(&other);
             e.error_help(
                 Code::E_TYPE,
-                format!("expected a tuple or a parameter, got {what}"),
+                format!("expected a tuple, a string or a parameter, got {what}"),
                 "the extents of a tile are `x.shape`",
             )
         }

@@ -147,17 +147,15 @@ impl Elab<'_> {
     /// in memory and read nothing.
     pub fn arguments(&mut self, c: &ExprCall, places: &[&str]) -> Option<Vec<Given>> {
         let mut out = Vec::new();
-        for (position, arg) in c.arguments.args.iter().enumerate() {
+        for arg in &c.arguments.args {
             if let Expr::Starred(s) = arg {
-                self.loc = self.place(s.range());
-                self.error_help(
-                    Code::E_SYNTAX,
-                    "`*` arguments are not part of the kernel language",
-                    "write the arguments out",
-                );
-                return None;
+                let (loc, text) = (self.place(s.range()), self.frame().parsed.snippet(s.range()));
+                for value in self.starred(s)? {
+                    out.push(Given { name: None, value, loc: loc.clone(), text: text.clone() });
+                }
+                continue;
             }
-            out.push(self.given(None, arg, position < places.len()));
+            out.push(self.given(None, arg, out.len() < places.len()));
         }
         for kw in &c.arguments.keywords {
             let Some(name) = &kw.arg else {

@@ -41,8 +41,8 @@ impl Elab<'_> {
             Expr::BooleanLiteral(b) => Val::Const(Const::Bool(b.value)),
             Expr::NoneLiteral(_) => Val::None,
             Expr::StringLiteral(s) => Val::Const(Const::Str(s.value.to_str().to_string())),
-            Expr::Tuple(t) => Val::Tuple(t.elts.iter().map(|e| self.expr(e)).collect()),
-            Expr::List(t) => Val::Tuple(t.elts.iter().map(|e| self.expr(e)).collect()),
+            Expr::Tuple(t) => self.display(&t.elts).map_or(Val::Poison, Val::Tuple),
+            Expr::List(t) => self.display(&t.elts).map_or(Val::Poison, Val::Tuple),
             Expr::BinOp(e) => {
                 let (a, b) = (self.expr(&e.left), self.expr(&e.right));
                 self.operator(e.op, a, b)
@@ -84,7 +84,9 @@ impl Elab<'_> {
                     }
                     Expr::Yield(_) | Expr::YieldFrom(_) => ("`yield`", "store into a parameter"),
                     Expr::Await(_) => ("`await`", usual),
-                    Expr::Starred(_) => ("`*`", "write the values out"),
+                    Expr::Starred(_) => {
+                        ("`*` here", "it stands in a call or a tuple: `f(*xs)`, `(*xs, y)`")
+                    }
                     _ => ("this expression", usual),
                 };
                 self.error_help(
@@ -110,6 +112,11 @@ impl Elab<'_> {
     /// Python's binary operators.
     pub fn operator(&mut self, op: Operator, a: Val, b: Val) -> Val {
         let f = match op {
+            Operator::Add if matches!((&a, &b), (Val::Tuple(_), Val::Tuple(_))) => {
+                let (Val::Tuple(mut parts), Val::Tuple(more)) = (a, b) else { return Val::Poison };
+                parts.extend(more);
+                return Val::Tuple(parts);
+            }
             Operator::Add => ScalarFn::Add,
             Operator::Sub => ScalarFn::Sub,
             Operator::Mult => ScalarFn::Mul,

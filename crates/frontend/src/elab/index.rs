@@ -31,6 +31,9 @@ impl Elab<'_> {
             Val::Buf { buf, transposed: false } => self.block_of(buf, &items, false),
             Val::Local { buf, own } => self.local_place(buf, own, &items),
             Val::Tuple(parts) => {
+                if let [Expr::Slice(slice)] = items[..] {
+                    return self.tuple_slice(&parts, slice);
+                }
                 let index = items.first().map_or(Val::Poison, |e| self.expr(e));
                 self.loc = self.place(s.range());
                 let name = match &*s.value {

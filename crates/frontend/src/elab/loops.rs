@@ -121,16 +121,19 @@ enum Parts {
 }
 
 impl Parts {
-    /// `None` where a part is no number or tile, and so cannot be carried.
+    /// `None` where a part is no number or tile, and so cannot be carried. What was refused before counts as one.
     fn of(v: &Val) -> Option<Parts> {
         match v {
             Val::Tuple(items) => {
                 items.iter().map(Parts::of).collect::<Option<_>>().map(Parts::Several)
             }
             Val::Const(Const::Str(_) | Const::DType(_)) => None,
-            Val::Rt(_) | Val::Const(_) | Val::Dim(_) | Val::Open(_) | Val::After(_) => {
-                Some(Parts::One)
-            }
+            Val::Rt(_)
+            | Val::Const(_)
+            | Val::Dim(_)
+            | Val::Open(_)
+            | Val::After(_)
+            | Val::Poison => Some(Parts::One),
             _ => None,
         }
     }

@@ -16,6 +16,7 @@ pub mod record;
 pub mod stmt;
 pub mod table;
 pub mod tile_index;
+pub mod tuples;
 pub mod unroll;
 pub mod val;
 

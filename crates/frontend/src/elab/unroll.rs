@@ -48,10 +48,14 @@ impl Elab<'_> {
         }
     }
 
-    /// The items of a tuple, or of a constant table.
-    fn items_of(&mut self, v: &Val) -> Option<Vec<Val>> {
+    /// The items of a tuple or of a constant table, or the letters of a string.
+    pub fn items_of(&mut self, v: &Val) -> Option<Vec<Val>> {
         match v {
             Val::Tuple(items) => Some(items.clone()),
+            Val::Const(Const::Str(text)) => {
+                let letter = |c: char| Val::Const(Const::Str(c.into()));
+                Some(text.chars().map(letter).collect())
+            }
             Val::Poison => None,
             Val::View(view) if self.tables.iter().any(|(_, known)| known == view) => {
                 let (view, dims) = (*view, self.ty(*view).shape().to_vec());
