@@ -228,6 +228,29 @@ def test_a_read_that_nobody_waited_for(fault):
     assert caught.value.help
 
 
+@pytest.mark.parametrize("stage", [3, -1])
+def test_a_stage_that_is_not_there(stage):
+    with pytest.raises(ts.TesseraError) as caught:
+        kernel(ROWS + f"    ts.tile.cp_async(s[{stage}], x[0, :])\n    y[0, :] = s[0]\n    return y\n")
+    assert caught.value.code == "E_SHAPE_MISMATCH"
+    assert caught.value.help
+
+
+@pytest.mark.parametrize("mode", ["rne", "up", "down"])
+def test_a_rounding_of_a_cast_to_an_integer(mode):
+    """Such a cast truncates; the rounding was ignored."""
+    with pytest.raises(ts.TesseraError) as caught:
+        load(f'''
+@ts.kernel
+def k(x: ts.Tensor[4, ts.f32], y: ts.Out[4, ts.i32]):
+    ts.tile.grid(1)
+    y[:] = ts.tile.cast(x[:], ts.i32 @ ts.round("{mode}"))
+    return y
+''')["k"]
+    assert caught.value.code == "E_TYPE"
+    assert caught.value.help
+
+
 # Random pipelines
 
 

@@ -112,6 +112,14 @@ fn copy_into(e: &mut Elab<'_>, args: &Args, into: &BlockRef) -> Val {
             format!("allocate the buffer with dtype ts.{of}, and cast when you use it"),
         );
     }
+    if let Some((at, axis)) = outside(e, into) {
+        let stages = show_shape(&e.ty(into.mem).shape()[axis..=axis]);
+        return e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!("expected a position inside the buffer's axis {stages}, got {at}"),
+            "copy into one of its stages: `buffer[i % stages]`",
+        );
+    }
     let indexed = from.reach.contains(&Reach::Gather);
     if let Some(parts) = whole_behind(e, into)
         && from.is_plain()
@@ -123,6 +131,18 @@ fn copy_into(e: &mut Elab<'_>, args: &Args, into: &BlockRef) -> Val {
         e.store_block(into, &Val::Rt(value), None);
     }
     Val::None
+}
+
+/// A constant position outside its axis, and the axis.
+fn outside(e: &Elab<'_>, block: &BlockRef) -> Option<(i64, usize)> {
+    let dims = e.ty(block.mem).shape();
+    (0..dims.len()).find_map(|axis| {
+        let op = e.func.def(block.at[axis]).filter(|op| op.code == TileOp::Const)?;
+        let at = op.attr("value")?.as_int()?;
+        let extent = dims[axis].as_static()?;
+        let alone = matches!(block.reach[axis], Reach::Point);
+        (alone && !(0..extent).contains(&at)).then_some((at, axis))
+    })
 }
 
 /// How many leading axes of a buffer a block gives a position for, where it takes in all of the

@@ -53,6 +53,14 @@ impl Elab<'_> {
             RoundingRule::Mode(mode) => *mode,
             RoundingRule::Stochastic { .. } => Rounding::Stochastic,
         };
+        let truncates = matches!(mode, Rounding::Rtz | Rounding::Stochastic);
+        if !t.storage.is_float() && !truncates {
+            return self.error_help(
+                Code::E_TYPE,
+                format!("expected a float to round to, got {}, which casts truncate to", t.storage),
+                "round before the cast: ts.tile.cast(ts.tile.round(x), ts.i32), or with floor or ceil",
+            );
+        }
         let with = match t.with(PolicyItem::Round(mode)) {
             Ok(with) => with,
             Err(_) => {

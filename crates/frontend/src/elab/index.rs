@@ -422,7 +422,10 @@ impl Elab<'_> {
                     text(&s.upper)
                 ),
             )
-            .help("write `start : start + T` with an integer, tunable or static dimension `T`"),
+            .help(
+                "write `start : start + T` with an integer, tunable or static dimension `T`; give a \
+                 start that is no sum or product a name first: `j = k // 2`, then `x[j:j + T]`",
+            ),
         );
         None
     }
