@@ -365,7 +365,8 @@ fn timing_of_checked_launches() {
 fn groups_touch_only_what_is_theirs() {
     let params = "%x: view<[n], f32, read>, %y: view<[n], f32, read_write>";
     let launch = || {
-        let (mut x, mut y) = (HostArray::zeros(&[16], DType::F32), HostArray::zeros(&[16], DType::F32));
+        let (mut x, mut y) =
+            (HostArray::zeros(&[16], DType::F32), HostArray::zeros(&[16], DType::F32));
         let list = vec![x.as_arg(), y.as_arg()];
         std::mem::forget((x, y));
         args(list, [4, 1, 1])
@@ -393,7 +394,8 @@ fn groups_touch_only_what_is_theirs() {
          }
          %v = tile.load MEM at(%zero) {extent = [4]} : tile<4xf32>",
     );
-    let shown = broken(&reads.replace("MEM", "%y"), "E_RACE 13 < 8", ("load %y", "load %x"), launch);
+    let shown =
+        broken(&reads.replace("MEM", "%y"), "E_RACE 13 < 8", ("load %y", "load %x"), launch);
     assert!(shown.contains("group 1 reads element [0] of `y`, which group 0 owns"), "{shown}");
     let late = group(
         params,
@@ -421,7 +423,8 @@ fn a_unique_store_is_the_only_one() {
          tile.scatter %x, %v at(%ix) {unique = true}",
     );
     let launch = |values: &[f64]| {
-        let (mut x, mut i) = (HostArray::zeros(&[8], DType::F32), HostArray::new(&[8], DType::I32, values));
+        let (mut x, mut i) =
+            (HostArray::zeros(&[8], DType::F32), HostArray::new(&[8], DType::I32, values));
         let list = vec![x.as_arg(), i.as_arg()];
         std::mem::forget((x, i));
         args(list, [2, 1, 1])
