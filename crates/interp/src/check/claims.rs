@@ -16,19 +16,40 @@ pub(crate) struct Claim {
     pub alone: bool,
 }
 
-/// The last accesses of an element: the group from 1, and the op.
+/// The last accesses of an element. Groups run one after another: the last of the present group, and
+/// the last of another before it, are enough.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Last {
-    read: Option<(u32, usize)>,
-    write: Option<(u32, usize)>,
+    read: Pair,
+    write: Pair,
+}
+
+/// Groups from 1, each with the op: the last one, and the last that is another.
+#[derive(Copy, Clone, Debug, Default)]
+struct Pair {
+    last: Option<(u32, usize)>,
+    other: Option<(u32, usize)>,
+}
+
+impl Pair {
+    fn note(&mut self, group: u32, site: usize) {
+        if self.last.is_some_and(|(before, _)| before != group) {
+            self.other = self.last;
+        }
+        self.last = Some((group, site));
+    }
+
+    fn of_another(&self, group: u32) -> Option<(u32, usize)> {
+        self.last.filter(|&(before, _)| before != group).or(self.other)
+    }
 }
 
 impl Last {
-    /// An access of another group: any, or a write.
-    fn other(&self, group: u32, any: bool) -> Option<(u32, usize, bool)> {
-        let of = |(g, site): (u32, usize), wrote| (g != group).then_some((g, site, wrote));
-        let wrote = self.write.and_then(|w| of(w, true));
-        wrote.or_else(|| self.read.filter(|_| any).and_then(|r| of(r, false)))
+    /// An access of another group, and whether it wrote: any, or a write.
+    fn of_another(&self, group: u32, any: bool) -> Option<(u32, usize, bool)> {
+        let wrote = self.write.of_another(group).map(|(g, site)| (g, site, true));
+        let read = || self.read.of_another(group).filter(|_| any).map(|(g, site)| (g, site, false));
+        wrote.or_else(read)
     }
 }
 
@@ -60,7 +81,7 @@ impl Checker {
             }
             let last = self.touches.entry(at).or_default();
             if (own && self.order.is_none()) || unique {
-                let earlier = last.other(group, own);
+                let earlier = last.of_another(group, own);
                 broken.extend(earlier.map(|(g, s, wrote)| (spot.element, g, s, Some(wrote))));
             }
             if own || unique {
@@ -70,8 +91,8 @@ impl Checker {
             }
             match () {
                 () if own => {}
-                () if reads => last.read = Some((group, site)),
-                () => last.write = Some((group, site)),
+                () if reads => last.read.note(group, site),
+                () => last.write.note(group, site),
             }
         }
         let Some(&(element, other, before, earlier)) = broken.first() else { return };
