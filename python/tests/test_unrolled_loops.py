@@ -229,7 +229,7 @@ def test_static_print_prints_while_compiling(capfd):
         ("for i in ts.static_range(x[0]):\n    y[0] += 1", "E_TYPE"), ("for i in ts.static_range(0, 4, 0):\n    y[0] += 1", "E_ARGUMENT"),
         ("for i in ts.static_range(1, 2, 3, 4):\n    y[0] += 1", "E_ARGUMENT"), ("for i in ts.static_range(1.5):\n    y[0] += 1", "E_TYPE"),
         ("for i in ts.static_range(100000):\n    y[0] += 1", "E_TOO_LARGE"), ("for a in x:\n    y[0] += 1", "E_SYNTAX"),
-        ("for a in x[0:4]:\n    y[0] += 1", "E_SYNTAX"), ("for a in 'abc':\n    y[0] += 1", "E_SYNTAX"), ("for a in 3:\n    y[0] += 1", "E_SYNTAX"),
+        ("for a in x[0:4]:\n    y[0] += 1", "E_SYNTAX"), ("for a in None:\n    y[0] += 1", "E_SYNTAX"), ("for a in 3:\n    y[0] += 1", "E_SYNTAX"),
         ("for i, a in zip(range(x[0]), TAB):\n    y[i] = a", "E_UNSUPPORTED"), ("for i, a in enumerate(TAB, start=x[0]):\n    y[i] = a", "E_TYPE"),
         ("for i in reversed(TAB, TAB):\n    y[0] += i", "E_ARGUMENT"), ("ts.static_assert(len(TAB) == 2, 'two')", "E_ASSERT"),
         ("ts.static_assert(x[0] == 2)", "E_TYPE"), ("t = (x[0], x[1])\nfor i in range(3):\n    t = (t[0], t[1], 1)", "E_TYPE"),
