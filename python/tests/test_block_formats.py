@@ -306,6 +306,21 @@ def test_ragged_tiles_are_quantized_with_zeros_for_padding(everywhere):
     np.testing.assert_array_equal(s.view(np.uint8), q.scales.view(np.uint8))
 
 
+@ts.kernel
+def one_scale(x: ts.Tensor[64, ts.f32], y: ts.Out[3, ts.f32]):
+    ts.tile.grid(1)
+    data, scales = ts.tile.quantize(x[:], "mxfp8_e4m3")
+    y[0] = ts.tile.cast(scales[0], ts.f32)
+    y[1] = ts.tile.cast(scales[-1], ts.f32)
+    y[2] = ts.tile.cast(data[3], ts.f32)
+    return y
+
+
+def test_elements_of_narrow_tiles(everywhere):
+    x = np.concatenate([np.full(32, 448.0), np.full(32, 0.0)]).astype(np.float32)
+    assert one_scale(x).tolist() == [1.0, 2.0**-127, 448.0]
+
+
 WRONG = [
     ('ts.tile.quantize(x[...], "mxfp5")', "E_UNSUPPORTED_DTYPE"),
     ('ts.tile.quantize(x[...], "nvfp4")', "E_ARGUMENT"),

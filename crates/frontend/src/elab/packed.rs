@@ -91,7 +91,7 @@ impl Elab<'_> {
                 self.b().ew(ScalarFn::Shr, &[loaded, far])
             }
         };
-        let value = self.from_codes(codes, elem);
+        let value = self.decoded(codes, elem);
         let Some(other) = other.filter(|_| odd) else { return Some(value) };
         let size = self.dim_index(&dim)?;
         let inside = self.below(block, &shape, size)?;
@@ -299,7 +299,7 @@ impl Elab<'_> {
     }
 
     /// Codes, of which the low four bits count, as elements.
-    fn from_codes(&mut self, codes: Value, elem: DType) -> Value {
+    fn decoded(&mut self, codes: Value, elem: DType) -> Value {
         // Integers wrap: the low bits stay.
         let narrow = self.b().cast(codes, DType::I4);
         match elem {

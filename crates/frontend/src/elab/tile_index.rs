@@ -466,11 +466,13 @@ impl Elab<'_> {
         if all {
             // Of one element every reduction is the element.
             let op = if ty.dtype() == DType::Bool { ReduceOp::Or } else { ReduceOp::Max };
-            // Scales are not compared as they are; f32 holds them.
-            let scale = ty.dtype() == DType::E8M0;
-            out = if scale { self.b().cast(out, DType::F32) } else { out };
+            // Storage types that are not compared as they are have their values in what they are
+            // computed in.
+            let wide =
+                if op.combine().accepts(ty.dtype()) { ty.dtype() } else { ty.dtype().compute() };
+            out = self.b().cast(out, wide);
             out = self.b().reduce(out, op, 0);
-            out = if scale { self.b().cast(out, DType::E8M0) } else { out };
+            out = self.b().cast(out, ty.dtype());
         }
         out
     }
