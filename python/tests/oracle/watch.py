@@ -315,7 +315,7 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
                 if key in explained.config and what[1] == "const":
                     given[key] = explained.config[key]
             call = source.call(coroutine, space, types, noted)
-            launch(call, coroutine, ((), given), grid, lanes, config)
+            launch(call, coroutine, ((), put_together(given, kernel.spec)), grid, lanes, config)
             return written
 
         limit, context.limit = context.limit, TICKS
@@ -363,6 +363,23 @@ def args_of(kernel: KernelFn, args: tuple, kwargs: dict) -> dict[str, Any]:
     return {**dict(zip((p[0] for p in kernel.spec.params), args)), **kwargs}
 
 
+def put_together(given: dict[str, Any], spec: Any) -> dict[str, Any]:
+    """Arguments with the records and lists that they are parts of."""
+    names = [row[0] for row in spec.params]
+
+    def made(how: Any) -> Any:
+        if how is None:
+            return None
+        if isinstance(how, int):
+            return given.get(names[how])
+        if how[0] == "list":
+            return tuple(made(part) for part in how[1])
+        return types.SimpleNamespace(**{field: made(part) for field, part in how[2]})
+
+    whole = {name: made(how) for name, how in spec.bundles}
+    return {name: value for name, value in given.items() if name.partition(".")[0] not in whole} | whole
+
+
 def alike(want: np.ndarray, got: np.ndarray, exact: bool) -> tuple[bool, str]:
     if want.shape != got.shape:
         return False, f"has shape {got.shape}, Python says {want.shape}"
@@ -391,7 +408,9 @@ def watching(profile: str | None = "strict") -> Iterator[Seen]:
         nonlocal busy
         if busy:
             return call()
-        named = args_of(kernel, args, kwargs)
+        outputs = {row[0] for row in kernel.spec.params if row[1] == "tensor" and row[2][3]}
+        # An output that is None is made for the call, as one that is left out.
+        named = {k: v for k, v in args_of(kernel, args, kwargs).items() if v is not None or k not in outputs}
         copies: dict[int, np.ndarray] = {}
         before = {k: copies.setdefault(id(v), np.array(v)) if isinstance(v, np.ndarray) else v for k, v in named.items()}
         host = all(isinstance(v, (np.ndarray, int, float, bool, str, type(None), RealFunc, ApiFunction, np.generic, ts.DType)) for v in named.values())
