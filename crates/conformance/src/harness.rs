@@ -257,6 +257,9 @@ impl Variant {
     }
 }
 
+/// What was compiled for lanes of these extents.
+type Compiled = (Vec<i64>, Rc<Vec<Variant>>);
+
 /// A kernel of a case: as the interpreter runs it, and for every target of the subject, as it is
 /// and after the tile passes.
 pub struct Kernel<'a> {
@@ -264,7 +267,7 @@ pub struct Kernel<'a> {
     plain: TileFunc,
     reference: Box<dyn Artifact>,
     /// By the number of lanes that is in the code.
-    compiled: RefCell<Vec<(Vec<i64>, Rc<Vec<Variant>>)>>,
+    compiled: RefCell<Vec<Compiled>>,
     /// One variant of all, where compiling takes long.
     only: Option<usize>,
 }

@@ -120,7 +120,8 @@ pub struct Made {
     pub dtype: DType,
 }
 
-/// How a launch is repeated.
+/// How a launch is repeated. There is one for each call that is remembered, and none is moved.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Variant {
     /// Put on a stream.
     Queued(Arc<dyn Settled>),

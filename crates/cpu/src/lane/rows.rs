@@ -94,9 +94,9 @@ impl<'a> Lanes<'a> {
         self.number = number;
         let at = self.coordinates(number);
         let mut there = Vec::new();
-        for axis in 0..=last {
+        for (axis, &group) in at.iter().enumerate().take(last + 1) {
             let extent = ir.c64(self.rows.extents[axis]);
-            let first = ir.mul(at[axis], extent);
+            let first = ir.mul(group, extent);
             let left = ir.sub(self.word(self.frame.domain(axis)), first);
             if axis < last {
                 self.rows.first[axis] = first;

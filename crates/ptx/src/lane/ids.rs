@@ -158,7 +158,7 @@ impl Lanes<'_> {
     /// Quotient and remainder by a number that is known.
     fn by_constant(&mut self, x: Reg, by: i64) -> (Reg, Reg) {
         let by = Opnd::Int(by);
-        let quotient = self.asm.int(Alu::Div, Ty::U32, &[x.into(), by.clone()]);
+        let quotient = self.asm.int(Alu::Div, Ty::U32, &[x.into(), by]);
         (quotient, self.asm.int(Alu::Rem, Ty::U32, &[x.into(), by]))
     }
 
