@@ -20,7 +20,7 @@
 //! }";
 //! let func = tessera_tile::parse(text).unwrap();
 //! let dims = [("n".to_string(), 100)].into();
-//! let launch = Launch { dims: &dims, grid: [1, 1, 1], domain: 100, lanes: 256 };
+//! let launch = Launch { dims: &dims, grid: [1, 1, 1], domain: [100, 1, 1], lanes: 256 };
 //! let found = work(&func, &launch).unwrap();
 //! assert_eq!((found.flops, found.bytes(), found.exact), (100, 800, true));
 //! ```

@@ -33,7 +33,7 @@
 //!     params: vec![x.as_arg()],
 //!     dims: [("n".to_string(), 3)].into(),
 //!     grid: [1, 1, 1],
-//!     domain: 3,
+//!     domain: [3, 1, 1],
 //!     lanes: 32,
 //! };
 //! run(&func, &args).unwrap();

@@ -94,11 +94,11 @@ fn range(func: &TileFunc, form: &Linear) -> Option<(i64, i64)> {
 
 /// A write that follows from what an atomic found, and that the kernel does not say its group owns:
 /// its position, value or mask depends on the old value, or whether it runs does; or it comes after
-/// a loop that waits for the atomic. Exchanges and compare-and-exchanges take turns: every write that
+/// a loop that waits for the atomic. Exchanges and compare-and-exchanges decide who comes next: every write that
 /// may come after one follows from it.
 pub fn unowned_after(func: &TileFunc, atomic: OpId) -> Option<OpId> {
     let op = &func.ops[atomic];
-    let turns = matches!(op.attr("op").and_then(Attr::as_word), Some("exchange" | "cas"));
+    let exchanges = matches!(op.attr("op").and_then(Attr::as_word), Some("exchange" | "cas"));
     let owned = |id: OpId| func.ops[id].attr("unique").and_then(Attr::as_bool) == Some(true);
     // What the last of several groups left is there in the end.
     let differs = taint(func, true, &|o| {
@@ -112,7 +112,7 @@ pub fn unowned_after(func: &TileFunc, atomic: OpId) -> Option<OpId> {
                 | TileOp::Atomic
         )
     });
-    if turns && differs.value(op.operands[1]) && !owned(atomic) {
+    if exchanges && differs.value(op.operands[1]) && !owned(atomic) {
         return Some(atomic);
     }
     let result = op.results.first().copied();
@@ -130,11 +130,11 @@ pub fn unowned_after(func: &TileFunc, atomic: OpId) -> Option<OpId> {
             return false;
         }
         // A lock is given back by another atomic of the same array.
-        if turns && own.code == TileOp::Atomic && memory == op.operands[0] {
+        if exchanges && own.code == TileOp::Atomic && memory == op.operands[0] {
             return false;
         }
         let after = |first: OpId| crate::check::may_precede(func, first, id);
-        turns && after(atomic) || waits.iter().any(|&w| after(w)) || follows(func, &taint, id)
+        exchanges && after(atomic) || waits.iter().any(|&w| after(w)) || follows(func, &taint, id)
     })
 }
 

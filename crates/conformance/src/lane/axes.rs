@@ -281,7 +281,7 @@ pub fn three_axes_with_barriers_and_loops(case: &Case) {
 /// share are changed in the order of their numbers.
 pub fn rows_take_turns_at_elements_that_they_share(case: &Case) {
     let text = "
-func @turns(%x: view<[m, n], i32, read>, %h: view<[n], i32, read_write>, %y: view<[m, n], i32, write>) {kind = lane, lanes = [4, 20]} {
+func @exchanges(%x: view<[m, n], i32, read>, %h: view<[n], i32, read_write>, %y: view<[m, n], i32, write>) {kind = lane, lanes = [4, 20]} {
   %i = tile.linear_id {axis = 0} : i64
   %j = tile.linear_id {axis = 1} : i64
   %v = tile.load %x at(%i, %j) {extent = [0, 0]} : i32
