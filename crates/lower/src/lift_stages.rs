@@ -430,7 +430,7 @@ impl Study<'_> {
             })
             .collect();
         let [behind] = found[..] else {
-            return Err(kept("the loop does not go through all stages in turn"));
+            return Err(kept("the loop does not go through all stages, one after another"));
         };
         let places = [load, fill.op].map(|id| in_block(func, id, around.body));
         if places[0] == places[1] {

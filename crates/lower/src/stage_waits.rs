@@ -2,7 +2,7 @@
 //!
 //! The copies, commits, waits and reads are run for each number of iterations up to a few times the
 //! stages. After that nothing new happens: the same groups are in flight in each iteration, and a
-//! condition that holds for all but the last iterations fails for as many of them.
+//! condition that holds for all but the last iterations fails for the same number of them.
 
 use crate::lift_stages::{Fill, Loop, Read, Unlifted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -59,7 +59,7 @@ class Plan:
     #: CTAs of a cluster along the rows and columns of tiles: operands they share are loaded once (multicast). 0: the compiler's choice.
     cluster_m: int = 0
     cluster_n: int = 0
-    #: "pingpong": warpgroups take whole tiles in turn; "cooperative": they divide each.
+    #: "pingpong": warpgroups take whole tiles alternately; "cooperative": they divide each.
     warp_specialization: str = ""
     #: Whether groups are persistent, and take one tile after another. False where all tiles are resident together.
     persistent: bool = True

@@ -13,7 +13,7 @@ pub struct Team {
     pub blocks: u32,
 }
 
-/// Warps that count in bins, where a tile has elements for as many.
+/// Warps that count in bins, where a tile has elements for all of them.
 const COUNTING: u64 = 4;
 /// Elements of the largest tile for each thread: with reductions or other exchanges, where fewer
 /// threads need fewer barriers, and without, where more threads have more loads in flight.
