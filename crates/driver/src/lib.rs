@@ -41,8 +41,6 @@ pub mod memory;
 mod mode;
 pub mod module;
 mod number;
-#[cfg(feature = "cuda")]
-mod nvidia;
 mod overlap;
 mod matmuls;
 mod pack;

@@ -8,7 +8,8 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::device::{Device, DeviceInfo, DeviceKind, Platform, Result};
 
 #[cfg(feature = "cuda")]
-use crate::nvidia;
+#[path = "nvidia/mod.rs"]
+mod nvidia;
 
 /// The backend of NVIDIA GPUs.
 pub(crate) const PTX: &str = "ptx";

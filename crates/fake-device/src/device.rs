@@ -297,7 +297,7 @@ impl hal::Device for FakeDevice {
         let room = world.room;
         let address = world.memory.alloc(WORKSPACE, room)?;
         let at = world.memory.at(address, WORKSPACE)?;
-        // SAFETY: `at` has found so many bytes.
+        // SAFETY: `at` has found these bytes.
         unsafe { at.write_bytes(0, WORKSPACE as usize) };
         world.workspaces.insert(stream, address);
         Ok(Some(address))

@@ -241,7 +241,7 @@ impl World {
         self.hazards.extend(self.memory.access(&one, stream, number, &queue.clock));
         self.synchronize(stream)?;
         let at = self.memory.at(from, bytes)?;
-        // SAFETY: `at` has found so many bytes.
+        // SAFETY: `at` has found these bytes.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(at, to.len()) };
         Ok(())
     }
@@ -329,7 +329,7 @@ impl World {
         }
     }
 
-    /// Runs so many items of a stream, and what they wait for.
+    /// Runs a number of items of a stream, and what they wait for.
     fn drain(&mut self, stream: u64, count: usize) {
         for _ in 0..count {
             let front = self.queues.get(&stream).and_then(|queue| queue.items.front());
@@ -393,12 +393,12 @@ impl World {
         match work {
             Work::CopyIn { to, data } => {
                 let at = self.memory.at(to, data.len() as u64)?;
-                // SAFETY: `at` has found so many bytes.
+                // SAFETY: `at` has found these bytes.
                 unsafe { at.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
             }
             Work::Copy { to, from, bytes } => {
                 let (from, to) = (self.memory.at(from, bytes)?, self.memory.at(to, bytes)?);
-                // SAFETY: `at` has found so many bytes of both.
+                // SAFETY: `at` has found these bytes of both.
                 unsafe { to.copy_from(from, bytes as usize) };
             }
             Work::Fill { to, value, bytes } => {

@@ -140,7 +140,7 @@ fn each_call_fails_on_demand_and_leaves_nothing() {
 }
 
 #[test]
-fn the_platform_has_so_many_devices() {
+fn the_platform_has_as_many_devices_as_requested() {
     let fake = Fake::new(2);
     assert!(fake.open(1).is_ok());
     assert_eq!(fake.open(2).err().map(|e| e.code()), Some(Code::E_DRIVER));

@@ -114,7 +114,7 @@ impl Device for HostDevice {
         &self.info
     }
 
-    /// The system knows; it is not asked here, and both are zero.
+    /// The system knows; it is not queried here, and both are zero.
     fn memory(&self) -> Result<MemoryInfo> {
         Ok(MemoryInfo::default())
     }

@@ -1,4 +1,4 @@
-//! Devices: what the driver needs of one, whoever made it.
+//! Devices: what the driver needs of one, whatever its vendor.
 //!
 //! A [`Platform`] is a kind of devices and its driver library: host memory, CUDA, and later HIP and Level Zero. A
 //! [`Device`] is one of them. The driver crate keeps a registry of platforms and names devices by [`DeviceId`]; only the
@@ -178,7 +178,7 @@ pub trait Module: Send + Sync {
 pub trait Function: Send + Sync {
     fn name(&self) -> &str;
     fn facts(&self) -> FunctionFacts;
-    /// Blocks of so many threads and bytes of dynamic shared memory that are resident on a processor together.
+    /// Blocks of this many threads and bytes of dynamic shared memory that are resident on a processor together.
     fn resident_blocks(&self, threads: u32, shared: u32) -> Result<u32>;
     /// Clusters of this shape that are resident on the device together.
     fn resident_clusters(&self, shape: &LaunchShape) -> Result<u32>;
