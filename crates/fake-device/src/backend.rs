@@ -17,11 +17,14 @@ use tessera_tile::TileFunc;
 /// Compiles for one device. Launches on arrays of the host run on copies there.
 pub struct FakeBackend {
     device: Arc<FakeDevice>,
+    /// Code belongs to one device.
+    target: String,
 }
 
 impl FakeBackend {
     pub fn new(device: Arc<FakeDevice>) -> Self {
-        Self { device }
+        let target = device.id().to_string();
+        Self { device, target }
     }
 }
 
@@ -34,6 +37,10 @@ impl Backend for FakeBackend {
         DeviceKind::FAKE
     }
 
+    fn target(&self) -> &str {
+        &self.target
+    }
+
     fn caps(&self) -> Caps {
         let caps = tessera_interp::Interp.caps();
         Caps { backend: "fake", arch: "fake".into(), ..caps }
@@ -42,10 +49,10 @@ impl Backend for FakeBackend {
     fn compile(
         &self,
         func: &TileFunc,
-        _options: &CompileOptions,
+        options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         // What the interpreter refuses is refused here, and not by the first launch.
-        tessera_interp::Interp.compile(func, &CompileOptions::new(_options.profile))?;
+        tessera_interp::Interp.compile(func, &CompileOptions::new(options.profile))?;
         let frame = Frame::new(func)?;
         let (device, func) = (self.device.clone(), func.clone());
         Ok(Box::new(Kernel { func, frame, device, function: ForkLock::default() }))
