@@ -392,7 +392,11 @@ mod tests {
     #[test]
     fn a_backend_of_the_host_does_not_take_arrays_of_a_device() {
         let backends = Backends::default();
-        let error = backends.to_launch(Some("cpu"), Location::Device(DeviceId::new(DeviceKind::CUDA, 1))).err().unwrap().render();
+        let error = backends
+            .to_launch(Some("cpu"), Location::Device(DeviceId::new(DeviceKind::CUDA, 1)))
+            .err()
+            .unwrap()
+            .render();
         assert!(error.contains("E_LAUNCH_DEVICE_MISMATCH") && error.contains("cuda:1"), "{error}");
     }
 }

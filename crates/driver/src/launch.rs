@@ -420,7 +420,9 @@ impl KernelHandle {
             fetched.put_back()?;
         }
         let again = again
-            .map(|(note, basis, replays)| (note, Basis { device: DeviceId::HOST, ..basis }, replays))
+            .map(|(note, basis, replays)| {
+                (note, Basis { device: DeviceId::HOST, ..basis }, replays)
+            })
             .filter(|(note, basis, replays)| {
                 how == How::Backend && !geometry.is_empty() && !replays.has(note, basis)
             });

@@ -5,8 +5,8 @@
 //! for it until the session ends.
 
 use crate::cost;
-use crate::explain::{How, Record};
 use crate::device::{self, Mark};
+use crate::explain::{How, Record};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

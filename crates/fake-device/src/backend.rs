@@ -128,7 +128,9 @@ impl Artifact for Kernel {
         let mut there = args.clone();
         let mut copied = Vec::new();
         for (arg, param) in there.params.iter_mut().zip(&self.frame.params) {
-            if let (ArgValue::Buffer(buffer), ParamKind::Array { privilege, .. }) = (arg, &param.kind) {
+            if let (ArgValue::Buffer(buffer), ParamKind::Array { privilege, .. }) =
+                (arg, &param.kind)
+            {
                 copied.push(self.copied(buffer, privilege.writes())?);
             }
         }
@@ -145,7 +147,8 @@ impl Artifact for Kernel {
     fn enqueue(&self, args: &LaunchArgs, queue: Queue) -> Result<(), Diagnostics> {
         if queue.device != self.device.id() {
             let (here, there) = (self.device.id(), queue.device);
-            let message = format!("expected a launch on {here}, which the code is for, got {there}");
+            let message =
+                format!("expected a launch on {here}, which the code is for, got {there}");
             return Err(Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).into());
         }
         if args.grid.contains(&0) {

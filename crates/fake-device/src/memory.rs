@@ -62,7 +62,8 @@ impl Memory {
 
     pub fn alloc(&mut self, bytes: u64, room: u64) -> Result<u64, DeviceError> {
         if self.in_use.checked_add(bytes).is_none_or(|all| all > room) {
-            let message = format!("memory ran out on the fake device: {bytes} bytes were requested");
+            let message =
+                format!("memory ran out on the fake device: {bytes} bytes were requested");
             let error = Diagnostic::new(Code::E_OOM, message);
             return Err(error.help("let go of arrays that are not needed").into());
         }
@@ -109,14 +110,21 @@ impl Memory {
     }
 
     /// Notes an access; gives what it conflicts with, where no wait orders the two.
-    pub fn access(&mut self, r#use: &Use, stream: u64, number: u64, clock: &Clock) -> Option<String> {
+    pub fn access(
+        &mut self,
+        r#use: &Use,
+        stream: u64,
+        number: u64,
+        clock: &Clock,
+    ) -> Option<String> {
         let Use { what, address, bytes, writes } = *r#use;
         let (base, found) = self.find(address, bytes)?;
         let (from, to) = (address - base, address - base + bytes);
         let overlaps = |a: &Access| a.from < to && from < a.to;
-        let racing = found.accesses.iter().find(|a| {
-            (a.writes || writes) && overlaps(a) && !clock.knows(a.stream, a.number)
-        });
+        let racing = found
+            .accesses
+            .iter()
+            .find(|a| (a.writes || writes) && overlaps(a) && !clock.knows(a.stream, a.number));
         let report = racing.map(|a| {
             format!(
                 "{what} on stream {stream} does not wait for {} on stream {}: bytes {} to {} at {base:#x}",
@@ -128,7 +136,9 @@ impl Memory {
         });
         // What is ordered before a write over the same bytes needs no place any more.
         if writes {
-            found.accesses.retain(|a| a.from < from || to < a.to || !clock.knows(a.stream, a.number));
+            found
+                .accesses
+                .retain(|a| a.from < from || to < a.to || !clock.knows(a.stream, a.number));
         }
         found.accesses.push(Access { what, from, to, writes, stream, number });
         report

@@ -44,7 +44,8 @@ impl hal::Memory for Memory {
 impl Drop for Memory {
     /// The memory goes back in the order of its stream, behind what others did.
     fn drop(&mut self) {
-        let others = std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        let others =
+            std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
         let mut world = self.device.world();
         world.live.memory -= 1;
         for stream in others {

@@ -42,14 +42,36 @@ impl Clock {
 /// Work of a stream.
 #[derive(Clone)]
 pub enum Work {
-    CopyIn { to: u64, data: Vec<u8> },
-    Copy { to: u64, from: u64, bytes: u64 },
-    Fill { to: u64, value: u8, bytes: u64 },
-    Launch { kernel: Arc<Kernel>, words: Vec<u64> },
+    CopyIn {
+        to: u64,
+        data: Vec<u8>,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+    },
+    Fill {
+        to: u64,
+        value: u8,
+        bytes: u64,
+    },
+    Launch {
+        kernel: Arc<Kernel>,
+        words: Vec<u64>,
+    },
     /// Recording of an event, by its number and how often it was recorded.
-    Record { event: u64, version: u64 },
-    Wait { event: u64, version: u64 },
-    Free { address: u64 },
+    Record {
+        event: u64,
+        version: u64,
+    },
+    Wait {
+        event: u64,
+        version: u64,
+    },
+    Free {
+        address: u64,
+    },
 }
 
 #[derive(Default)]

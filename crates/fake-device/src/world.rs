@@ -319,8 +319,7 @@ impl World {
 
     /// Runs the stream that records the event up to there.
     fn run_to(&mut self, event: u64, version: u64) {
-        let is_it =
-            |work: &Work| matches!(work, Work::Record { event: e, version: v } if (*e, *v) == (event, version));
+        let is_it = |work: &Work| matches!(work, Work::Record { event: e, version: v } if (*e, *v) == (event, version));
         let place = self.queues.iter().find_map(|(&stream, queue)| {
             queue.items.iter().position(is_it).map(|at| (stream, at + 1))
         });
@@ -407,7 +406,8 @@ impl World {
             }
             Work::Launch { kernel, words } => {
                 let memory = &mut self.memory;
-                kernel.run(&words, |address, bytes| memory.at(address, bytes).map_err(Fault::Device))
+                kernel
+                    .run(&words, |address, bytes| memory.at(address, bytes).map_err(Fault::Device))
                     .map_err(|fault| match fault {
                         Fault::Device(error) => error.note(format!("in `{}`", kernel.func.name)),
                         Fault::Kernel(errors) => first(errors),
@@ -452,7 +452,10 @@ fn uses(work: &Work) -> Vec<Use> {
             vec![one("a copy from the host", *to, data.len() as u64, true)]
         }
         Work::Copy { to, from, bytes } => {
-            vec![one("a copy's read", *from, *bytes, false), one("a copy's write", *to, *bytes, true)]
+            vec![
+                one("a copy's read", *from, *bytes, false),
+                one("a copy's write", *to, *bytes, true),
+            ]
         }
         Work::Fill { to, bytes, .. } => vec![one("a fill", *to, *bytes, true)],
         Work::Launch { kernel, words } => kernel.uses(words),

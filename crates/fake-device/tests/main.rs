@@ -11,8 +11,10 @@ struct Fake;
 
 impl Subject for Fake {
     fn targets(&self) -> Vec<Target> {
-        let target = |(number, name): (usize, &str)| {
-            Target { number, name: name.into(), profile: Profile::Strict }
+        let target = |(number, name): (usize, &str)| Target {
+            number,
+            name: name.into(),
+            profile: Profile::Strict,
         };
         ["late", "random"].into_iter().enumerate().map(target).collect()
     }

@@ -68,7 +68,10 @@ fn a_wait_that_is_missing_is_found_in_every_order() {
             let device = fresh(order);
             let out = relay(&device, waits);
             let found = device.hazards();
-            assert!(found.iter().any(|h| h.contains("does not wait")), "{order:?} {waits:?} {out:?}");
+            assert!(
+                found.iter().any(|h| h.contains("does not wait")),
+                "{order:?} {waits:?} {out:?}"
+            );
         }
     }
     // Late work has not run: the values are wrong too.

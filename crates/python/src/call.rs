@@ -10,8 +10,8 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
 use tessera_driver::{
-    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays,
-    device, grid_of,
+    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays, device,
+    grid_of,
 };
 use tessera_numerics::Profile;
 

@@ -61,10 +61,7 @@ impl DeviceArray {
     /// The array as an argument of a call.
     pub fn argument(&self, found: &mut Found) -> Arg {
         found.made(self.memory.last());
-        Arg::Array(ArrayArg {
-            buffer: self.buffer.clone(),
-            place: Place::of(self.memory.device()),
-        })
+        Arg::Array(ArrayArg { buffer: self.buffer.clone(), place: Place::of(self.memory.device()) })
     }
 
     fn part(&self, buffer: BufferArg) -> Self {

@@ -168,7 +168,9 @@ impl Stream {
     fn __cuda_stream__(&self) -> PyResult<(u32, u64)> {
         match self.0.device() {
             id if id.kind == array_interface::KIND => Ok((0, self.0.handle())),
-            id => Err(PyAttributeError::new_err(format!("a stream of {id} has no `__cuda_stream__`"))),
+            id => {
+                Err(PyAttributeError::new_err(format!("a stream of {id} has no `__cuda_stream__`")))
+            }
         }
     }
 

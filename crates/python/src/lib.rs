@@ -46,13 +46,13 @@ mod _core {
     #[pymodule_export]
     use crate::device_array::{DeviceArray, device_empty};
     #[pymodule_export]
-    use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
-    #[pymodule_export]
     use crate::devices::{
         Event, Stream, device_assembler, device_launches, device_memory_stats, device_name,
         device_names, device_of_dlpack, device_synchronize, device_trim, devices, grouped_columns,
         matmul_plans, named_stream, platforms, set_stream,
     };
+    #[pymodule_export]
+    use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]
     use crate::graph::{
         Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute,

@@ -129,7 +129,15 @@ fn numpy(value: &Bound<'_, PyAny>) -> Option<View> {
     for axis in 0..rank {
         (dims[axis], strides[axis]) = (extents[axis] as i64, steps[axis] as i64);
     }
-    Some(View { address: data as u64, device: DeviceId::HOST, dtype, rank, dims, strides, writable })
+    Some(View {
+        address: data as u64,
+        device: DeviceId::HOST,
+        dtype,
+        rank,
+        dims,
+        strides,
+        writable,
+    })
 }
 
 fn own(array: &DeviceArray) -> Option<View> {

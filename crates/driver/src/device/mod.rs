@@ -62,7 +62,8 @@ pub fn is_known(kind: DeviceKind) -> bool {
 /// The device that a user's text names: `cuda:1`, `gpu`, `cpu`. It need not be there.
 pub fn named(text: &str) -> Result<DeviceId, Diagnostics> {
     let found = DeviceId::split(text).and_then(|(name, ordinal)| {
-        let is_meant = |kind: DeviceKind, aliases: &[&str]| kind.name() == name || aliases.contains(&name);
+        let is_meant =
+            |kind: DeviceKind, aliases: &[&str]| kind.name() == name || aliases.contains(&name);
         let kind = platforms::all().find(|p| is_meant(p.kind(), p.aliases()))?.kind();
         // The host is one device, whatever number other libraries give it.
         let ordinal = if kind == DeviceKind::CPU { 0 } else { ordinal };

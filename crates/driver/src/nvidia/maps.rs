@@ -59,7 +59,12 @@ impl Maps {
     }
 
     /// Puts the maps for the addresses among `words` behind them.
-    pub fn push(&self, words: &mut Vec<u64>, device: &dyn Device, loc: &Loc) -> Result<(), Diagnostic> {
+    pub fn push(
+        &self,
+        words: &mut Vec<u64>,
+        device: &dyn Device,
+        loc: &Loc,
+    ) -> Result<(), Diagnostic> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -286,7 +291,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
             _ => Ok([0; TensorMap::BYTES]),
         };
         for _ in 0..2 {
-            let error = maps.push_by(&mut good.clone(), DeviceId::default(), &Loc::unknown(), refuse).err();
+            let error =
+                maps.push_by(&mut good.clone(), DeviceId::default(), &Loc::unknown(), refuse).err();
             let error = error.unwrap_or_else(|| panic!("a refusal was passed over"));
             assert!(error.message.starts_with("`b`: tensor map: expected an address"));
         }

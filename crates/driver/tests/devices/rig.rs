@@ -129,7 +129,8 @@ impl Rig {
     ) -> Result<(), Diagnostics> {
         let on = streams.on;
         let ask = Ask { streams, ..Ask::default() };
-        let place = |row: &Row| ArrayArg { buffer: row.view.clone(), place: Place::Device(self.id) };
+        let place =
+            |row: &Row| ArrayArg { buffer: row.view.clone(), place: Place::Device(self.id) };
         let call = Self::call(place(x), place(y));
         kernel.launch(kernel.prepare(&self.backends, call, ask)?)?;
         x.memory.used_on(on);

@@ -42,8 +42,7 @@ fn those_around_a_launch() {
         let (a, b, c) = (Stream::new(rig.id)?, Stream::new(rig.id)?, Stream::new(rig.id)?);
         let (x, y) = (rig.row(5, a.handle())?, rig.row(5, b.handle())?);
         x.write(&[1.0, 2.0, 3.0, 4.0, 5.0], rig.queue(a.handle()))?;
-        let streams =
-            Streams { on: b.handle(), after: vec![a.handle()], then: vec![c.handle()] };
+        let streams = Streams { on: b.handle(), after: vec![a.handle()], then: vec![c.handle()] };
         rig.launch(&scaled(), (&x, &y), streams)?;
         y.read(rig.queue(c.handle()))
     };

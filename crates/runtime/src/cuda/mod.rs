@@ -59,10 +59,10 @@ pub use platform::Cuda;
 pub use pointer::pointer_device;
 pub use pool::{DeviceBuffer, Pool};
 pub use stream::{Stream, StreamRef};
-pub use tessera_target::device::{LaunchShape, MemoryInfo, PoolStats};
 pub use tensor_map::{
     Interleave, L2Promotion, MapDType, OobFill, Swizzle, TensorMap, TensorMapFault, TensorMapSpec,
 };
+pub use tessera_target::device::{LaunchShape, MemoryInfo, PoolStats};
 pub use workspace::WORKSPACE_BYTES;
 
 #[cfg(test)]

@@ -11,10 +11,16 @@ const FOLDERS: [&str; 2] = ["crates/driver/src/", "crates/python/src/"];
 
 /// Files and folders that may, each with the reason.
 const MAY: &[(&str, &str)] = &[
-    ("crates/driver/src/platforms.rs", "the registry: which platforms and backends there are, and their names"),
+    (
+        "crates/driver/src/platforms.rs",
+        "the registry: which platforms and backends there are, and their names",
+    ),
     ("crates/driver/src/nvidia/", "joins the compiler to PTX with the devices that load PTX"),
     ("crates/driver/src/knobs.rs", "an environment variable names the program `ptxas`"),
-    ("crates/python/src/array_interface.rs", "the protocol `__cuda_array_interface__` is one of CUDA devices"),
+    (
+        "crates/python/src/array_interface.rs",
+        "the protocol `__cuda_array_interface__` is one of CUDA devices",
+    ),
     ("crates/python/src/readers.rs", "the attributes of PyTorch's and CuPy's arrays speak of CUDA"),
 ];
 
@@ -32,7 +38,9 @@ fn the_driver_core_and_the_binding_name_no_vendor() {
     let files = files();
     for file in files.iter().filter(|file| held(file)) {
         let text = text(file).unwrap_or_default();
-        faults.extend(named(&text).into_iter().map(|(line, word)| format!("{file}:{line}: `{word}`")));
+        faults.extend(
+            named(&text).into_iter().map(|(line, word)| format!("{file}:{line}: `{word}`")),
+        );
     }
     for (may, _) in MAY {
         if !files.iter().any(|file| file.starts_with(may)) {
@@ -124,9 +132,7 @@ fn identifiers_and_features_are_found_and_words_in_texts_are_not() {
     let text = "// cuda\nlet x = \"cuda:0\";\nuse cuda::Device;\n#[cfg(feature = \"cuda\")]\nfn is_cuda() {}\n\
         let c = '\"'; let LevelZero = isPtx;\nfn __cuda_stream__() {}\nlet relevel_zeros = barcuda;\n\
         #[cfg(test)]\nmod tests { use ptx; }\n";
-    let found: Vec<_> = named(text).into_iter().map(|(line, word)| format!("{line} {word}")).collect();
-    assert_eq!(
-        found,
-        ["3 cuda", "4 feature = \"cuda\"", "5 is_cuda", "6 LevelZero", "6 isPtx"]
-    );
+    let found: Vec<_> =
+        named(text).into_iter().map(|(line, word)| format!("{line} {word}")).collect();
+    assert_eq!(found, ["3 cuda", "4 feature = \"cuda\"", "5 is_cuda", "6 LevelZero", "6 isPtx"]);
 }

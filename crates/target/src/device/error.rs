@@ -93,7 +93,8 @@ mod tests {
         let file = SourceFile::new("k.py", "y[i] = x[i]\n", 3);
         let loc = Loc::span(&file, 3, 1, 3, 5);
         let fault = Diagnostic::new(Code::E_ILLEGAL_ADDRESS, "no memory is there");
-        let text = DeviceError::lost(fault).at_launch("copy", &loc, "x: f32[8] on cuda:0").to_string();
+        let text =
+            DeviceError::lost(fault).at_launch("copy", &loc, "x: f32[8] on cuda:0").to_string();
         for part in [
             "error[E_ILLEGAL_ADDRESS]: no memory is there",
             "k.py:3:1",

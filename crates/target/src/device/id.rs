@@ -151,7 +151,10 @@ mod tests {
     #[test]
     fn devices_are_printed_and_packed_whole() {
         let second = DeviceId::new(DeviceKind::CUDA, 1);
-        assert_eq!((second.to_string(), DeviceId::HOST.to_string()), ("cuda:1".into(), "cpu".into()));
+        assert_eq!(
+            (second.to_string(), DeviceId::HOST.to_string()),
+            ("cuda:1".into(), "cpu".into())
+        );
         for kind in DeviceKind::all() {
             let id = DeviceId::new(kind, u32::MAX);
             assert_eq!(DeviceId::from_bits(id.bits()), id);
