@@ -43,7 +43,7 @@ fn verify(func: &Func<Tile>, id: OpId, errors: &mut OpErrors, drops: bool) {
     computes(func, region, errors);
 }
 
-fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
+pub(super) fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
     let show = |types: &[Type]| {
         let list: Vec<String> = types.iter().map(Type::to_string).collect();
         format!("({})", list.join(", "))
@@ -54,7 +54,7 @@ fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
 }
 
 /// A combiner only computes, on scalars, and may branch.
-fn computes(func: &Func<Tile>, region: BlockId, errors: &mut OpErrors) {
+pub(super) fn computes(func: &Func<Tile>, region: BlockId, errors: &mut OpErrors) {
     for &id in &func.blocks[region].ops {
         let op = &func.ops[id];
         let info = op.code.info();
