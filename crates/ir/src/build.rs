@@ -2,8 +2,8 @@
 //! its results their types, by the row's inference where none are written.
 
 use crate::{
-    Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, RegionSpec, Type, Value, ValueData,
-    ValueDef,
+    Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, RegionSpec, Type, Value,
+    ValueData, ValueDef,
 };
 use std::sync::Arc;
 use tessera_diag::Loc;

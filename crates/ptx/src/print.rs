@@ -8,6 +8,7 @@ use crate::inst::*;
 use crate::module::*;
 use std::fmt::{self, Display, Formatter, Write};
 use tessera_support::{Hash128, StableHasher};
+use tessera_tile::ops::asm::Piece;
 
 impl Module {
     pub fn text(&self) -> String {
@@ -215,6 +216,21 @@ impl Display for Guarded<'_> {
                 let op = cvt(self.inst).0;
                 write!(f, "{{ .reg .b8 %b; {g}mov.b16 {{%b, _}}, {a}; {g}{op} {d}, %b; }}")
             }
+            // A scope of its own: labels and registers of the text may be declared in it again. Nor
+            // does a comment at its end hide what follows.
+            Inst::Text { pieces, d, a } => {
+                f.write_str("{\n")?;
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(text) => f.write_str(text)?,
+                        Piece::Register(n) => match d.iter().chain(a).nth(*n) {
+                            Some(r) => write!(f, "{r}")?,
+                            None => write!(f, "${n}")?,
+                        },
+                    }
+                }
+                f.write_str("\n    }")
+            }
             inst => {
                 write!(f, "{g}")?;
                 write_inst(f, inst)?;
@@ -333,6 +349,8 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::Bra { to, uniform } => write!(f, "bra{} {to}", flag(*uniform, ".uni")),
         Inst::Ret => f.write_str("ret"),
         Inst::Trap => f.write_str("trap"),
+        // `Guarded` writes it.
+        Inst::Text { .. } => Ok(()),
         Inst::Nanosleep { ns } => write!(f, "nanosleep.u32 {ns}"),
         Inst::Event { number } => write!(f, "pmevent {number}"),
         Inst::PrefetchMap { map } => write!(f, "prefetch.tensormap [{map}]"),

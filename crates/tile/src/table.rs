@@ -3,8 +3,8 @@
 use crate::Tile;
 use crate::lanes;
 use crate::ops::{
-    asm, atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
-    sort, value,
+    asm, atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce,
+    shape, sort, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;

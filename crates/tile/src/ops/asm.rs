@@ -146,10 +146,7 @@ pub fn read(
         };
     }
     if !pieces.iter().any(|p| matches!(p, Piece::Text(t) if !t.trim().is_empty())) {
-        return wrong(
-            "expected instructions, got an empty text",
-            "write at least one instruction",
-        );
+        return wrong("expected instructions, got an empty text", "write at least one instruction");
     }
     Ok(pieces)
 }
@@ -358,7 +355,8 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     if let Some(first) = values.next()
         && let Some(other) = values.find(|t| t.shape() != first.shape())
     {
-        errors.shape(format!("expected operands and results of one shape, got {first} and {other}"));
+        errors
+            .shape(format!("expected operands and results of one shape, got {first} and {other}"));
     }
     if let Err(why) = pieces_of(func, op) {
         errors.structure(why.message);
