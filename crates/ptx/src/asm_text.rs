@@ -7,7 +7,7 @@ use crate::scalar::Scalars;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Func, Level, Op};
 use tessera_numerics::DType;
-use tessera_tile::ops::asm::{AsmTarget, Piece, pack_of, pieces_of, registers};
+use tessera_tile::ops::asm::{AsmTarget, Piece, pack_of, pieces_of, registers, results_of};
 
 /// A text with the dtypes of its values.
 pub struct Text {
@@ -28,7 +28,7 @@ impl Text {
         Ok(Self {
             pieces,
             pack: pack_of(op),
-            results: dtypes(&op.results),
+            results: results_of(func, op).0,
             operands: dtypes(&op.operands),
         })
     }

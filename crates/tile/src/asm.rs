@@ -7,7 +7,7 @@ use crate::expand::Lift;
 use crate::ops::asm::{AsmArch, AsmTarget, arch_of, target_of};
 use crate::{Tile, TileFunc, TileOp};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, BlockId, Level, Op, OpId, Rewriter, Value};
+use tessera_ir::{Attr, BlockId, Level, Op, OpId, OpSpec, Rewriter, Value};
 
 /// What takes the texts of a function.
 pub struct AsmHost<'a> {
@@ -77,6 +77,43 @@ pub fn without_asm(func: &TileFunc, which: &dyn Fn(OpId) -> bool) -> Option<Tile
     }
     let pick = |id| if which(id) { Pick::Otherwise } else { Pick::Same };
     Some(replaced(func, &pick))
+}
+
+/// The function with an op for each result of a text without effects, for targets whose ops have one
+/// result; `None` where it has no text of several.
+pub fn split_asm(func: &TileFunc) -> Option<TileFunc> {
+    let several = |op: &Op<Tile>| op.code == TileOp::Asm && op.results.len() > 1;
+    if !func.walk().iter().any(|&id| several(&func.ops[id])) {
+        return None;
+    }
+    let mut rw = Rewriter::new(func);
+    let body = rw.new.body;
+    for &id in &func.blocks[func.body].ops {
+        split(&mut rw, id, body);
+    }
+    Some(rw.new)
+}
+
+fn split(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
+    let old = rw.old;
+    let op = &old.ops[id];
+    if op.code != TileOp::Asm || op.results.len() < 2 {
+        rw.copy_op_with(id, into, &mut |rw, inner, block| split(rw, inner, block));
+        return;
+    }
+    let operands: Vec<Value> = op.operands.iter().map(|&v| rw.get(v)).collect();
+    let outs = Attr::words(op.results.iter().map(|&v| old.ty(v).dtype().name()));
+    for (which, &result) in op.results.iter().enumerate() {
+        let mut spec = OpSpec::new(TileOp::Asm, &[]).group("values", &operands);
+        spec.attrs = op.attrs.clone();
+        let spec = spec.attr("outs", outs.clone()).attr("result", Attr::Int(which as i64));
+        let value = rw
+            .builder(into, op.loc.clone())
+            .value(spec.result(old.ty(result).clone()))
+            .expect("the result type is given");
+        rw.new.values[value].name = old.values[result].name.clone();
+        rw.set(result, value);
+    }
 }
 
 enum Pick {

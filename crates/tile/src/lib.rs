@@ -25,7 +25,7 @@ mod polynomial;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
-pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, without_asm};
+pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, split_asm, without_asm};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, expand_parts_but, is_part};

@@ -420,10 +420,11 @@ define_ops! {
     /// the operands, which have one shape. `target` and `arch` say where the text may run; anywhere
     /// else its region does, which takes one element of each operand and yields one of each result.
     /// Without a region the op is refused there. A text has no effects: it may be removed, moved, and
-    /// run twice, or where the program does not reach it.
+    /// run twice, or where the program does not reach it. For targets whose ops have one result,
+    /// `outs` has the dtypes of all results of the text, and `result` says which one the op gives.
     Asm = 0x59 "asm" since "0.6" {
         operands: [], groups: [values: Value [0, usize::MAX]],
-        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional], regions: [otherwise optional],
+        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional, outs: Words optional, result: Int optional], regions: [otherwise optional],
         results: None, effects: Pure, infer: None, verify: Some(asm::verify_asm),
         example: "%r = tile.asm %x {text = \"ex2.approx.ftz.f32 $0, $1;\", target = ptx} : f32 do (%a: f32) {\n  %e = tile.exp2 %a : f32\n  tile.yield %e\n}",
     }

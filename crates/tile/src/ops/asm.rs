@@ -7,7 +7,8 @@
 
 use super::combine::computes;
 use crate::{Tile, TileOp};
-use tessera_ir::{Attr, Func, Level, Op, OpErrors, OpId, Type};
+use std::ops::Range;
+use tessera_ir::{Attr, Func, Level, Op, OpErrors, OpId, Type, Value};
 use tessera_numerics::DType;
 
 /// The most bytes of one text: it is put into a kernel once for each element that a thread has.
@@ -288,17 +289,32 @@ pub fn text_of<L: Level>(op: &Op<L>) -> &str {
     op.attr("text").and_then(Attr::as_str).unwrap_or_default()
 }
 
+fn dtypes<L: Level>(func: &Func<L>, values: &[Value]) -> Vec<DType> {
+    values.iter().map(|&v| func.ty(v).dtype()).collect()
+}
+
+/// The dtypes of all results of a text, and which of them the op's results are.
+pub fn results_of<L: Level>(func: &Func<L>, op: &Op<L>) -> (Vec<DType>, Range<usize>) {
+    let outs = op.attr("outs").and_then(Attr::as_list).map(|words| -> Vec<DType> {
+        words.iter().filter_map(|w| w.as_word()?.parse().ok()).collect()
+    });
+    match outs {
+        None => (dtypes(func, &op.results), 0..op.results.len()),
+        Some(all) => {
+            let which = op.attr("result").and_then(Attr::as_int).unwrap_or(0) as usize;
+            (all, which..which.saturating_add(1))
+        }
+    }
+}
+
 /// The pieces of the text of a verified op.
 pub fn pieces_of<L: Level>(func: &Func<L>, op: &Op<L>) -> Result<Vec<Piece>, Wrong> {
-    let dtypes = |values: &[tessera_ir::Value]| -> Vec<DType> {
-        values.iter().map(|&v| func.ty(v).dtype()).collect()
-    };
     check(
         text_of(op),
         target_of(op).unwrap_or(AsmTarget::Ptx),
         pack_of(op),
-        &dtypes(&op.results),
-        &dtypes(&op.operands),
+        &results_of(func, op).0,
+        &dtypes(func, &op.operands),
     )
 }
 
@@ -348,6 +364,15 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
             "expected `pack` of 2 to {MOST_PACKED}, in a text for ptx without effects"
         ));
     }
+    let (all, which) = results_of(func, op);
+    if all.get(which) != Some(&dtypes(func, &op.results)[..]) {
+        errors.structure(
+            "expected `result` to name one of `outs`, of the dtype of the op's one result",
+        );
+    }
+    if op.attr("outs").is_some() && !op.regions.is_empty() {
+        errors.structure("expected one result of a text without another meaning");
+    }
     if op.code == TileOp::Asm && op.results.is_empty() {
         errors.structure("expected results: a text without effects is there for them");
     }
@@ -362,12 +387,11 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         errors.structure(why.message);
     }
     let Some(&region) = op.regions.first() else { return };
-    let scalars = |values: &[tessera_ir::Value]| -> Vec<Type> {
+    let scalars = |values: &[Value]| -> Vec<Type> {
         values.iter().map(|&v| Type::Scalar(func.ty(v).dtype())).collect()
     };
-    let types = |values: &[tessera_ir::Value]| -> Vec<Type> {
-        values.iter().map(|&v| func.ty(v).clone()).collect()
-    };
+    let types =
+        |values: &[Value]| -> Vec<Type> { values.iter().map(|&v| func.ty(v).clone()).collect() };
     let args = types(&func.blocks[region].args);
     super::combine::expect(errors, "arguments of the other meaning", &scalars(&op.operands), &args);
     if let Some(end) = func.terminator(region) {
