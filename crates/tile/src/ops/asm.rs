@@ -14,7 +14,7 @@ use tessera_numerics::DType;
 /// The most bytes of one text: it is put into a kernel once for each element that a thread has.
 const LONGEST: usize = 64 << 10;
 /// The most elements of one run of a text.
-const MOST_PACKED: i64 = 16;
+pub const MOST_PACKED: i64 = 16;
 
 /// An assembler that texts are written for.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -133,6 +133,7 @@ pub fn read(
     }
     let pieces = split(text, count, results)?;
     balanced(text, target)?;
+    no_reserved(text, target)?;
     let named = |n: usize| pieces.contains(&Piece::Register(n));
     if let Some(n) = (0..count).find(|&n| !named(n)) {
         return match n < results {
@@ -150,6 +151,45 @@ pub fn read(
         return wrong("expected instructions, got an empty text", "write at least one instruction");
     }
     Ok(pieces)
+}
+
+/// Registers that belong to the code around the text.
+fn reserved(target: AsmTarget, name: &str) -> bool {
+    match target {
+        // Those of the kernel: what the text needs it declares by other names.
+        AsmTarget::Ptx => ["p", "h", "r", "rd"].into_iter().any(|prefix| {
+            let rest = name.strip_prefix(prefix);
+            rest.is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit()))
+        }),
+        AsmTarget::X86_64 => {
+            matches!(name, "rsp" | "esp" | "sp" | "spl" | "rbp" | "ebp" | "bp" | "bpl")
+        }
+    }
+}
+
+fn no_reserved(text: &str, target: AsmTarget) -> Result<(), Wrong> {
+    for part in text.split('%').skip(1) {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
+        // `%r<4>` declares %r0 to %r3.
+        let many = part[end..].starts_with('<').then(|| format!("{}0", &part[..end]));
+        let name = many.as_deref().unwrap_or(&part[..end]);
+        if reserved(target, name) {
+            let shown = &part[..end];
+            return match target {
+                AsmTarget::Ptx => wrong(
+                    format!(
+                        "expected registers of the text's own, got %{shown}, a name of the kernel's"
+                    ),
+                    "name values by $0, $1, …, and declare others without `%`: { .reg .b32 t; … }",
+                ),
+                AsmTarget::X86_64 => wrong(
+                    format!("expected a text that leaves the stack alone, got %{shown}"),
+                    "take other registers: those that the text names are free for it",
+                ),
+            };
+        }
+    }
+    Ok(())
 }
 
 fn split(text: &str, count: usize, results: usize) -> Result<Vec<Piece>, Wrong> {
