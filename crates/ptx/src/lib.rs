@@ -23,6 +23,7 @@ pub mod module;
 mod name;
 pub mod operands;
 pub mod print;
+mod refusal;
 pub mod reports;
 pub mod scalar;
 mod select;
@@ -38,6 +39,7 @@ pub use code::{
     ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, classes_said,
     map_word, push_map, usual_classes,
 };
+pub use refusal::refused_text;
 pub use compile::{compile, compile_emulated, compile_staged, stage_caps};
 pub use footprint::footprint;
 pub use inst::*;

@@ -434,6 +434,6 @@ define_ops! {
         operands: [], groups: [values: Value [0, usize::MAX]],
         attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional], regions: [otherwise optional],
         results: None, effects: Host, infer: None, verify: Some(asm::verify_asm),
-        example: "tile.asm_effect %ns {text = \"nanosleep.u32 $0;\", target = ptx}",
+        example: "tile.asm_effect %x {text = \"{ .reg .u32 t; cvt.rzi.u32.f32 t, $0; nanosleep.u32 t; }\", target = ptx} do (%a: f32) {\n  tile.yield\n}",
     }
 }

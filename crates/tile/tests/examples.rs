@@ -5,7 +5,7 @@ use tessera_ir::{Effects, Opcode, verify};
 use tessera_tile::{Tile, TileOp, is_collective, parse};
 
 const PARAMS: &str = "%x: f32, %y: f32, %c: bool, %lo: i64, %hi: i64, %step: i64, \
-    %t: tile<8x2xf32>, %ix: tile<8xi32>, %ns: u32, %v: view<[n], f32, read_write>";
+    %t: tile<8x2xf32>, %ix: tile<8xi32>, %v: view<[n], f32, read_write>";
 
 /// The example in a function that may hold it.
 fn wrapped(op: TileOp) -> String {

@@ -438,5 +438,5 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         let got = types(func.ops[end].group("values"));
         super::combine::expect(errors, "the other meaning to yield", &scalars(&op.results), &got);
     }
-    computes(func, region, errors);
+    computes(func, region, "another meaning", errors);
 }
