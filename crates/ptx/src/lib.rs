@@ -39,9 +39,9 @@ pub use code::{
     ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, classes_said,
     map_word, push_map, usual_classes,
 };
-pub use refusal::refused_text;
 pub use compile::{compile, compile_emulated, compile_staged, stage_caps};
 pub use footprint::footprint;
 pub use inst::*;
 pub use module::*;
+pub use refusal::refused_text;
 pub use verify::verify;

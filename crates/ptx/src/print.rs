@@ -216,20 +216,21 @@ impl Display for Guarded<'_> {
                 let op = cvt(self.inst).0;
                 write!(f, "{{ .reg .b8 %b; {g}mov.b16 {{%b, _}}, {a}; {g}{op} {d}, %b; }}")
             }
-            // A scope of its own: labels and registers of the text may be declared in it again. Nor
-            // does a comment at its end hide what follows.
+            // A scope of its own: labels and registers of the text may be declared in it again.
             Inst::Text { pieces, d, a } => {
-                f.write_str("{\n")?;
-                for piece in pieces {
-                    match piece {
-                        Piece::Text(text) => f.write_str(text)?,
-                        Piece::Register(n) => match d.iter().chain(a).nth(*n) {
-                            Some(r) => write!(f, "{r}")?,
-                            None => write!(f, "${n}")?,
-                        },
-                    }
+                let text = |p: &Piece| match p {
+                    Piece::Text(text) => text.clone(),
+                    Piece::Register(n) => match d.iter().chain(a).nth(*n) {
+                        Some(r) => r.to_string(),
+                        None => format!("${n}"),
+                    },
+                };
+                let text: String = pieces.iter().map(text).collect();
+                // A comment at its end must not hide what follows.
+                match text.contains('\n') || text.contains("//") {
+                    true => write!(f, "{{\n{text}\n    }}"),
+                    false => write!(f, "{{ {} }}", text.trim()),
                 }
-                f.write_str("\n    }")
             }
             inst => {
                 write!(f, "{g}")?;

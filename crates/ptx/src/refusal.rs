@@ -54,7 +54,8 @@ fn place_of(module: &Module, func: &TileFunc, line: usize) -> Option<Loc> {
 fn loc_of(module: &Module, func: &TileFunc, (file, line, column): (u32, u32, u32)) -> Option<Loc> {
     let name = module.files.get(file as usize - 1)?;
     let here = |loc: &Loc| {
-        loc.file().is_some_and(|f| *f.name == **name) && (loc.line(), loc.column()) == (line, column)
+        loc.file().is_some_and(|f| *f.name == **name)
+            && (loc.line(), loc.column()) == (line, column)
     };
     let ops = func.walk().into_iter().map(|id| &func.ops[id]);
     ops.filter(|op| is_asm(op.code)).map(|op| op.loc.clone()).find(here)

@@ -54,8 +54,8 @@ impl Tangents<'_, '_> {
                 | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | Sort | Histogram | Owned | Asm
-                | AsmEffect => {
+                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | Sort | Histogram | Owned
+                | Asm | AsmEffect => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if (op.results.len() == 1 || op.code == Sort)
