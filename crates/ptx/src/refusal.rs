@@ -9,10 +9,12 @@ use tessera_tile::{TileFunc, is_asm};
 /// The log is of the module's text without places.
 pub fn refused_text(module: &Module, func: &TileFunc, log: &[String]) -> Option<Diagnostic> {
     let (line, said) = log.iter().find_map(|line| {
-        let (before, said) = line.lines().next()?.split_once("error")?;
-        let (_, number) = before.split_once(", line ")?;
+        // `ptxas name, line 14; error   : …`
+        let (head, said) = line.lines().next()?.split_once(" : ")?;
+        let (_, number) = head.split_once(", line ")?;
         let digits = number.split(|c: char| !c.is_ascii_digit()).next()?;
-        Some((digits.parse::<usize>().ok()?, said.trim_start_matches([' ', ':']).to_string()))
+        let wrong = head.contains("error") || head.contains("fatal");
+        Some((digits.parse::<usize>().ok().filter(|_| wrong)?, said.trim().to_string()))
     })?;
     let loc = place_of(module, func, line)?;
     let message = format!("the assembler refused this text for ptx: {said}");
