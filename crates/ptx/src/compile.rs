@@ -3,7 +3,7 @@
 use crate::caps::{Feature, PtxCaps};
 use crate::code::{Classes, Code, Shape};
 use crate::inst::{Ty, WgmmaRow};
-use crate::module::{Kernel, Module};
+use crate::module::{Kernel, Module, Target};
 use crate::select::{Greatest, Selected, mma_type};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
@@ -13,8 +13,9 @@ use tessera_staged::ops::team::Team;
 use tessera_staged::ops::tiles::is_once;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame::Frame;
+use tessera_tile::ops::asm::{AsmArch, AsmTarget};
 use tessera_tile::ops::mma::LEGAL;
-use tessera_tile::{KernelKind, TileFunc, kind_of};
+use tessera_tile::{AsmHost, KernelKind, TileFunc, choose_asm, kind_of};
 
 /// The capabilities of this target, as the passes need them.
 pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
@@ -128,8 +129,49 @@ pub fn compile(
     profile: Profile,
     classes: &Classes,
 ) -> Result<Code, Diagnostics> {
+    // The bits of a text are the processor's.
+    let runs = (profile != Profile::Strict).then_some(AsmTarget::Ptx);
+    let target = caps.target.to_string();
+    let name = if runs.is_some() { target } else { format!("{target} in the profile strict") };
+    compile_with(
+        func,
+        caps,
+        profile,
+        classes,
+        &AsmHost { target: runs, has: &|a| has(caps, a), name: &name },
+    )
+}
+
+/// The same for [`crate::interp`], which runs no assembly text.
+pub fn compile_emulated(
+    func: &TileFunc,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+) -> Result<Code, Diagnostics> {
+    let name = "the emulated GPU";
+    compile_with(func, caps, profile, classes, &AsmHost { target: None, has: &|_| false, name })
+}
+
+fn has(caps: &PtxCaps, arch: &AsmArch) -> bool {
+    match *arch {
+        AsmArch::Sm { sm, exact: false } => caps.target.sm >= sm,
+        AsmArch::Sm { sm, exact: true } => caps.target == (Target { sm, exact: true }),
+        AsmArch::X86(_) => false,
+    }
+}
+
+fn compile_with(
+    func: &TileFunc,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+    texts: &AsmHost<'_>,
+) -> Result<Code, Diagnostics> {
     tessera_ir::verify(func)?;
     tessera_tile::has_elements(func)?;
+    let chosen = choose_asm(func, texts)?;
+    let func = chosen.as_ref().unwrap_or(func);
     let scans = match profile {
         Profile::Default => tessera_tile::Scans::Parallel,
         Profile::Deterministic | Profile::Strict => tessera_tile::Scans::Ordered,

@@ -3,7 +3,7 @@
 
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
-use crate::compile::compile;
+use crate::compile::compile_emulated;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
@@ -71,7 +71,7 @@ impl Backend for Emulated {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
         let classes = classes_said(&frame, &options.arrays);
-        let usual = compile(func, &self.caps, options.profile, &classes)?;
+        let usual = compile_emulated(func, &self.caps, options.profile, &classes)?;
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
@@ -181,7 +181,8 @@ impl Kernel {
         if let Some((_, code)) = self.others.lock().iter().find(|(of, _)| *of == classes) {
             return Ok(code.clone());
         }
-        let code = Arc::new(compile(&self.func, &self.machine.caps, self.profile, &classes)?);
+        let code =
+            Arc::new(compile_emulated(&self.func, &self.machine.caps, self.profile, &classes)?);
         self.others.lock().push((classes, code.clone()));
         Ok(code)
     }

@@ -15,6 +15,7 @@ use crate::operands::{Role, alu_classes};
 use crate::print::Guarded;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
+use tessera_tile::ops::asm::Piece;
 
 /// All errors of a module.
 pub fn verify(module: &Module) -> Result<(), Diagnostics> {
@@ -266,6 +267,10 @@ impl Check<'_> {
             Inst::CpAsync { bytes, src_bytes: Some(n), .. } => within(n, 0..=i64::from(*bytes)),
             Inst::WgmmaWait { groups } => *groups < 8,
             Inst::Nanosleep { ns } => *ns <= 1_000_000,
+            Inst::Text { pieces, d, a } => pieces.iter().all(|p| match p {
+                Piece::Register(n) => *n < d.len() + a.len(),
+                Piece::Text(_) => true,
+            }),
             Inst::Event { number } => *number < 16,
             Inst::MbarInit { count, .. } => within(count, 1..=(1 << 20) - 1),
             Inst::MbarArriveExpect { bytes, .. } | Inst::MbarExpect { bytes, .. } => {
@@ -362,6 +367,8 @@ fn is_collective(inst: &Inst) -> bool {
         | Inst::WgmmaCommit
         | Inst::WgmmaWait { .. }
         | Inst::SetMaxRegs { .. } => true,
+        // A guard is of one instruction, and a text may be several.
+        Inst::Text { .. } => true,
         _ => false,
     }
 }

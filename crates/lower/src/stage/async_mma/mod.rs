@@ -85,6 +85,11 @@ pub fn stage(
         notes.push(synchronous(func, why));
         return Ok(None);
     }
+    if func.walk().iter().any(|&id| func.ops[id].code == TileOp::AsmEffect) {
+        let why = "assembly text with effects runs once, in the order of the program".into();
+        notes.push(synchronous(func, why));
+        return Ok(None);
+    }
     // In `strict` no MMA is asynchronous.
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
