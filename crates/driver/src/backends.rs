@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
 use tessera_target::device::{DeviceId, DeviceKind};
-use tessera_target::{Backend, Caps};
+use tessera_target::{Backend, Caps, MachineCaps};
 
 /// The backends of one kind of devices: one for each architecture that code is made for, and for each device that runs
 /// it.
@@ -87,8 +87,10 @@ impl Choice {
     /// What the backend can do, as the environment has it.
     pub fn caps(&self) -> Result<Caps, Diagnostics> {
         let mut caps = self.backend.caps();
-        if caps.backend == "interp" {
-            caps.warp_size = knobs::interp_warp()?;
+        if caps.backend == "interp"
+            && let MachineCaps::Cpu(machine) = &mut caps.machine
+        {
+            machine.warp_size = knobs::interp_warp()?;
         }
         #[cfg(feature = "cpu")]
         if caps.backend == "cpu" {
