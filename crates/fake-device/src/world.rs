@@ -256,13 +256,18 @@ impl World {
     }
 
     pub fn synchronize_all(&mut self) -> Result<()> {
+        self.settle();
+        self.report()
+    }
+
+    /// Runs all work that there is.
+    pub fn settle(&mut self) {
         for stream in self.queues.keys().copied().collect::<Vec<_>>() {
             self.drain(stream, usize::MAX);
             if let Some(queue) = self.queues.get(&stream) {
                 self.host.join(&queue.clock);
             }
         }
-        self.report()
     }
 
     pub fn is_idle(&self, stream: u64) -> Result<bool> {

@@ -83,9 +83,10 @@ impl GraphProgram {
         let queue = Queue { device, stream: streams.on };
         device::wait_for(queue, &streams.after)?;
         let mut captured = self.captured.lock();
-        self.replay(&mut captured, inputs, outputs, queue, kernels)?;
+        let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
         drop(captured);
-        device::hold_back(queue, &streams.then)
+        let done = done.and_then(|()| device::hold_back(queue, &streams.then));
+        device::settled(queue, done)
     }
 
     fn replay(

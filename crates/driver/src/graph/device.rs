@@ -239,8 +239,8 @@ impl GraphProgram {
         device::wait_for(queue, &streams.after)?;
         let done = self.put(&mut run, inputs, outputs, queue, kernels);
         self.idle_on_device.lock().push(run);
-        done?;
-        device::hold_back(queue, &streams.then)
+        let done = done.and_then(|()| device::hold_back(queue, &streams.then));
+        device::settled(queue, done)
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.

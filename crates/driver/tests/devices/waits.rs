@@ -5,7 +5,7 @@ use crate::graph::check::module;
 use tessera_diag::Diagnostics;
 use tessera_driver::device::{self, Stream};
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, HostKernels, argument_type, compile_graph,
+    GraphOptions, GraphProgram, HostKernels, PlanOptions, argument_type, compile_graph,
 };
 use tessera_driver::{NoKernels, Streams};
 use tessera_fake_device::{Call, Order};
@@ -76,7 +76,9 @@ pub fn softmax(rig: &Rig) -> Result<GraphProgram, Diagnostics> {
   graph.return %s
 }";
     let types = [argument_type(&[4, 8], DType::F32)];
-    let options = GraphOptions { device: Some(rig.id), ..GraphOptions::default() };
+    // Without fusion each op is a launch, and what is between them has memory.
+    let plan = PlanOptions { separate: true, ..PlanOptions::default() };
+    let options = GraphOptions { device: Some(rig.id), plan, ..GraphOptions::default() };
     compile_graph(&module(text), "f", &types, &rig.backends, &options)
 }
 
