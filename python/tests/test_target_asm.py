@@ -547,9 +547,10 @@ def test_kernels_with_texts_are_pickled_and_tuned(cpu):
     assert (pickle.loads(pickle.dumps(triple))(x) == 3 * x).all()
 
     @ts.kernel.autotune(space=dict(BLOCK=[8, 16]), key=["n"])
-    def tuned(ctx, x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
-        i = ts.tile.grid(ts.cdiv(n, ctx.BLOCK)) * ctx.BLOCK
-        y[i : i + ctx.BLOCK] = ts.target.asm("mul.f32 $0, $1, $1;", x[i : i + ctx.BLOCK], dtype=ts.f32, otherwise=squared)
+    def tuned(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
+        B = ts.tile.context().BLOCK
+        i = ts.tile.grid(ts.cdiv(n, B)) * B
+        y[i : i + B] = ts.target.asm("mul.f32 $0, $1, $1;", x[i : i + B], dtype=ts.f32, otherwise=squared)
         return y
 
     tuned.tune(x)
