@@ -14,7 +14,8 @@ use tessera_ir::Attr;
 use tessera_numerics::{DType, Profile};
 use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::{
-    Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled, beside,
+    Artifact, Backend, Caps, CompileOptions, CpuCaps, HOST_SHARED_BYTES, LaunchArgs, MachineCaps,
+    ObjectStore, Settled, beside,
 };
 use tessera_tile::ops::asm::{AsmArch, AsmTarget};
 use tessera_tile::{AsmHost, KernelKind, TileFunc, choose_asm, kind_of};
@@ -89,15 +90,13 @@ impl Backend for Cpu {
             backend: "cpu",
             arch: self.isa.name().into(),
             mma_dtypes,
-            warp_size: crate::WARP,
-            async_copy: false,
-            // As much as the largest GPU block has, so that what runs here can run there.
-            shared_bytes_per_block: 228 << 10,
-            max_threads_per_block: 1 << 16,
-            regs_per_thread: 0,
             device_count: 1,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Cpu(CpuCaps {
+                warp_size: crate::WARP,
+                max_lanes: 1 << 16,
+                shared_bytes: HOST_SHARED_BYTES,
+            }),
             emulated: [("async_copy", "a synchronous copy"), ("lanes", "vectors with a mask")]
                 .into(),
         }

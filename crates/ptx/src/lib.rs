@@ -19,6 +19,7 @@ pub mod interp;
 mod lane;
 pub mod legal;
 mod maps;
+mod matrix_caps;
 pub mod module;
 mod name;
 pub mod operands;
@@ -39,7 +40,7 @@ pub use code::{
     ArrayClass, Classes, Code, MAP_ALIGN, MAP_BYTES, MapRecipe, Placed, Shape, Site, classes_said,
     map_word, push_map, usual_classes,
 };
-pub use compile::{compile, compile_emulated, compile_staged, stage_caps};
+pub use compile::{compile, compile_emulated, compile_staged};
 pub use footprint::footprint;
 pub use inst::*;
 pub use module::*;

@@ -85,13 +85,13 @@ impl Check<'_> {
         self.expect(in_range, || {
             format!("expected 1 to {MAX_THREADS} threads, got {}", kernel.threads)
         });
-        self.expect((1..=caps.max_cluster.max(1)).contains(&kernel.cluster), || {
-            let (most, got) = (caps.max_cluster, kernel.cluster);
+        self.expect((1..=caps.gpu.max_cluster.max(1)).contains(&kernel.cluster), || {
+            let (most, got) = (caps.gpu.max_cluster, kernel.cluster);
             format!("expected clusters of at most {most} blocks, got {got}")
         });
         if let Some(blocks) = kernel.min_blocks {
-            let fits = blocks <= caps.blocks_per_sm
-                && blocks * kernel.threads <= caps.threads_per_sm
+            let fits = blocks <= caps.gpu.blocks_per_sm
+                && blocks * kernel.threads <= caps.gpu.threads_per_sm
                 && blocks > 0;
             self.expect(fits, || {
                 format!("expected a number of blocks that fit on a multiprocessor, got {blocks}")
@@ -108,7 +108,7 @@ impl Check<'_> {
                 "expected at most {MAX_STATIC_SHARED} bytes of fixed shared memory, got {fixed}"
             )
         });
-        let (most, all) = (caps.shared_per_block, kernel.shared_bytes());
+        let (most, all) = (caps.gpu.shared_per_block, kernel.shared_bytes());
         self.expect(all <= most, || {
             format!("expected at most {most} bytes of shared memory, got {all}")
         });

@@ -143,7 +143,7 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
     }
     // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.
     let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
-    bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
+    bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_per_block)
 }
 
 /// The bytes of a tile that a load reads from memory that depends on the group.

@@ -131,7 +131,9 @@ fn an_error_of_the_assembler_is_at_the_text() {
     let module = code(&func, targets()[0]);
     let shown = module.text_without_places();
     let line = shown.lines().position(|l| l.contains("popcount")).unwrap() + 1;
-    let log = format!("ptxas k.ptx, line {line}; error   : Not a name of any known instruction: 'popcount'");
+    let log = format!(
+        "ptxas k.ptx, line {line}; error   : Not a name of any known instruction: 'popcount'"
+    );
     let error = refused_text(&module, &func, &[log]).expect("the line is the text's");
     assert!(error.message.contains("'popcount'"), "{error}");
     let asm = shown.lines().count();

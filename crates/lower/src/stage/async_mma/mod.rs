@@ -248,7 +248,7 @@ fn built(
         // schedule.
         let free = cluster.is_none() && !pingpong::is_requested(&func.attrs);
         let free = free && runs(Step::WarpSpecialization) && runs(Step::DynamicScheduler);
-        dynamic_scheduler::choose(&mut now, free, staging.caps.cache_bytes);
+        dynamic_scheduler::choose(&mut now, free, staging.caps.retained_l2_bytes());
         now = sound(now);
     }
     if runs(Step::MmaInFlight) {
