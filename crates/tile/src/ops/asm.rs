@@ -111,7 +111,7 @@ pub fn registers(dtype: DType, target: AsmTarget, pack: usize) -> Option<(usize,
     }
 }
 
-/// The pieces of a text that has so many registers for its results and for its operands.
+/// The pieces of a text with these numbers of registers for its results and for its operands.
 pub fn read(
     text: &str,
     target: AsmTarget,
