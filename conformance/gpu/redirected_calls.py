@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from tessera.arrays import create as _create
+from tessera.kernel import kernel_fn
 from tessera.kernel.kernel_fn import KernelFn
 from tessera.kernels import arrays as library
 
@@ -60,6 +61,9 @@ def on(device, exact=False):
     call, launch = KernelFn.__call__, KernelFn.launch
 
     def taken(kernel, *args, grid=None, **kwargs):
+        # Inside a trace a call is an op of the function.
+        if kernel_fn.frames.frames and kernel_fn.takes_part(args, kwargs):
+            return call(kernel, *args, **kwargs) if grid is None else launch(kernel, *args, grid=grid, **kwargs)
         return mover.call(launch, kernel, args, kwargs, grid)
 
     KernelFn.__call__ = KernelFn.launch = taken

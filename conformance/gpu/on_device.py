@@ -1,0 +1,44 @@
+"""A plugin of pytest: tests of `python/tests` that run once on each backend run on the device instead.
+
+    PYTHONPATH=build/gpu python3 -m pytest -q -p conformance.gpu.on_device python/tests/test_lane_axes.py
+
+Of a test with the fixture `backend` or `everywhere` the case of the interpreter is taken, and kernels that it calls with NumPy's
+arrays run on the device (`redirected_calls`). Other tests are left out, and so are tests of what a message or report says about
+a host.
+"""
+
+import os
+
+import pytest
+
+from gpurun.device import Skip, best
+
+from . import redirected_calls
+
+#: Fixtures whose case `interp` becomes the device.
+FIXTURES = ("backend", "everywhere")
+#: By pattern of the test's name: what is not about results of a device.
+LEFT_OUT: dict[str, str] = {}
+DEVICE = None
+
+
+def pytest_collection_modifyitems(config, items):
+    kept, left = [], []
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        names = [params.get(name) for name in FIXTURES if name in params]
+        known = any(pattern in item.nodeid for pattern in LEFT_OUT)
+        (kept if names == ["interp"] and not known else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    global DEVICE
+    DEVICE = DEVICE or best("TESSERA_DRY_RUN" in os.environ)
+    with redirected_calls.poisoned(DEVICE), redirected_calls.on(DEVICE):
+        try:
+            return (yield)
+        except Skip as reason:
+            pytest.skip(str(reason))
