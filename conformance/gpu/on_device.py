@@ -18,8 +18,13 @@ from . import redirected_calls
 #: Fixtures whose case `interp` becomes the device.
 FIXTURES = ("backend", "everywhere")
 #: By pattern of the test's name: what is not about results of a device.
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT = {"test_backends_give_the_same_bits": "it names the backends that it compares"}
 DEVICE = None
+
+
+def pytest_configure(config):
+    # A kernel that runs on the host all the same.
+    config.addinivalue_line("filterwarnings", "error:W_HOST_COPY")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -27,7 +32,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
         names = [params.get(name) for name in FIXTURES if name in params]
-        known = any(pattern in item.nodeid for pattern in LEFT_OUT)
+        known = any(pattern in item.nodeid for pattern in LEFT_OUT) or params.get("threads", 1) != 1
         (kept if names == ["interp"] and not known else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)
