@@ -218,6 +218,20 @@ def test_places_in_digits_are_those_of_numpy(kind, shape, warps):
     assert (z == tile_op_cases.ordered(x, 0, True)).all()
 
 
+@pytest.mark.parametrize("kind, digits", [("bf16", 1), ("f16", 1), ("u8", 1), ("i16", 1), ("f32", 2), ("u32", 2), ("i64", 3)])
+def test_narrow_keys_with_places_are_one_word(kind, digits):
+    dtype, numpy_dtype = tile_op_cases.DTYPES[kind]
+
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", 1024, dtype], y: ts.Out["M", 1024, ts.i32]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.argsort(x[row, :])
+        return y
+
+    ptx = code(kernel, (np.zeros((1, 1024), numpy_dtype),))
+    assert ptx.count("min.u32") == digits * (40 * 16 + 15 * 32)
+
+
 @ts.func
 def welford(n, mean, m2, k, other, n2):
     count = n + k

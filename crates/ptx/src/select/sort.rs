@@ -14,6 +14,8 @@ use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, OpId, Value};
 use tessera_layout::{In, Layout};
 use tessera_numerics::{DType, Profile};
+use tessera_staged::StagedOp;
+use tessera_tile::TileOp;
 
 /// The bits of register numbers from which keys with places are sorted in several digits.
 const DIVIDED: usize = 3;
@@ -132,7 +134,7 @@ impl Select<'_> {
             self.set(places, Repr::Splat(zero));
             return Ok(());
         }
-        let sort = Sort { id, axis, dtype, descending, network };
+        let sort = Sort { id, axis, dtype, held: self.held_before(x), descending, network };
         // Which NaN is which shows in `strict` alone.
         if wants_places || dtype.is_float() && self.profile == Profile::Strict {
             let (keys, at) = match sort.divides() {
@@ -150,6 +152,24 @@ impl Select<'_> {
         self.set(sorted, Repr::Tile(values));
         self.set(places, Repr::Splat(zero));
         Ok(())
+    }
+
+    /// The dtype that elements had before they were converted to a wider one: all have few bits then.
+    fn held_before(&self, v: Value) -> DType {
+        let func = self.func;
+        let wide = self.dtype(v);
+        let mut v = v;
+        while let Some(op) = func.def(v).filter(|op| op.code == StagedOp::ConvertLayout) {
+            v = op.operands[0];
+        }
+        let cast = func.def(v).filter(|op| op.code == StagedOp::Tile(TileOp::Cast));
+        let narrow = cast.map(|op| self.dtype(op.operands[0]));
+        // Floats of fewer bytes are numbers of f32, and such integers of i32.
+        let exact = |n: &DType| {
+            let alike = n.is_float() == wide.is_float() && *n != DType::Bool;
+            alike && n.bytes() < 4 && matches!(wide, DType::F32 | DType::I32)
+        };
+        narrow.filter(exact).unwrap_or(wide)
     }
 
     /// Whether a register holds an element, or padding: `Ok` where all threads agree.
@@ -403,6 +423,8 @@ pub struct Sort {
     pub id: OpId,
     pub axis: usize,
     pub dtype: DType,
+    /// The same, or a narrower one that has every element.
+    pub held: DType,
     pub descending: bool,
     pub network: Network,
 }

@@ -58,10 +58,10 @@ impl Sort {
 
     /// How many of the highest bits of an [aligned key](Select::tied_keys) differ between elements.
     pub fn key_bits(&self) -> u32 {
-        match self.dtype.float_format() {
+        match self.held.float_format() {
             // Narrow floats are held as f32: a sign, its exponent, their fraction.
-            Some(format) if self.dtype.bytes() < 4 => 9 + format.man_bits,
-            _ => self.dtype.bits(),
+            Some(format) if self.held.bytes() < 4 => 9 + format.man_bits,
+            _ => self.held.bits(),
         }
     }
 
@@ -115,11 +115,11 @@ impl Select<'_> {
                 false => self.int_key(s, x),
             };
             let mut key = self.reversed(s, key);
-            let unused = 32u32.saturating_sub(s.dtype.bits());
+            let unused = 32u32.saturating_sub(s.held.bits());
             if aligned && !s.dtype.is_float() && unused > 0 {
                 let up = Opnd::Int(unused.into());
                 key = self.asm.int(Alu::Shl, w.bits, &[key.into(), up]);
-                if s.dtype.is_signed_int() {
+                if s.held.is_signed_int() {
                     key = self.asm.int(Alu::Xor, w.bits, &[key.into(), Opnd::Int(w.low)]);
                 }
             }
