@@ -23,8 +23,8 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// Tiles are worth a copy ahead of their use from so many bytes for each thread, a wide access, or so
-/// many in all.
+/// Tiles are worth a copy ahead of their use if they have this number of bytes for each thread, a wide
+/// access, or this number in all.
 const LEAST_OF_THREAD: u64 = 16;
 const LEAST: u64 = 4096;
 /// Registers of a thread that all tiles of a loop may take together; larger ones go through shared

@@ -26,7 +26,7 @@ const LEAST_ELEMENTS: u32 = 8;
 const MOST_COLUMNS: u32 = 16;
 const MOST_BYTES: u32 = 32 << 10;
 /// Elements of fewer bytes come faster than atomics on copies take them: a multiprocessor reads 16
-/// bytes a clock, and 32 lanes with random addresses meet in a bank three or four at a time.
+/// bytes a clock, and 32 lanes with random addresses are in one bank three or four at a time.
 const NARROW: usize = 4;
 
 /// Counters in shared memory: copies of all bins, in each of which a bin has counters in neighbouring
