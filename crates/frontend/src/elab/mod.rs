@@ -341,6 +341,18 @@ impl Elab<'_> {
         }
     }
 
+    /// The start of a slice. A number that only u64 holds is beyond the end of every array, and of
+    /// its slice every element is.
+    pub fn slice_start(&mut self, v: &Val) -> Option<Value> {
+        let value = self.runtime(v)?;
+        if *self.ty(value) != Type::Scalar(DType::U64) {
+            return self.index_value(&Val::Rt(value));
+        }
+        let far = self.b().constant(Type::Scalar(DType::U64), Attr::Int(i64::MAX / 2));
+        let start = self.b().ew(ScalarFn::Minimum, &[value, far]);
+        Some(self.b().cast(start, DType::I64))
+    }
+
     /// An extent that must be known at compile time. While checking, symbols stay open and are
     /// remembered as ones a configuration must give.
     pub fn extent(&mut self, v: &Val, what: &str) -> Option<Dim> {
