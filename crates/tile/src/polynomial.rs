@@ -195,9 +195,8 @@ fn polynomial(
             polynomial(func, op.operands[0], unknown, first, fuel)?
         }
         TileOp::Ew(f) if func.ty(value).rank() == 0 && func.ty(value).dtype().is_int() => {
-            let mut x = |i: usize, fuel: &mut usize| {
-                polynomial(func, op.operands[i], unknown, first, fuel)
-            };
+            let mut x =
+                |i: usize, fuel: &mut usize| polynomial(func, op.operands[i], unknown, first, fuel);
             match f {
                 ScalarFn::Add => x(0, fuel)?.plus(&x(1, fuel)?)?,
                 ScalarFn::Sub => x(0, fuel)?.minus(&x(1, fuel)?)?,

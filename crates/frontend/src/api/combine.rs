@@ -3,9 +3,9 @@
 use super::parts::{axis_of, tile_of};
 use super::reduce::flag;
 use super::{Args, Handler::*, Rows, rows};
-use crate::elab::{Elab, show_shape};
 use crate::elab::call::Given;
 use crate::elab::val::Val;
+use crate::elab::{Elab, show_shape};
 use tessera_diag::Code;
 use tessera_ir::{Attr, Dim, OpSpec, Type, Value};
 use tessera_tile::{TileBuild, TileOp};

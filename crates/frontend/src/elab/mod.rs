@@ -4,6 +4,7 @@
 
 pub mod arith;
 pub mod call;
+mod carried;
 pub mod choose;
 pub mod expr;
 pub mod flow;
@@ -16,6 +17,7 @@ pub mod record;
 pub mod stmt;
 pub mod table;
 pub mod tile_index;
+mod tuple_parts;
 pub mod tuples;
 pub mod unroll;
 pub mod val;
