@@ -52,7 +52,7 @@ impl Polynomial {
         let DimExpr::Bin(op, a, b) = e else {
             return Some(match e {
                 DimExpr::Const(v) => Self::constant(*v),
-                other => Self::factor(Factor::Dim(other.clone())),
+                other => Self::factor(Factor::Dim(in_order(other))),
             });
         };
         match op {
@@ -60,7 +60,7 @@ impl Polynomial {
             DimOp::Sub => Self::of_dim(a)?.minus(&Self::of_dim(b)?),
             DimOp::Mul => Self::of_dim(a)?.times(&Self::of_dim(b)?),
             DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod | DimOp::Min | DimOp::Max => {
-                Some(Self::factor(Factor::Dim(e.clone())))
+                Some(Self::factor(Factor::Dim(in_order(e))))
             }
         }
     }
@@ -176,7 +176,7 @@ fn polynomial(
     }
     let other = |first: &mut dyn FnMut(Value) -> Value| {
         Polynomial::factor(match dim_expr_of(func, value) {
-            Some(e) => Factor::Dim(e),
+            Some(e) => Factor::Dim(in_order(&e)),
             None => Factor::Value(first(value)),
         })
     };
@@ -210,6 +210,18 @@ fn polynomial(
         }
         _ => other(first),
     })
+}
+
+/// The expression with the operands in one order where their order does not matter.
+fn in_order(e: &DimExpr) -> DimExpr {
+    let DimExpr::Bin(op, a, b) = e else { return e.clone() };
+    let (a, b) = (in_order(a), in_order(b));
+    let commutes = match op {
+        DimOp::Add | DimOp::Mul | DimOp::Min | DimOp::Max => true,
+        DimOp::Sub | DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod => false,
+    };
+    let (a, b) = if commutes && b < a { (b, a) } else { (a, b) };
+    DimExpr::Bin(*op, a.into(), b.into())
 }
 
 fn widens(from: DType, to: DType) -> bool {

@@ -471,7 +471,8 @@ class Expressions:
             arrays = [a for a in arrays if a not in self.shared]
             if arrays and (not s.prefix or self.has("index_beside_id")):
                 self.count("gather")
-                return f"{self.pick(arrays)}[{s.prefix}{self.positions(s, n, unique=False)}]"
+                name = self.pick(arrays)
+                return f"{name}[{self.pre(s, name)}{self.positions(s, n, unique=False)}]"
         if kind == "load":
             arrays = [a for a in self.arrays_of(s, lambda d: d == dt) if a not in self.shared]
             if arrays and (not s.prefix or self.has("index_beside_id")):
@@ -479,12 +480,13 @@ class Expressions:
                 # One position for all elements, inside or around the edges or anywhere; or one for each.
                 one = self.pick([self.rng.randint(-2, W + 2), f"{self.index(s)} + {self.rng.randint(-2, 2)}", self.expr(s, "i32", 1)])
                 at = f"ts.tile.full(({n},), {one}, ts.i32)" if self.chance(0.6) else self.positions(s, n, unique=False)
-                at = f"({s.prefix}{at})" if s.prefix else at
+                name = self.pick(arrays)
+                at = f"({self.pre(s, name)}{at})" if s.prefix else at
                 mask = ""
                 if self.chance(0.3):
                     self.count("load mask=")
                     mask = f"mask={self.tile(s, 'i32', n, 0)} {self.pick(['<', '>=', '!='])} {self.literal('i32')}, "
-                return f"ts.tile.load({self.pick(arrays)}, {at}, {mask}other={self.literal(dt)})"
+                return f"ts.tile.load({name}, {at}, {mask}other={self.literal(dt)})"
         return self.tile_leaf(s, dt, n)
 
     def positions(self, s: Scope, n: int, unique: bool) -> str:

@@ -62,6 +62,7 @@ class Gen(Statements):
                 self.count("default that names a global")
             else:
                 given = f"={self.literal(dt)}"
+        self.types["d"] = dt
         # A literal argument is exact while it is a literal; from here on it is a value.
         if default:
             body.insert(0, f"d = ts.tile.cast(d, ts.{dt})")

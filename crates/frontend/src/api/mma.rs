@@ -400,6 +400,13 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     let d =
         Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"))
             .help("cast one of them to the dtype of the other with ts.tile.cast");
+    // An integer is not what a float becomes.
+    let (float, integer) = if ta.bits() >= tb.bits() { (ta, tb) } else { (tb, ta) };
+    if legal(narrow) && float.is_float() && integer.is_int() && legal(float) {
+        let other = args.text(if wide == "a" { "b" } else { "a" });
+        e.report(d.help(format!("cast it: ts.tile.cast({other}, ts.{float})")));
+        return None;
+    }
     if !legal(narrow) {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
         let narrowest: Vec<String> = NARROWEST.iter().map(|t| t.to_string()).collect();

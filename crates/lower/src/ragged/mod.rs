@@ -56,6 +56,7 @@ impl Pass<Tile> for Ragged {
 /// The error with the reason why a buffer that the op reads is not a value (`tile-lift`): what passes
 /// through memory is not known to be zero.
 fn in_memory(func: &TileFunc, id: OpId, notes: &Diagnostics, mut error: Diagnostic) -> Diagnostic {
+    let mut reasons = 0;
     let mut found: BTreeSet<Value> = BTreeSet::new();
     let mut left: Vec<Value> = func.ops[id].operands.clone();
     while let Some(value) = left.pop() {
@@ -67,14 +68,18 @@ fn in_memory(func: &TileFunc, id: OpId, notes: &Diagnostics, mut error: Diagnost
             let why = |d: &&Diagnostic| d.code == Code::N_BUFFER_IN_MEMORY && d.loc == op.loc;
             if let Some(note) = notes.iter().find(why) {
                 error = error.note(note.message.clone());
-                for label in &note.labels {
-                    error = error.label(label.loc.clone(), "this keeps it there");
-                }
+                reasons += 1;
             }
         }
         left.extend(&op.operands);
     }
-    error
+    match error.help.clone() {
+        Some(help) if reasons > 0 => {
+            let lift = "a buffer that is written whole before it is read is a value, of which the padding is known";
+            error.help(format!("{lift}: change what the note says; or {help}"))
+        }
+        _ => error,
+    }
 }
 
 fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic)> {
