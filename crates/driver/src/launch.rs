@@ -5,7 +5,7 @@ use crate::args::{Arg, ArrayArg, Number};
 use crate::backends::{Backends, Choice};
 use crate::bind::{Bound, Call, Slot, bind};
 use crate::copies::Copies;
-use crate::device::{hold_back, settled, wait_for};
+use crate::device::{hold_back, or_wait, wait_for};
 use crate::explain::{How, Launch, Record};
 use crate::fetch::Fetched;
 use crate::geometry::{Geometry, check_axes, geometry};
@@ -382,7 +382,7 @@ impl KernelHandle {
             wait_for(queue, &streams.after)?;
             span = Span::open(Some(queue));
             spec.artifact.enqueue(&args, queue)?;
-            settled(queue, hold_back(queue, &streams.then))?;
+            or_wait(queue, hold_back(queue, &streams.then))?;
             settled = again
                 .as_ref()
                 .filter(|_| spec.tables.len() == 0)

@@ -12,7 +12,7 @@ pub(crate) use recording::of_launch;
 pub use recording::{
     About, Graph, begin_recording, drop_recording, end_recording, is_recording, launched, launches,
 };
-pub(crate) use stream::settled;
+pub(crate) use stream::or_wait;
 pub use stream::{Mark, Stream, hold_back, wait_for};
 pub use transfer::{copy_on_device, read, write};
 

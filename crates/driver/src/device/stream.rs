@@ -66,7 +66,7 @@ pub fn wait_for(queue: Queue, others: &[u64]) -> Result<(), Diagnostics> {
 
 /// What was put on a stream is in flight where a later part of it failed, and the caller, who gets the error, keeps
 /// nothing for it: it is waited for.
-pub(crate) fn settled<T>(queue: Queue, done: Result<T, Diagnostics>) -> Result<T, Diagnostics> {
+pub(crate) fn or_wait<T>(queue: Queue, done: Result<T, Diagnostics>) -> Result<T, Diagnostics> {
     if done.is_err() && !is_recording() {
         // The first error is the one to report.
         let _ = super::synchronize(queue.device, Some(queue.stream));

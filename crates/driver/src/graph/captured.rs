@@ -86,7 +86,7 @@ impl GraphProgram {
         let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
         drop(captured);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
-        device::settled(queue, done)
+        device::or_wait(queue, done)
     }
 
     fn replay(

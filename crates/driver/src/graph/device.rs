@@ -240,7 +240,7 @@ impl GraphProgram {
         let done = self.put(&mut run, inputs, outputs, queue, kernels);
         self.idle_on_device.lock().push(run);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
-        device::settled(queue, done)
+        device::or_wait(queue, done)
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.
