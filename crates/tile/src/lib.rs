@@ -23,7 +23,7 @@ pub mod ops;
 mod polynomial;
 mod table;
 
-pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use analysis::{Atom, Linear, dim_expr_of, linear_of, linear_within};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, expand_parts_but, is_part};
