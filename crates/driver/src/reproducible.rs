@@ -8,8 +8,8 @@
 //! row-major order on every backend.
 
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_lower::{Differs, Shows};
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Type};
+use tessera_lower::{Differs, Shows};
 use tessera_numerics::Profile;
 use tessera_tile::{KernelKind, Tile, TileFunc, TileOp, kind_of, ops};
 
@@ -83,12 +83,7 @@ impl Reproducible {
 }
 
 /// The write may be to what other groups touch.
-fn unowned(
-    func: &TileFunc,
-    found: Diagnostic,
-    write: OpId,
-    beyond: &[(Loc, Loc)],
-) -> Diagnostic {
+fn unowned(func: &TileFunc, found: Diagnostic, write: OpId, beyond: &[(Loc, Loc)]) -> Diagnostic {
     let op = &func.ops[write];
     let found =
         found.label(op.loc.clone(), "this write follows from it, and others may write there");

@@ -15,7 +15,9 @@ use crate::lane_races::lane_races;
 use crate::taint::{Taint, taint};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, DimExpr, Op, OpId, Pass, PassContext, Type};
-use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, domain_of, is_collective, kind_of, linear_of};
+use tessera_tile::{
+    Atom, KernelKind, Tile, TileFunc, TileOp, domain_of, is_collective, kind_of, linear_of,
+};
 
 pub struct Check;
 

@@ -30,7 +30,8 @@ impl Pass<Tile> for Ownership {
             return Ok(Changed::No);
         }
         let all = func.walk();
-        let changes: BTreeSet<Value> = all.iter().filter_map(|&id| written(&func.ops[id])).collect();
+        let changes: BTreeSet<Value> =
+            all.iter().filter_map(|&id| written(&func.ops[id])).collect();
         for id in all {
             let op = &func.ops[id];
             let memory = match op.code {
@@ -100,9 +101,8 @@ fn within(func: &TileFunc, claim: OpId, id: OpId, axis: usize) -> bool {
     }
     let Some(room) = reach(claimed, axis) else { return false };
     let Some(span) = (if blocks { reach(op, axis) } else { Some(1) }) else { return false };
-    far(func, begin, place).is_some_and(|(lo, hi)| {
-        lo >= 0 && hi.checked_add(span).is_some_and(|end| end <= room)
-    })
+    far(func, begin, place)
+        .is_some_and(|(lo, hi)| lo >= 0 && hi.checked_add(span).is_some_and(|end| end <= room))
 }
 
 /// How far positions are from a begin, at least and at most.
@@ -160,12 +160,18 @@ fn spread(func: &TileFunc, place: Value) -> Option<Spread> {
             let v = op.attr("value").and_then(Attr::as_int)?;
             Some(Spread { base: Linear::constant(v), lo: 0, hi: 0 })
         }
-        TileOp::Broadcast | TileOp::Expand | TileOp::Reshape | TileOp::Transpose
+        TileOp::Broadcast
+        | TileOp::Expand
+        | TileOp::Reshape
+        | TileOp::Transpose
         | TileOp::Slice => of(0),
         TileOp::Cast => {
             // A wider number is the same if the narrow ones do not wrap.
             let found = of(0).filter(|s| s.base.as_constant().is_some())?;
-            let (lo, hi) = (found.base.constant.checked_add(found.lo)?, found.base.constant.checked_add(found.hi)?);
+            let (lo, hi) = (
+                found.base.constant.checked_add(found.lo)?,
+                found.base.constant.checked_add(found.hi)?,
+            );
             let kept = (i64::from(i16::MIN)..=i64::from(i16::MAX)).contains(&lo)
                 && hi <= i64::from(i16::MAX)
                 && func.ty(op.operands[0]).dtype().bits() >= 16;

@@ -148,13 +148,8 @@ impl<'f> Flow<'f> {
     /// Whether an atomic leaves the same in memory in whatever order groups come, and gives nothing.
     pub fn commutes(&self, id: OpId) -> bool {
         let op = &self.func.ops[id];
-        let name = |op: &Op<Tile>| match op.attr("op").and_then(Attr::as_word) {
-            Some("add" | "sub") => Some("add"),
-            Some(name @ ("and" | "or" | "xor" | "max" | "min")) => Some(name),
-            _ => None,
-        };
-        let kind = name(op);
-        let alike = |o: &Op<Tile>| o.code == TileOp::Atomic && name(o) == kind;
+        let kind = commutative(op);
+        let alike = |o: &Op<Tile>| o.code == TileOp::Atomic && commutative(o) == kind;
         let memory = op.operands[0];
         op.code == TileOp::Atomic
             && kind.is_some()
@@ -303,7 +298,8 @@ impl<'f> Flow<'f> {
             TileOp::LocalId => _ = all.insert(Source::Lane),
             TileOp::LinearId => all.extend([Source::Group, Source::Lane]),
             TileOp::Atomic if is_view(func, op.operands[0]) => {
-                let mut taken: Sources = op.group("at").iter().flat_map(|&v| self.value(v)).collect();
+                let mut taken: Sources =
+                    op.group("at").iter().flat_map(|&v| self.value(v)).collect();
                 let clean = differs(&self.around(id)).is_none();
                 if self.is_ticket(id) && clean {
                     taken.insert(Source::Ticket { held: op.result(), whole: !by_lane });
@@ -351,7 +347,8 @@ impl<'f> Flow<'f> {
             all.insert(Source::Order);
         }
         // What an earlier iteration left is of another ticket.
-        let crosses = |around: &OpId| self.taking.contains(around) && !self.is_within(memory, *around);
+        let crosses =
+            |around: &OpId| self.taking.contains(around) && !self.is_within(memory, *around);
         let mut around = self.func.ancestors(op.block).into_iter();
         if !is_view(self.func, memory) && follows(&all) && around.any(|o| crosses(&o)) {
             all.insert(Source::Order);
@@ -424,6 +421,15 @@ impl<'f> Flow<'f> {
             }
             self.add(result, left);
         }
+    }
+}
+
+/// The operation of an atomic whose order cannot be seen in what it leaves.
+fn commutative(op: &Op<Tile>) -> Option<&str> {
+    match op.attr("op").and_then(Attr::as_word)? {
+        "add" | "sub" => Some("add"),
+        name @ ("and" | "or" | "xor" | "max" | "min") => Some(name),
+        _ => None,
     }
 }
 
