@@ -8,31 +8,36 @@ X = np.arange(50, dtype=np.float32)
 A = np.arange(40 * 50, dtype=np.float32).reshape(40, 50) % 7
 
 
+def later(**options):
+    """A kernel that is made when it is called: what is refused may be so at once."""
+    return lambda body: lambda *args: ts.kernel(**options)(body)(*args)
+
+
 def refused(kernel, *args, profile="default", **launch):
     with ts.numerics.profile(profile), pytest.raises(ts.PrivilegeError, match="E_RACE") as caught:
         kernel(*args, **launch)
     return caught.value
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def read_add_store(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     y[0] = y[0] + x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def one_place(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     y[0] = x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def plain_sum(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     y[0] += x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def usual_guard(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     if i >= N:
@@ -40,27 +45,27 @@ def usual_guard(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     y[0] = x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def in_a_loop(x: ts.Tensor["N", ts.f32], y: ts.Tensor[3, ts.f32]):
     i = ts.tile.linear_id()
     for k in range(3):
         y[k] = x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def one_for_a_group(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     y[ts.tile.group_id()] = x[i]
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def counts_itself(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     if i < N:
         y[0] = y[0] + 1.0
 
 
-@ts.kernel(lanes=64)
+@later(lanes=64)
 def shared(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
     i = ts.tile.linear_id()
     s = ts.tile.alloc_shared((1,), ts.f32)
@@ -89,20 +94,20 @@ def test_the_help_says_what_to_write():
     assert "if ts.tile.local_id() == 0:" in refused(shared, X, y).help
 
 
-@ts.kernel(lanes=(8, 8))
+@later(lanes=(8, 8))
 def rows(x: ts.Tensor["H", "W", ts.f32], y: ts.Tensor["H", ts.f32]):
     i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
     y[i] = y[i] + x[i, j]
 
 
-@ts.kernel(lanes=(8, 8))
+@later(lanes=(8, 8))
 def rows_in_place(x: ts.Tensor["H", "W", ts.f32], y: ts.Tensor["H", ts.f32]):
     i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
     if i < H and j < W:
         y[i] += x[i, j]
 
 
-@ts.kernel(lanes=(8, 8))
+@later(lanes=(8, 8))
 def wrong_axis(x: ts.Tensor["H", "W", ts.f32], y: ts.Tensor["H", ts.f32]):
     i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
     if i == 0:

@@ -286,7 +286,7 @@ def test_a_flag_is_not_to_be_owned():
 def test_a_write_beyond_its_block_names_the_block(body):
     with ts.numerics.profile("strict"), pytest.raises(ts.UnsupportedError) as caught:
         over_tickets(body).jit(target="sm90")
-    assert "line 7 owns `y[s:s + 16]`, but what this writes could not be shown to lie in it" in str(caught.value)
+    assert "line 8 owns `y[s:s + 16]`, but what this writes could not be shown to lie in it" in str(caught.value)
 
 
 def test_statements_that_are_refused():
