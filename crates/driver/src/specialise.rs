@@ -118,7 +118,7 @@ pub fn lower(
     elaborated.printed.iter().for_each(|line| tessera_target::tell(line));
     stages.push(("elaborate".to_string(), start.elapsed()));
     let mut func = elaborated.func;
-    let mut context = PassContext { notes: elaborated.notes };
+    let mut context = PassContext { notes: elaborated.notes, ..PassContext::default() };
     let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
     let passes = mode.pipeline(options, choice.is_on_device());
     let passed = passes.run(&mut func, &mut context).map_err(|e| e.inside_kernel(Kind::Type))?;

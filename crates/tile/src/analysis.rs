@@ -139,14 +139,20 @@ impl Linear {
 
 /// The linear form of an integer scalar.
 pub fn linear_of(func: &Func<Tile>, value: Value) -> Linear {
-    linear_or_atom(func, value, &mut { FUEL })
+    linear_or_atom(func, value, DType::I64, &mut { FUEL })
 }
 
-fn linear_or_atom(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Linear {
-    linear(func, value, fuel).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+/// The same of a scalar of another integer dtype, in the arithmetic of that dtype, which wraps: equal
+/// forms are equal numbers, and different ones are so up to a multiple of its range.
+pub fn linear_within(func: &Func<Tile>, value: Value) -> Linear {
+    linear_or_atom(func, value, func.ty(value).dtype(), &mut { FUEL })
 }
 
-fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
+fn linear_or_atom(func: &Func<Tile>, value: Value, dtype: DType, fuel: &mut usize) -> Linear {
+    linear(func, value, dtype, fuel).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+}
+
+fn linear(func: &Func<Tile>, value: Value, dtype: DType, fuel: &mut usize) -> Option<Linear> {
     *fuel = fuel.checked_sub(1)?;
     let op = func.def(value)?;
     match op.code {
@@ -158,15 +164,17 @@ fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
         // Widening keeps the number; narrowing may not.
         TileOp::Cast => {
             let widens = keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
-            widens.then(|| linear_or_atom(func, op.operands[0], fuel))
+            // Narrower sums wrap on their own.
+            let one = dtype == DType::I64;
+            (widens && one).then(|| linear_or_atom(func, op.operands[0], dtype, fuel))
         }
-        TileOp::Ew(f) if func.ty(value) == &Type::INDEX => {
+        TileOp::Ew(f) if func.ty(value) == &Type::Scalar(dtype) => {
             let known = matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul);
             if !known {
                 return None;
             }
             let forms: Vec<_> =
-                op.operands.iter().map(|&v| linear_or_atom(func, v, fuel)).collect();
+                op.operands.iter().map(|&v| linear_or_atom(func, v, dtype, fuel)).collect();
             match (f, forms.as_slice()) {
                 (ScalarFn::Add, [a, b]) => a.plus(b),
                 (ScalarFn::Sub, [a, b]) => a.minus(b),

@@ -25,7 +25,7 @@ pub mod ops;
 mod polynomial;
 mod table;
 
-pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use analysis::{Atom, Linear, dim_expr_of, linear_of, linear_within};
 pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, split_asm, without_asm};
 pub use build::TileBuild;
 pub use distance::distance;
