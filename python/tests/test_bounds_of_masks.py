@@ -128,9 +128,8 @@ def test_an_own_combiner_has_nothing_to_give_for_no_elements(form):
 
 
 def test_it_is_refused_when_the_extent_is_known():
-    k = reduction(EMPTY["one tile"], "0")
     with pytest.raises(ts.TesseraError) as caught:
-        k.jit(target="sm_90a")
+        reduction(EMPTY["one tile"], "0").jit(target="sm_90a")
     assert caught.value.code == "E_SHAPE_MISMATCH"
 
 

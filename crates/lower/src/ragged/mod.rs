@@ -225,7 +225,7 @@ fn error(
         "expected {what} axis {axis}{of} to take in no padding, got {held} from beyond {beyond}"
     );
     let size = dim.clone().unwrap_or_else(|| "n".into());
-    let left = remaining(func, root, dim);
+    let (left, start) = remaining(func, root, dim);
     let found = Diagnostic::new(Code::E_RAGGED, message).at(func.ops[id].loc.clone());
     let found = match root.mask {
         Some(mask) => found.label(
@@ -278,37 +278,41 @@ fn error(
             "mask `{name}` with `ts.tile.where(…, {name}, {fill})` and a bounds condition along axis {axis}"
         )
     };
-    let help = match left.contains(COPIED) {
-        true => format!("{help}, with `{COPIED}` the position that this copy began at"),
-        false => help,
+    let help = match start {
+        Some(what) => format!("{help}, with `start` {what}"),
+        None => help,
     };
     found.label(access.loc.clone(), "this slice may leave the tensor").help(help)
 }
 
-/// Stands for an origin that the help cannot name.
-const COPIED: &str = "start";
-
-/// How many elements of a slice are there, as the user writes it.
-fn remaining(func: &TileFunc, root: Root, dim: Option<String>) -> String {
+/// How many elements of a slice are there, as the user writes it, and what `start` in it stands for
+/// where the help cannot name the origin.
+fn remaining(
+    func: &TileFunc,
+    root: Root,
+    dim: Option<String>,
+) -> (String, Option<&'static str>) {
     let access = &func.ops[root.access];
     let (Some(d), Some(&at)) = (dim, access.group("at").get(root.axis)) else {
-        return "…".into();
+        return ("…".into(), None);
     };
-    let d = if d.contains(' ') && !d.ends_with(')') { format!("({d})") } else { d };
     // A buffer does not say which of its copies it holds.
-    let held = |op: &tessera_ir::Op<Tile>| {
-        op.code == TileOp::CopyAsync && op.operands[0] == access.operands[0]
+    let other = |id: &OpId| {
+        let op = &func.ops[*id];
+        *id != root.access && op.code == TileOp::CopyAsync && op.operands[0] == access.operands[0]
     };
-    let copies = func.walk().into_iter().filter(|&id| held(&func.ops[id])).count();
-    if access.code == TileOp::CopyAsync && copies > 1 {
-        return format!("{d} - {COPIED}");
+    if access.code == TileOp::CopyAsync
+        && (!access.group("into").is_empty() || func.walk().iter().any(other))
+    {
+        return (format!("{d} - start"), Some("the position that its copy began at"));
     }
-    match (int_const(func, at), python_int(func, at)) {
+    let left = match (int_const(func, at), python_int(func, at)) {
         (Some(0), _) => d,
         (_, Some(at)) if at.contains(" + ") || at.contains(" - ") => format!("{d} - ({at})"),
         (_, Some(at)) => format!("{d} - {at}"),
-        (_, None) => format!("{d} - {COPIED}"),
-    }
+        (_, None) => return (format!("{d} - start"), Some("where the slice begins")),
+    };
+    (left, None)
 }
 
 /// Where padding may be anywhere in the reduced tile, no condition separates it from the rest: the
