@@ -234,7 +234,12 @@ fn error(
         ),
         None => found,
     };
-    if root.spread != Spread::Ends {
+    // Merged axes have the slice's padding at their end, but not the slice's positions.
+    let merged = match (func.ty(value).shape()[axis].as_static(), extents(access).get(root.axis)) {
+        (Some(here), Some(&there)) => here != there && there > 0,
+        _ => false,
+    };
+    if root.spread != Spread::Ends || merged {
         return found
             .label(access.loc.clone(), "this slice may leave the tensor")
             .help(early(func, root, fill, &left, &size));
@@ -287,11 +292,7 @@ fn error(
 
 /// How many elements of a slice are there, as the user writes it, and what `start` in it stands for
 /// where the help cannot name the origin.
-fn remaining(
-    func: &TileFunc,
-    root: Root,
-    dim: Option<String>,
-) -> (String, Option<&'static str>) {
+fn remaining(func: &TileFunc, root: Root, dim: Option<String>) -> (String, Option<&'static str>) {
     let access = &func.ops[root.access];
     let (Some(d), Some(&at)) = (dim, access.group("at").get(root.axis)) else {
         return ("…".into(), None);
@@ -327,6 +328,7 @@ fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str, size: &str
     };
     let when = match root.spread {
         Spread::Carried => "where it is read, inside the loop",
+        Spread::Ends => "before its axes are merged",
         _ => "before it is reshaped",
     };
     // The axes of memory that the slice keeps; `rows` and `cols` are the last two.
