@@ -268,10 +268,18 @@ impl<'a> Binder<'a> {
                 Slot::Scalar(value)
             }
             Err(why) => {
-                let help = format!(
-                    "pass a number that {dtype} holds, or annotate `{}` with a wider dtype",
-                    param.shown
-                );
+                let whole =
+                    dtype.is_int() && matches!(arg, Arg::Number { value: Number::Float(_), .. });
+                let help = match whole {
+                    true => format!(
+                        "pass an integer, as `int(…)` makes it, or annotate `{}` with a float dtype",
+                        param.shown
+                    ),
+                    false => format!(
+                        "pass a number that {dtype} holds, or annotate `{}` with a wider dtype",
+                        param.shown
+                    ),
+                };
                 let error = param.error(Code::E_ARGUMENT, format!("`{}`: {why}", param.shown));
                 self.errors.push(error.help(help));
                 Slot::Static

@@ -451,7 +451,7 @@ impl KernelHandle {
             .enumerate()
             .filter_map(|(place, &param)| match bound.slots.get(param)? {
                 Slot::Array(array) => Some(alias::Access {
-                    name: &self.params.items[param].name,
+                    name: &self.params.items[param].shown,
                     place,
                     array,
                     privilege: spec.privilege(place),

@@ -13,6 +13,8 @@ use tessera_ir::{BlockId, DimExpr, DimOp, OpId, Value, ValueDef};
 use tessera_numerics::ScalarFn;
 use tessera_tile::{Factor, Polynomial, TileFunc, TileOp};
 
+/// Remainders of remainders that are looked into.
+const MOST_NESTED: u32 = 8;
 /// Copies of a prologue that are looked at one by one.
 const MOST: i64 = 64;
 
@@ -298,11 +300,48 @@ impl Study<'_> {
             return Some(carried);
         }
         if let Some(x) = self.modulo(value) {
-            return poly(x);
+            return self.congruent(x, poly, MOST_NESTED);
         }
         let constant = poly(value)?;
         constant.as_constant().filter(|v| (0..self.stages).contains(v))?;
         Some(constant)
+    }
+
+    /// A number by the iteration, up to multiples of `S`, which a remainder and what it is the
+    /// remainder of differ by.
+    fn congruent(
+        &self,
+        value: Value,
+        poly: &dyn Fn(Value) -> Option<Polynomial>,
+        depth: u32,
+    ) -> Option<Polynomial> {
+        let depth = depth.checked_sub(1)?;
+        if let Some(known) = poly(value) {
+            return Some(known);
+        }
+        let mut out = Polynomial::of(self.func, value, &BTreeSet::new())?;
+        let factors: BTreeSet<Value> = out
+            .terms()
+            .flat_map(|(term, _)| term)
+            .filter_map(|f| match f {
+                Factor::Value(v) => Some(*v),
+                Factor::Dim(_) | Factor::Program(_) => None,
+            })
+            .collect();
+        // First the position, so that it is not replaced again in what replaces the others.
+        if factors.contains(&self.around.iv) {
+            out = out.with(self.around.iv, &poly(self.around.iv)?)?;
+        }
+        for v in factors.into_iter().filter(|v| *v != self.around.iv) {
+            let by = match (self.carried(v), self.modulo(v)) {
+                (Some(stage), _) => stage,
+                (None, Some(x)) => self.congruent(x, poly, depth)?,
+                (None, None) if self.around.varying.contains(&v) => poly(v)?,
+                (None, None) => continue,
+            };
+            out = out.with(v, &by)?;
+        }
+        Some(out)
     }
 
     fn modulo(&self, value: Value) -> Option<Value> {

@@ -79,6 +79,11 @@ impl Elab<'_> {
                 "expected no call of a kernel inside a kernel",
                 "put what both need into a @ts.func, which is inlined where it is called",
             ),
+            Val::Opaque(name) if name == "type" => self.error_help(
+                Code::E_TYPE,
+                "expected a function of the tile language or a @ts.func, got a Python class",
+                "records are not built in kernels: take one as a parameter, or give a @ts.func the values that it would have",
+            ),
             Val::Opaque(name) if name.contains("calls itself") => self.error_help(
                 Code::E_GRAPH_INVALID,
                 "expected no recursion: functions are inlined where they are called",
