@@ -6,11 +6,10 @@
 //! statements with what groups do.
 
 use crate::facts::{extents, is_view, reach, step, written};
-use crate::interval::interval_of;
 use crate::taint::{Taint, taint};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
-use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, linear_of};
+use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, linear_of, interval_of};
 
 pub struct Ownership;
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use tessera_ir::{DimExpr, DimOp, Func, Value};
 
 /// `to - from` as an expression over dimension symbols and integer parameters, where it is one. The
-/// integers are taken as numbers without end: positions are widened before they are computed. Of the
-/// values in `unknown` nothing is known.
+/// integers are taken as numbers without end: the extent of `s : s + 32` is 32 also where the end wraps,
+/// because the block begins at `s` and the end is not computed. Of the values in `unknown` nothing is known.
 pub fn distance(
     func: &Func<Tile>,
     from: Value,
@@ -16,7 +16,7 @@ pub fn distance(
     unknown: &BTreeSet<Value>,
 ) -> Option<DimExpr> {
     let difference =
-        Polynomial::of(func, to, unknown)?.minus(&Polynomial::of(func, from, unknown)?)?;
+        Polynomial::as_written(func, to, unknown)?.minus(&Polynomial::as_written(func, from, unknown)?)?;
     let mut out = DimExpr::Const(0);
     for (term, by) in difference.terms() {
         let mut product = DimExpr::Const(by);

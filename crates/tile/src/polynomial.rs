@@ -2,6 +2,7 @@
 //! positions by.
 
 use crate::analysis::{dim_expr_of, keeps};
+use crate::interval::is_exact;
 use crate::{Tile, TileOp};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Value};
@@ -26,8 +27,17 @@ pub enum Factor {
 pub struct Polynomial(BTreeMap<Vec<Factor>, i64>);
 
 impl Polynomial {
-    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them.
+    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them,
+    /// and so are numbers that may have wrapped: the polynomial is the number that the kernel computes.
     pub fn of(func: &Func<Tile>, value: Value, unknown: &BTreeSet<Value>) -> Option<Self> {
+        let mut factors = unknown.clone();
+        wrapping(func, value, &mut factors, &mut { FUEL })?;
+        polynomial(func, value, &factors, &mut { FUEL })
+    }
+
+    /// The polynomial of an integer scalar as it is written: numbers have no end, so that
+    /// `start + 64` is 64 beyond `start` whatever its type is.
+    pub fn as_written(func: &Func<Tile>, value: Value, unknown: &BTreeSet<Value>) -> Option<Self> {
         polynomial(func, value, unknown, &mut { FUEL })
     }
 
@@ -145,6 +155,32 @@ impl Polynomial {
         }
         Some(out)
     }
+}
+
+/// Adds the values below a scalar that may not be the number that their operands give.
+fn wrapping(
+    func: &Func<Tile>,
+    value: Value,
+    factors: &mut BTreeSet<Value>,
+    fuel: &mut usize,
+) -> Option<()> {
+    *fuel = fuel.checked_sub(1)?;
+    let Some(op) = func.def(value).filter(|_| !factors.contains(&value)) else { return Some(()) };
+    let stays = match op.code {
+        TileOp::Cast => {
+            let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
+            keeps(from, to) || (from.is_int() && is_exact(func, value))
+        }
+        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul) => {
+            func.ty(value).rank() == 0 && is_exact(func, value)
+        }
+        _ => return Some(()),
+    };
+    if !stays {
+        factors.insert(value);
+        return Some(());
+    }
+    op.operands.iter().try_for_each(|&v| wrapping(func, v, factors, fuel))
 }
 
 fn polynomial(
