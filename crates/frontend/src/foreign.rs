@@ -287,6 +287,10 @@ const NAMES: &[(&str, &str)] = &[
         "functions of `ts.xp` take whole arrays, outside a kernel: in a kernel `ts.xp.exp(x)` is `ts.tile.exp(x)`",
     ),
     (
+        "nn",
+        "functions of `ts.nn` take whole arrays, outside a kernel: write them with functions of ts.tile, `ts.tile.maximum(x, 0.0)` for relu",
+    ),
+    (
         "asinh acosh atanh arcsinh arccosh arctanh cbrt digamma erfinv gammaln i0 lgamma logaddexp logaddexp2 \
          nextafter polygamma sinc",
         "the tile language does not have it; `ts.xp` does, for whole arrays outside a kernel",
@@ -299,7 +303,8 @@ const NAMES: &[(&str, &str)] = &[
     ),
     (
         "inline_asm_elementwise inline_ptx asm",
-        "write it with functions of ts.tile: text of a target cannot stand in a kernel",
+        "write `ts.target.asm(\"ex2.approx.ftz.f32 $0, $1;\", x, dtype=ts.f32)`: registers follow from \
+         dtypes, without constraints, and `otherwise=` says what other targets run",
     ),
     ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
     ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),

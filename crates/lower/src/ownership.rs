@@ -9,7 +9,7 @@ use crate::facts::{extents, is_view, reach, step, written};
 use crate::taint::{Taint, taint};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Value};
-use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, linear_of, interval_of};
+use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, interval_of, linear_of};
 
 pub struct Ownership;
 

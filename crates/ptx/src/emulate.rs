@@ -3,15 +3,17 @@
 
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
-use crate::compile::compile;
+use crate::compile::compile_emulated;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::Profile;
 use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::arrays::misaligned;
 use tessera_target::frame::{self, Frame};
-use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
+use tessera_target::{
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
+};
 use tessera_tile::TileFunc;
 
 /// Few, so that blocks take several groups each.
@@ -51,15 +53,10 @@ impl Backend for Emulated {
         Caps {
             backend: self.name,
             arch: self.caps.target.to_string(),
-            mma_dtypes: vec![DType::BF16, DType::F16],
-            warp_size: 32,
-            async_copy: true,
-            shared_bytes_per_block: self.caps.shared_per_block.into(),
-            max_threads_per_block: 1024,
-            regs_per_thread: 255,
+            mma_dtypes: self.caps.mma_dtypes(),
             device_count: 0,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Gpu(Box::new(self.caps.gpu.clone())),
             emulated: [("device", "an interpreter of PTX")].into(),
         }
     }
@@ -71,7 +68,7 @@ impl Backend for Emulated {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
         let classes = classes_said(&frame, &options.arrays);
-        let usual = compile(func, &self.caps, options.profile, &classes)?;
+        let usual = compile_emulated(func, &self.caps, options.profile, &classes)?;
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
@@ -181,7 +178,8 @@ impl Kernel {
         if let Some((_, code)) = self.others.lock().iter().find(|(of, _)| *of == classes) {
             return Ok(code.clone());
         }
-        let code = Arc::new(compile(&self.func, &self.machine.caps, self.profile, &classes)?);
+        let code =
+            Arc::new(compile_emulated(&self.func, &self.machine.caps, self.profile, &classes)?);
         self.others.lock().push((classes, code.clone()));
         Ok(code)
     }

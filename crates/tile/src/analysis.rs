@@ -97,17 +97,13 @@ fn dim_expr(
         | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan
-        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => None,
+        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned
+        | Asm | AsmEffect => None,
     }
 }
 
 /// The expression of an op's result, which may wrap.
-fn wrapped(
-    func: &Func<Tile>,
-    value: Value,
-    exact: DimExpr,
-    wrapping: Wrapping,
-) -> Option<DimExpr> {
+fn wrapped(func: &Func<Tile>, value: Value, exact: DimExpr, wrapping: Wrapping) -> Option<DimExpr> {
     let op = func.def(value)?;
     let dtype = func.ty(value).dtype();
     let stays = match op.code {

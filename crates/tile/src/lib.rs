@@ -12,6 +12,7 @@
 //! ```
 
 mod analysis;
+mod asm;
 pub mod attrs;
 mod build;
 mod distance;
@@ -21,11 +22,13 @@ mod interval;
 mod lanes;
 mod level;
 mod magnitude;
+mod numbering;
 pub mod ops;
 mod polynomial;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, keeps, launch_extent_of, linear_of};
+pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, split_asm, without_asm};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, expand_parts_but, is_part};

@@ -111,7 +111,8 @@ fn analyses_see_through_casts_that_keep_the_number() {
 
 #[test]
 fn narrow_arithmetic_is_taken_apart_where_it_does_not_wrap() {
-    let text = "func @f(%y: view<[n], f32, write>, %b: u8, %i: i32, %u: u32, %l: u64) {kind = lane} {
+    let text =
+        "func @f(%y: view<[n], f32, write>, %b: u8, %i: i32, %u: u32, %l: u64) {kind = lane} {
   %b1 = tile.cast %b : i32
   %ci = tile.const {value = 1} : i32
   %cu = tile.const {value = 1} : u32
