@@ -2,7 +2,7 @@
 //! positions by.
 
 use crate::analysis::{dim_expr_of, keeps};
-use crate::interval::is_exact;
+use crate::interval::{interval_of, is_exact};
 use crate::numbering::Numbering;
 use crate::{Tile, TileOp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +180,7 @@ fn wrapping(
     let stays = match op.code {
         TileOp::Cast => {
             let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
-            keeps(from, to) || (from.is_int() && is_exact(func, value))
+            keeps(from, to) || interval_of(func, op.operands[0]).hi.is_some()
         }
         TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul) => {
             func.ty(value).rank() == 0 && is_exact(func, value)
