@@ -10,9 +10,9 @@
 use crate::facts::{extents, int_const, is_view, step};
 use std::collections::BTreeMap;
 use tessera_ir::{BlockId, DimExpr, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{
-    Atom, KernelKind, TileFunc, TileOp, dim_expr_of, kind_of, lane_axis, linear_of,
+    Atom, KernelKind, TileFunc, TileOp, dim_expr_of, keeps, kind_of, lane_axis, linear_of,
 };
 
 /// One store that may cover a parameter whole.
@@ -153,13 +153,15 @@ fn position(func: &TileFunc, at: Value) -> Option<(Vec<Digit>, Option<usize>)> {
             let digit = Digit { stride: 1, counts: Counts::Fixed(len) };
             (starts == 0).then_some((vec![digit], Some(0)))
         }
-        TileOp::Cast | TileOp::Broadcast => position(func, op.operands[0]),
+        // A narrower cast or sum may wrap.
+        TileOp::Cast if kept(func, at) => position(func, op.operands[0]),
+        TileOp::Broadcast => position(func, op.operands[0]),
         TileOp::Expand => {
             let new = op.attr("axis").and_then(tessera_ir::Attr::as_int)? as usize;
             let (digits, axis) = position(func, op.operands[0])?;
             Some((digits, axis.map(|a| if a >= new { a + 1 } else { a })))
         }
-        TileOp::Ew(ScalarFn::Add) => {
+        TileOp::Ew(ScalarFn::Add) if func.ty(at).dtype() == DType::I64 => {
             let (mut digits, a) = position(func, op.operands[0])?;
             let (more, b) = position(func, op.operands[1])?;
             digits.extend(more);
@@ -167,6 +169,12 @@ fn position(func: &TileFunc, at: Value) -> Option<(Vec<Digit>, Option<usize>)> {
         }
         _ => None,
     }
+}
+
+/// Whether a cast keeps every number.
+fn kept(func: &TileFunc, cast: Value) -> bool {
+    let from = func.def(cast).and_then(|op| op.operands.first()).map(|&v| func.ty(v).dtype());
+    from.is_some_and(|from| keeps(from, func.ty(cast).dtype()))
 }
 
 fn scalar(func: &TileFunc, at: Value) -> Option<Vec<Digit>> {
@@ -209,7 +217,7 @@ fn part(func: &TileFunc, value: Value) -> Option<Counts> {
         TileOp::ProgramId => {
             Some(whole(Number::Program(op.attr("axis").and_then(tessera_ir::Attr::as_int)?)))
         }
-        TileOp::Cast => part(func, op.operands[0]),
+        TileOp::Cast if kept(func, value) => part(func, op.operands[0]),
         TileOp::Ew(f @ (ScalarFn::FloorDiv | ScalarFn::Mod)) => {
             let Counts::Part { number, div, modulo: None } = part(func, op.operands[0])? else {
                 return None;
@@ -258,7 +266,8 @@ fn constant_of(func: &TileFunc, value: Value) -> Option<DimExpr> {
     let op = func.def(value)?;
     match op.code {
         TileOp::Const => dim_expr_of(func, value),
-        TileOp::Broadcast | TileOp::Expand | TileOp::Cast => constant_of(func, op.operands[0]),
+        TileOp::Cast if kept(func, value) => constant_of(func, op.operands[0]),
+        TileOp::Broadcast | TileOp::Expand => constant_of(func, op.operands[0]),
         _ => None,
     }
 }

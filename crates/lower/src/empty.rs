@@ -140,6 +140,10 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
             op.group_lens = vec![kept.len()];
             op.operands = kept;
         }
+        // Every position of a buffer without elements is outside.
+        TileOp::Load | TileOp::Gather | TileOp::Atomic if taken == op.operands[0] => {
+            outside(func, id);
+        }
         // Every position is outside.
         TileOp::Take | TileOp::Histogram => set(func, id, zero(func.ty(op.results[0]).dtype())),
         TileOp::ReduceBy => {
@@ -171,6 +175,22 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
         _ => {}
     }
     None
+}
+
+/// A read of what does not exist: zeros, or the number that the kernel names.
+fn outside(func: &mut TileFunc, id: OpId) {
+    let op = func.ops[id].clone();
+    let ty = func.ty(op.result()).clone();
+    let Some(&other) = op.group("other").first().filter(|_| op.code != TileOp::Atomic) else {
+        return set(func, id, zero(ty.dtype()));
+    };
+    if *func.ty(other) == ty {
+        func.replace_uses(op.result(), other);
+        return func.erase(id);
+    }
+    let op = &mut func.ops[id];
+    (op.code, op.attrs) = (TileOp::Broadcast, Attrs::new());
+    (op.operands, op.group_lens) = (vec![other], Vec::new());
 }
 
 fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: &str) -> Diagnostic {

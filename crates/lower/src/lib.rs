@@ -28,7 +28,6 @@ mod fast_math;
 mod geometry;
 pub mod graph;
 mod if_convert;
-mod interval;
 mod lane_races;
 mod lazy_rescale;
 mod lift;

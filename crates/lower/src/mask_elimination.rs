@@ -4,10 +4,9 @@
 //! stays at or below the loop's end, and so below the number that the end was rounded down from.
 
 use crate::facts::int_const;
-use crate::interval::interval_of;
 use tessera_ir::{Attr, BlockId, Op, Type, Value, ValueDef};
-use tessera_numerics::ScalarFn;
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_numerics::{DType, ScalarFn};
+use tessera_tile::{Tile, TileFunc, TileOp, interval_of, keeps};
 
 /// The most ops of one query.
 const DEPTH: u32 = 16;
@@ -74,14 +73,14 @@ fn positions(func: &TileFunc, v: Value, depth: u32) -> Option<(Option<Value>, i6
             let n = func.ty(v).shape().first()?.as_static()?;
             Some((None, start.checked_add(n)?.checked_sub(1)?))
         }
-        // A widening cast keeps positions.
-        TileOp::Cast if func.ty(v).dtype().bits() >= func.ty(op.operands[0]).dtype().bits() => {
+        TileOp::Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(v).dtype()) => {
             positions(func, op.operands[0], depth)
         }
         TileOp::Broadcast | TileOp::Expand | TileOp::Reshape => {
             positions(func, op.operands[0], depth)
         }
-        TileOp::Ew(ScalarFn::Add) => {
+        // Narrower sums may wrap.
+        TileOp::Ew(ScalarFn::Add) if func.ty(v).dtype() == DType::I64 => {
             let (a, x) = positions(func, op.operands[0], depth)?;
             let (b, y) = positions(func, op.operands[1], depth)?;
             match (a, b) {

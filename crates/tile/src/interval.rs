@@ -1,14 +1,13 @@
 //! Interval analysis: the range of integer scalars, from compile-time facts alone.
 
-use crate::facts::{int_const, yielded};
+use crate::{TileFunc, TileOp, domain_of, lane_axis, lane_extents, lanes_of};
 use std::cell::Cell;
 use tessera_ir::{Attr, BlockId, DimExpr, Value, ValueDef};
-use tessera_numerics::{Basic, DType};
-use tessera_tile::{TileFunc, TileOp, domain_of, lane_axis, lane_extents, lanes_of};
+use tessera_numerics::{Basic, DType, ScalarFn};
 
 /// Both ends included; `None` is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Interval {
+pub struct Interval {
     pub lo: Option<i64>,
     pub hi: Option<i64>,
 }
@@ -77,8 +76,21 @@ impl Interval {
 }
 
 /// The range of an integer scalar.
-pub(crate) fn interval_of(func: &TileFunc, value: Value) -> Interval {
+pub fn interval_of(func: &TileFunc, value: Value) -> Interval {
     interval(func, value, &Cell::new(FUEL))
+}
+
+/// Whether integer arithmetic is exact: its result, of numbers without end, is one of its type and
+/// of i64. Sums and products in i64 count as exact, because they are positions.
+pub(crate) fn is_exact(func: &TileFunc, value: Value) -> bool {
+    let dtype = func.ty(value).dtype();
+    if dtype == DType::I64 {
+        return true;
+    }
+    let found = computed(func, value, &Cell::new(FUEL)).ends();
+    let least = if dtype.is_unsigned_int() { 0 } else { -(1i64 << (dtype.bits() - 1)) };
+    let most = type_range(dtype).hi.unwrap_or(i64::MAX);
+    found.is_some_and(|(lo, hi)| least <= lo && hi <= most)
 }
 
 /// The range of a type: open where it is more than an i64 holds.
@@ -107,7 +119,8 @@ fn interval(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         (Some((least, most)), Some((lo, hi))) => least <= lo && hi <= most,
         (Some(_), None) => false,
         // Not all u64 numbers fit an i64.
-        (None, _) => ty.dtype().is_signed_int(),
+        (None, Some((lo, _))) => lo >= 0 || ty.dtype().is_signed_int(),
+        (None, None) => ty.dtype().is_signed_int(),
     };
     if fits { found } else { held }
 }
@@ -223,12 +236,18 @@ fn grid_extent(func: &TileFunc, axis: i64) -> Option<i64> {
     constant(&grid.get(usize::try_from(axis).ok()?)?.as_expr()?)
 }
 
-/// A loop's position: from `lo`, in whole steps, below `hi`. Carried values are not followed.
+/// A loop's position: from `lo`, in whole steps, below `hi`. Of carried values only those are
+/// followed that are a remainder after every iteration.
 fn argument(func: &TileFunc, block: BlockId, index: usize, fuel: &Cell<usize>) -> Interval {
     let Some(parent) = func.blocks[block].parent else { return UNKNOWN };
     let op = &func.ops[parent];
-    if op.code != TileOp::For || index != 0 {
+    if op.code != TileOp::For {
         return UNKNOWN;
+    }
+    if let Some(carried) = index.checked_sub(1) {
+        let init = op.group("init").get(carried).map(|&v| interval(func, v, fuel));
+        let rest = yielded(func, block).get(carried).and_then(|&v| remainder(func, v));
+        return init.zip(rest).map_or(UNKNOWN, |(init, rest)| init.union(rest));
     }
     let of = |i: usize| interval(func, op.operands[i], fuel);
     let (lo, hi, step) = (of(0), of(1), of(2));
@@ -244,4 +263,22 @@ fn argument(func: &TileFunc, block: BlockId, index: usize, fuel: &Cell<usize>) -
         _ => last,
     };
     Interval::bounded(lo.lo, exact)
+}
+
+/// The range of `x % n` with a constant `n`, whatever `x` is.
+fn remainder(func: &TileFunc, value: Value) -> Option<Interval> {
+    let op = func.def(value).filter(|op| op.code == TileOp::Ew(ScalarFn::Mod))?;
+    let by = int_const(func, op.operands[1]).filter(|&n| n > 0)?;
+    Some(Interval::bounded(Some(0), Some(by - 1)))
+}
+
+/// The value of an integer constant.
+fn int_const(func: &TileFunc, value: Value) -> Option<i64> {
+    let op = func.def(value).filter(|op| op.code == TileOp::Const)?;
+    op.attr("value").and_then(Attr::as_int)
+}
+
+/// The values that a block yields to the op around it.
+fn yielded(func: &TileFunc, block: BlockId) -> &[Value] {
+    func.terminator(block).map_or(&[], |end| func.ops[end].group("values"))
 }
