@@ -3,11 +3,14 @@
 mod assembler;
 mod clusters;
 mod gemm;
+mod inner;
+mod interp;
 mod judge;
 mod lane;
 mod memory;
 mod passes;
 mod roles;
+mod scalar;
 mod text;
 mod verify;
 mod wgmma;
