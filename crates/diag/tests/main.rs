@@ -1,6 +1,7 @@
 //! Diagnostics as text and as JSON.
 
-use crate::{Code, Diagnostic, Loc, SourceFile};
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
 
 #[test]
 fn json_escapes_and_nests() {
@@ -11,9 +12,6 @@ fn json_escapes_and_nests() {
     assert!(text.contains(r#""file":"a\"b.py""#), "{text}");
     assert!(text.contains(r#""help":null"#), "{text}");
 }
-
-use crate::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
-use std::sync::Arc;
 
 #[test]
 fn render_shows_line_carets_chain_notes_and_help() {

@@ -164,7 +164,7 @@ pub fn compile_made(
         let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
         passes.run(&mut func, &mut PassContext::default())?;
         let (store, arrays) = (cache::store()?, Default::default());
-        let options = CompileOptions { profile, store, arrays };
+        let options = CompileOptions { profile, store, arrays, call: Vec::new() };
         let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
         COMPILED.insert(key, &made);
         Ok(made)

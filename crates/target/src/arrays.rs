@@ -1,7 +1,7 @@
 //! Layouts and alignment of a launch's arrays, as far as GPU code is specialised for them.
 
-use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
+use crate::{BufferArg, CompileOptions};
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::Privilege;
@@ -130,6 +130,20 @@ pub fn classes_said(frame: &Frame, said: &Said) -> Classes {
     for (class, param) in out.iter_mut().zip(&frame.params) {
         if let (ParamKind::Array { .. }, Some(wanted)) = (&param.kind, said.get(&param.name)) {
             *class = *wanted;
+        }
+    }
+    out
+}
+
+/// The classes to compile for first: those of the call's arrays, and without a call the stated ones.
+pub fn classes_first(frame: &Frame, options: &CompileOptions) -> Classes {
+    let mut out = classes_said(frame, &options.arrays);
+    for ((class, param), array) in out.iter_mut().zip(&frame.params).zip(&options.call) {
+        let (ParamKind::Array { .. }, Some(array)) = (&param.kind, array) else { continue };
+        let own = ArrayClass::of_param(&param.kind, array);
+        // The launch refuses others.
+        if own.align as usize >= array.dtype.bytes() {
+            *class = own;
         }
     }
     out

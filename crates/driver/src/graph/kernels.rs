@@ -56,7 +56,8 @@ pub fn compile(
     let work = || {
         while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (profile, store) = (mode.profile, store.clone());
-            let options = CompileOptions { profile, store, arrays: said[i].clone() };
+            let arrays = said[i].clone();
+            let options = CompileOptions { profile, store, arrays, call: Vec::new() };
             match one(&funcs[i], made.contains(&i), choice, mode, &options) {
                 Ok(artifact) => {
                     COMPILED.fetch_add(1, Ordering::Relaxed);

@@ -17,19 +17,13 @@ fn fixes() -> impl Iterator<Item = (String, &'static str)> {
 fn every_function_that_a_fix_names_exists() {
     for (names, write) in fixes() {
         for piece in write.split("ts.").skip(1) {
-            let path: String = piece
-                .chars()
-                .take_while(|c| c.is_alphanumeric() || "_.".contains(*c))
-                .collect();
+            let path: String =
+                piece.chars().take_while(|c| c.is_alphanumeric() || "_.".contains(*c)).collect();
             let path = path.trim_end_matches('.');
             if let Some(function) = path.strip_prefix("tile.") {
                 let row = find(&format!("tile.{function}"));
-                let is_there =
-                    row.is_some_and(|r| !matches!(r.handler, Handler::Reserved(_)));
-                assert!(
-                    is_there || function == "group",
-                    "`{names}`: `ts.{path}` is no function"
-                );
+                let is_there = row.is_some_and(|r| !matches!(r.handler, Handler::Reserved(_)));
+                assert!(is_there || function == "group", "`{names}`: `ts.{path}` is no function");
             }
         }
     }
@@ -39,18 +33,12 @@ fn every_function_that_a_fix_names_exists() {
 fn what_the_language_has_is_not_foreign() {
     for (names, _) in NAMES {
         for name in names.split(' ') {
-            assert!(
-                find(&format!("tile.{name}")).is_none(),
-                "`{name}` is a function of ts.tile"
-            );
+            assert!(find(&format!("tile.{name}")).is_none(), "`{name}` is a function of ts.tile");
         }
     }
     for (names, _) in ELSEWHERE {
         for name in names.split(' ') {
-            assert!(
-                find(&format!("tile.{name}")).is_some(),
-                "`{name}` belongs to NAMES"
-            );
+            assert!(find(&format!("tile.{name}")).is_some(), "`{name}` belongs to NAMES");
         }
     }
     for (of, names, _) in KEYWORDS.iter().filter(|(of, ..)| of.contains('.')) {
