@@ -1,5 +1,8 @@
 //! A kernel with everything that was compiled of it.
 
+#[cfg(test)]
+mod tests;
+
 use crate::backends::{Backends, Choice};
 use crate::bind::Bound;
 use crate::config::key;

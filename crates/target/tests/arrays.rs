@@ -2,10 +2,10 @@
 
 use std::ptr::null_mut;
 use tessera_ir::Privilege;
-use tessera_numerics::{DType, NumType};
-use tessera_target::BufferArg;
-use tessera_target::arrays::ArrayClass;
-use tessera_target::frame::ParamKind;
+use tessera_numerics::{DType, NumType, Profile};
+use tessera_target::arrays::{ArrayClass, classes_first};
+use tessera_target::frame::{Frame, ParamKind};
+use tessera_target::{BufferArg, CompileOptions};
 
 #[test]
 fn rows_that_end_inside_a_piece_are_read_by_tma_and_not_written_by_it() {
@@ -84,4 +84,27 @@ fn arrays_that_no_map_describes_have_none() {
             "{address:#x} {dims:?} {strides:?}"
         );
     }
+}
+
+#[test]
+fn the_first_classes_are_those_of_the_call() {
+    let func = tessera_tile::parse(
+        "func @f(%n: i64, %a: view<[m, k], bf16, read>, %b: view<[m, k], bf16, write>) {kind = group, grid = [1]} {\n  tile.return\n}\n",
+    );
+    let frame = Frame::new(&func.unwrap()).unwrap();
+    let usual = ArrayClass::said(2, Some(1), 16);
+    let classes = |call| {
+        let options = CompileOptions { call, ..CompileOptions::new(Profile::Default) };
+        classes_first(&frame, &options)[1..].to_vec()
+    };
+    assert_eq!(classes(Vec::new()), [usual, usual]);
+    let columns = buffer(1 << 20, &[64, 96], &[2, 128]);
+    // Rows of 14 bytes are not written by TMA.
+    let short = buffer(1 << 20, &[64, 7], &[16, 2]);
+    let found = classes(vec![None, Some(columns), Some(short)]);
+    assert_eq!(found[0], ArrayClass::said(2, Some(0), 16));
+    assert!(found[1].is_contiguous(1) && !found[1].tma_compatible);
+    // What a launch refuses is not compiled for, and what is not there is taken to be as most are.
+    let odd = buffer(1 << 20 | 1, &[64, 96], &[192, 2]);
+    assert_eq!(classes(vec![None, Some(odd), None]), [usual, usual]);
 }
