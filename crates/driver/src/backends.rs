@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
-use tessera_target::{Backend, Caps};
+use tessera_target::{Backend, Caps, MachineCaps};
 
 enum BackendState {
     Ready(Arc<dyn Backend>),
@@ -88,8 +88,10 @@ impl Choice {
     /// What the backend can do, as the environment has it.
     pub fn caps(&self) -> Result<Caps, Diagnostics> {
         let mut caps = self.backend.caps();
-        if caps.backend == "interp" {
-            caps.warp_size = knobs::interp_warp()?;
+        if caps.backend == "interp"
+            && let MachineCaps::Cpu(machine) = &mut caps.machine
+        {
+            machine.warp_size = knobs::interp_warp()?;
         }
         #[cfg(feature = "cpu")]
         if caps.backend == "cpu" {

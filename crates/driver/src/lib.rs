@@ -95,4 +95,4 @@ pub use tessera_interp::{
 };
 pub use tessera_lower::stage::Off;
 pub use tessera_support::{ForkLock, after_fork, before_fork, forked};
-pub use tessera_target::{Artifact, BufferArg, Queue, beside, deep};
+pub use tessera_target::{Artifact, BufferArg, MachineCaps, Queue, beside, deep};

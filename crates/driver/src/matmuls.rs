@@ -8,7 +8,7 @@ use tessera_target::speed::Speed;
 /// The speed of the GPU that is there, or of the one that code is made for where there is none.
 fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
     let caps = backends.to_compile(Some(PTX))?.caps()?;
-    caps.speed.ok_or_else(|| {
+    caps.speed().ok_or_else(|| {
         Diagnostic::new(Code::E_UNSUPPORTED, "the target has no figures of its speed").into()
     })
 }

@@ -299,7 +299,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     (
         "inline_asm_elementwise inline_ptx asm",
-        "write it with functions of ts.tile: text of a target cannot stand in a kernel",
+        "write `ts.target.asm(\"ex2.approx.ftz.f32 $0, $1;\", x, dtype=ts.f32)`: registers follow from \
+         dtypes, without constraints, and `otherwise=` says what other targets run",
     ),
     ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
     ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),

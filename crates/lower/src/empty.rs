@@ -15,7 +15,7 @@ use tessera_ir::{
     Attr, Attrs, Changed, Dim, Effects, OpId, OpSpec, Opcode, Pass, PassContext, Type, Value,
 };
 use tessera_numerics::{DType, ReduceOp, Scalar};
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, is_asm};
 
 pub struct Empty;
 
@@ -30,7 +30,7 @@ impl Pass<Tile> for Empty {
         }
         let mut undefined = Vec::new();
         for id in func.walk() {
-            if func.ops[id].regions.is_empty() {
+            if func.ops[id].regions.is_empty() || is_asm(func.ops[id].code) {
                 undefined.extend(replace(func, id));
             }
         }
@@ -99,6 +99,8 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
     }
     let taken = op.operands.iter().find(|&&v| is_empty(func, v)).copied()?;
     match op.code {
+        // A text runs for each element.
+        TileOp::AsmEffect if op.results.is_empty() => func.erase(id),
         // No element: no write, and nothing to copy.
         _ if op.results.is_empty() => match op.code.info().effects {
             Effects::Host => print(func, id),

@@ -196,7 +196,8 @@ fn computed(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Interval {
         | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
         | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
         | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce
-        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => UNKNOWN,
+        | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm
+        | AsmEffect => UNKNOWN,
     }
 }
 

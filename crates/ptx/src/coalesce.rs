@@ -288,6 +288,10 @@ fn walk(
         let of = |regs: Vec<Reg>| -> Vec<usize> {
             regs.iter().filter_map(|r| all.number.get(r).copied()).collect()
         };
+        // A text of several instructions may write a result before it reads an operand.
+        if matches!(inst, Inst::Text { .. }) {
+            of(inst.reads()).into_iter().for_each(|r| live.set(r));
+        }
         let written = of(inst.writes());
         if !written.is_empty() {
             let from = moved(stmt).and_then(|[_, a]| all.number.get(&a).copied());
@@ -314,6 +318,7 @@ fn can_rename(inst: &Inst) -> bool {
             | Inst::St { .. }
             | Inst::Stmatrix { .. }
             | Inst::Wgmma { .. }
+            | Inst::Text { .. }
     )
 }
 
@@ -339,6 +344,7 @@ fn rename(inst: &mut Inst, new: &impl Fn(Reg) -> Reg) {
             b.iter_mut().for_each(opnd);
         }
         Inst::Setp { a, b, .. } => [a, b].into_iter().for_each(opnd),
+        Inst::Text { d, a, .. } => d.iter_mut().chain(a).for_each(reg),
         Inst::Selp { d, a, b, .. } => {
             reg(d);
             [a, b].into_iter().for_each(opnd);

@@ -3,16 +3,18 @@
 
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, Code, MapRecipe};
-use crate::compile::compile;
+use crate::compile::compile_emulated;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::Profile;
 use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
 use tessera_target::arrays::{classes_first, misaligned};
 use tessera_target::frame::{self, Frame};
-use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
+use tessera_target::{
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
+};
 use tessera_tile::TileFunc;
 
 /// Few, so that blocks take several groups each.
@@ -52,15 +54,10 @@ impl Backend for Emulated {
         Caps {
             backend: self.name,
             arch: self.caps.target.to_string(),
-            mma_dtypes: vec![DType::BF16, DType::F16],
-            warp_size: 32,
-            async_copy: true,
-            shared_bytes_per_block: self.caps.shared_per_block.into(),
-            max_threads_per_block: 1024,
-            regs_per_thread: 255,
+            mma_dtypes: self.caps.mma_dtypes(),
             device_count: 0,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Gpu(Box::new(self.caps.gpu.clone())),
             emulated: [("device", "an interpreter of PTX")].into(),
         }
     }
@@ -72,7 +69,7 @@ impl Backend for Emulated {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
         let classes = classes_first(&frame, options);
-        let first = Arc::new(compile(func, &self.caps, options.profile, &classes)?);
+        let first = Arc::new(compile_emulated(func, &self.caps, options.profile, &classes)?);
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
@@ -180,7 +177,7 @@ impl Kernel {
     fn variant(&self, classes: &Classes) -> Result<Arc<Code>, Diagnostics> {
         let find = || self.variants.lock().get(classes).cloned();
         let make = || {
-            let code = compile(&self.func, &self.machine.caps, self.profile, classes)?;
+            let code = compile_emulated(&self.func, &self.machine.caps, self.profile, classes)?;
             let code = Arc::new(code);
             self.variants.lock().insert(classes.clone(), code.clone());
             Ok::<_, Diagnostics>(code)

@@ -1,5 +1,6 @@
 //! The tests of the PTX compiler. They are one binary, which is linked once.
 
+mod asm_text;
 mod assembler;
 mod clusters;
 mod gemm;

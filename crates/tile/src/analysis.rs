@@ -73,7 +73,8 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
         | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan
-        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => None,
+        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned
+        | Asm | AsmEffect => None,
     }
 }
 

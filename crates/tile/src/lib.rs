@@ -12,6 +12,7 @@
 //! ```
 
 mod analysis;
+mod asm;
 pub mod attrs;
 mod build;
 mod distance;
@@ -24,6 +25,7 @@ mod polynomial;
 mod table;
 
 pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, split_asm, without_asm};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, expand_parts_but, is_part};

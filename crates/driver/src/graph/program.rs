@@ -103,7 +103,10 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
-    let machine = if choice.is_cuda() { Machine::Gpu } else { Machine::Cpu };
+    let machine = match choice.caps()?.gpu() {
+        Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
+        None => Machine::Cpu,
+    };
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
     let ordered = options.profile == Profile::Strict;

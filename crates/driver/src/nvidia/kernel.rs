@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile};
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, refused_text};
 use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
 use tessera_support::{Flights, ForkLock, Hash128};
 use tessera_target::arrays::{classes_first, misaligned};
@@ -145,7 +145,11 @@ impl Kernel {
         };
         let make = || {
             let loaded = load().map_err(|e: CudaError| {
-                Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone())
+                let error = Diagnostic::from(e.note(self.compiled_for()));
+                match refused_text(&variant.code.module, &self.func, &error.notes) {
+                    Some(refused) => refused,
+                    None => error.at(self.func.loc.clone()),
+                }
             })?;
             variant.loaded.lock().insert(ordinal, loaded.clone());
             Ok::<_, Diagnostics>(loaded)

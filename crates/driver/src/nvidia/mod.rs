@@ -12,15 +12,14 @@ use kernel::Kernel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::Profile;
 use tessera_ptx::emulate::Emulated;
-use tessera_ptx::speed::speed;
-use tessera_ptx::{Feature, PtxCaps, Ty, classes_said};
+use tessera_ptx::{Feature, PtxCaps, classes_said};
 use tessera_runtime::cuda;
 use tessera_support::ForkLock;
 use tessera_target::arrays::Said;
 use tessera_target::frame::Frame;
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, Footprint};
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, Footprint, MachineCaps};
 use tessera_tile::TileFunc;
 
 pub use crate::gpu::{hold_back, missing, wait_for};
@@ -181,18 +180,15 @@ impl Backend for Nvidia {
     fn caps(&self) -> Caps {
         let present = cuda::present().map_or(0, |present| present.devices);
         let device = self.device.filter(|_| present > 0).and_then(|d| gpu::device(d).ok());
+        let own = |d: &Arc<cuda::Device>| self.caps.gpu.on_device(d.info().multiprocessors);
+        let gpu = device.as_ref().map_or_else(|| self.caps.gpu.clone(), own);
         Caps {
             backend: PTX,
             arch: self.caps.target.to_string(),
-            mma_dtypes: mma_dtypes(self.caps),
-            warp_size: 32,
-            async_copy: self.caps.has(Feature::CpAsync),
-            shared_bytes_per_block: self.caps.shared_per_block.into(),
-            max_threads_per_block: tessera_ptx::caps::MAX_THREADS,
-            regs_per_thread: tessera_ptx::caps::MAX_REGISTERS,
+            mma_dtypes: self.caps.mma_dtypes(),
             device_count: present,
             memory_bytes: device.as_ref().map_or(0, |d| d.info().total_memory),
-            speed: Some(speed(self.caps, device.map(|d| d.info().multiprocessors))),
+            machine: MachineCaps::Gpu(Box::new(gpu)),
             emulated: BTreeMap::new(),
         }
     }
@@ -211,29 +207,10 @@ impl Backend for Nvidia {
     }
 }
 
-/// Dtypes that MMA instructions of a warp or warpgroup take without conversion.
-fn mma_dtypes(caps: &PtxCaps) -> Vec<DType> {
-    const ROWS: &[(Ty, DType)] = &[
-        (Ty::S4, DType::I4),
-        (Ty::S8, DType::I8),
-        (Ty::U8, DType::U8),
-        (Ty::F64, DType::F64),
-        (Ty::Tf32, DType::Tf32),
-        (Ty::F16, DType::F16),
-        (Ty::BF16, DType::BF16),
-        (Ty::E4M3, DType::Fp8E4M3),
-        (Ty::E5M2, DType::Fp8E5M2),
-        (Ty::E3M2, DType::Fp6E3M2),
-        (Ty::E2M3, DType::Fp6E2M3),
-        (Ty::E2M1, DType::Fp4E2M1),
-    ];
-    let has = |ty: Ty| caps.mma_rows.iter().any(|row| row.a == ty);
-    ROWS.iter().filter(|(ty, _)| has(*ty)).map(|(_, dtype)| *dtype).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_numerics::DType;
 
     #[test]
     fn architectures_have_names() {
@@ -252,7 +229,7 @@ mod tests {
         assert!(hopper.contains(&("wgmma", true)) && hopper.contains(&("tma", true)));
         assert!(features("sm_80").contains(&("tma", false)));
         let Ok(caps) = named("sm90") else { panic!() };
-        let dtypes = mma_dtypes(caps);
+        let dtypes = caps.mma_dtypes();
         assert!(dtypes.contains(&DType::BF16) && dtypes.contains(&DType::Fp8E4M3));
         assert!(!dtypes.contains(&DType::F32));
     }

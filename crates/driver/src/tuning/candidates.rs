@@ -208,7 +208,7 @@ pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
 impl<'a> Judge<'a> {
     fn new(kernel: &KernelHandle, bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
-        let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
+        let limits = choice.caps()?.gpu().map_or_else(Limits::default, Limits::of);
         let names = kernel.params.items.iter().map(|param| param.name.clone());
         let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
         let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);

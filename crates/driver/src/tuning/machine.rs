@@ -58,7 +58,7 @@ fn brand() -> String {
 
 /// What candidates are compared by: the target's own figures, or rough ones of a processor.
 pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
-    if let Some(speed) = choice.caps()?.speed {
+    if let Some(speed) = choice.caps()?.speed() {
         return Ok(speed);
     }
     let threads = processor::threads()?.max(1) as u64;

@@ -203,7 +203,7 @@ fn combined(
 }
 
 /// An op that a combiner may not have.
-fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
+pub fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
     use tessera_ir::{Effects, Opcode};
     let mut found = None;
     e.func.walk_block(region, &mut |id| {

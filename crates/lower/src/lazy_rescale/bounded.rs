@@ -128,7 +128,7 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
         | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
         | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
         | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take
-        | ReduceBy | ScanBy | Sort | Histogram | Owned => None,
+        | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => None,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::passes::{Off, Step};
 use super::seeds::{contiguous_dim, extents};
 use super::threads::{Team, elements};
-use super::{StageCaps, Staging, pinned_warps};
+use super::{GpuCaps, Staging, pinned_warps};
 use std::sync::Arc;
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_layout::{Layout, Prefer};
@@ -25,7 +25,7 @@ const MOST_THREADS: u64 = 256;
 const MOST_BINS: i64 = 8192;
 
 /// Whether an op on parts of tiles stays an op of Staged IR.
-pub fn is_selected(func: &TileFunc, caps: &StageCaps, profile: Profile, id: OpId) -> bool {
+pub fn is_selected(func: &TileFunc, caps: &GpuCaps, profile: Profile, id: OpId) -> bool {
     let op = &func.ops[id];
     // Roles divide the tiles of kernels with MMAs by rules that these ops do not have.
     let multiplies = || func.walk().iter().any(|&o| func.ops[o].code == TileOp::Mma);
@@ -35,7 +35,7 @@ pub fn is_selected(func: &TileFunc, caps: &StageCaps, profile: Profile, id: OpId
         TileOp::Sort => {
             let n = elements(func.ty(op.operands[0]));
             let threads = pinned_warps(func).map_or(MOST_THREADS, |n| 32 * n.max(1) as u64);
-            n * SORT_BYTES <= u64::from(caps.shared_bytes) && n <= threads * MOST_OF_THREAD
+            n * SORT_BYTES <= u64::from(caps.shared_per_block) && n <= threads * MOST_OF_THREAD
         }
         TileOp::Slice => cut_axis(func, op).is_some(),
         TileOp::Histogram => extents(func.ty(op.result()))[0] as i64 <= MOST_BINS,

@@ -7,6 +7,7 @@
 //! Warp specialization is in `warp_specialize`, mbarriers in `mbar`, TMA in `tma`, WGMMA in
 //! `wgmma`, pipelines of `cp.async` in `pipeline`, the persistent loop in `tile_scheduler`.
 
+mod asm_text;
 mod buffers;
 mod canonical;
 mod cluster;
@@ -571,6 +572,8 @@ impl<'a> Select<'a> {
             TileOp::Assert => self.assertion(id),
             TileOp::BufAlloc => self.buf_alloc(id),
             TileOp::Print => self.print(id),
+            TileOp::Asm => self.text(id),
+            TileOp::AsmEffect => self.text_with_effects(id),
             TileOp::Barrier
             | TileOp::CopyAsync
             | TileOp::CopyCommit

@@ -28,7 +28,7 @@ const FUEL: u32 = 64;
 
 /// `free`: a scheduler warp can hand out groups. `cache`: bytes of L2 cache that the groups of a
 /// section may read, so that they share it.
-pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
+pub fn choose(func: &mut StagedFunc, free: bool, cache: u64) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
         return;
@@ -87,7 +87,7 @@ pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
 /// How many groups along the uneven axis, over all positions together, read as much as the cache
 /// holds. The longest group of a position reads what all its groups read: the number of groups
 /// along the axis, times the iterations that each has more than the one before.
-fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i64 {
+fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u64) -> i64 {
     let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
     let bytes = loops.map(|&id| {
         let op = &func.ops[id];
@@ -106,7 +106,7 @@ fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i
         bytes * lo.max(hi) / step
     });
     let each = bytes.fold(1.0, f64::max);
-    (f64::from(cache) / each).clamp(1.0, f64::from(1 << 30)) as i64
+    (cache as f64 / each).clamp(1.0, f64::from(1 << 30)) as i64
 }
 
 /// About how much a number changes with another.

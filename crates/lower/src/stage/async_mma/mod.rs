@@ -89,6 +89,11 @@ pub fn stage(
         notes.push(synchronous(func, why));
         return Ok(None);
     }
+    if func.walk().iter().any(|&id| func.ops[id].code == TileOp::AsmEffect) {
+        let why = "assembly text with effects runs once, in the order of the program".into();
+        notes.push(synchronous(func, why));
+        return Ok(None);
+    }
     // In `strict` no MMA is asynchronous.
     let func = &match staging.profile {
         Profile::Strict => func.clone(),
@@ -247,7 +252,7 @@ fn built(
         // schedule.
         let free = cluster.is_none() && !pingpong::is_requested(&func.attrs);
         let free = free && runs(Step::WarpSpecialization) && runs(Step::DynamicScheduler);
-        dynamic_scheduler::choose(&mut now, free, staging.caps.cache_bytes);
+        dynamic_scheduler::choose(&mut now, free, staging.caps.retained_l2_bytes());
         now = sound(now);
     }
     if runs(Step::MmaInFlight) {

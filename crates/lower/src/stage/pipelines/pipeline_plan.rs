@@ -536,7 +536,7 @@ fn room(func: &StagedFunc, staging: &Staging<'_>, plans: &Plans) -> u32 {
     }
     // Reductions between warps take little.
     let little = 4096;
-    staging.caps.shared_bytes.saturating_sub(fixed + 2 * scratch + little)
+    staging.caps.shared_per_block.saturating_sub(fixed + 2 * scratch + little)
 }
 
 fn inside_or_before(func: &StagedFunc, plans: &Plans, id: OpId) -> bool {

@@ -20,7 +20,7 @@ pub const ROW: u8 = 0;
 pub const COL: u8 = 1;
 pub const DEPTH: u8 = 2;
 
-pub struct Whole {
+pub struct WholeMatmul {
     pub loop_op: OpId,
     pub mma: OpId,
     /// The loop's position and its result.
@@ -41,7 +41,7 @@ pub struct Whole {
     pub depth_bound: Option<(OpId, usize)>,
 }
 
-pub fn find(group: &Group<'_>) -> Option<Whole> {
+pub fn find(group: &Group<'_>) -> Option<WholeMatmul> {
     let func = group.func;
     let mut loops = Vec::new();
     let mut stores = Vec::new();
@@ -87,7 +87,7 @@ pub fn find(group: &Group<'_>) -> Option<Whole> {
         return None;
     }
     let axes = corner(func, first, &tile)?;
-    let mut whole = Whole {
+    let mut whole = WholeMatmul {
         loop_op,
         mma,
         k,
@@ -200,7 +200,7 @@ fn corner(func: &TileFunc, store: OpId, tile: &[i64; 3]) -> Option<[usize; 2]> {
     (axes[0] != axes[1]).then_some(axes)
 }
 
-impl Whole {
+impl WholeMatmul {
     fn walk(&mut self, group: &Group<'_>, roots: &[Node]) -> Option<()> {
         let func = group.func;
         let (mut list, mut seen) = (roots.to_vec(), BTreeSet::new());

@@ -19,7 +19,7 @@ const FAR: i64 = 2048;
 const NEAR: i64 = 16 << 10;
 
 #[derive(Default)]
-pub struct Ahead {
+pub struct Prefetch {
     /// Loads that a nest has read from before.
     read: BTreeSet<OpId>,
     /// Loads that are fetched ahead, once in a group.
