@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// The keys whose values are being made. A thread that wants one of them waits for the thread that makes it; threads with other keys do
 /// not wait.
 ///
-/// Values are kept elsewhere: whoever makes one also stores it. Where it could not be made, each thread that waited tries by itself,
+/// Values are kept elsewhere: the thread that makes one also stores it. Where it could not be made, each thread that waited tries by itself,
 /// so that an error or an interrupt is that of one thread alone. A child that was forked meanwhile waits for nobody.
 pub struct Flights<K>(ForkLock<BTreeMap<K, Arc<Flight>>>);
 
@@ -15,25 +15,25 @@ struct Flight {
     /// Forks before it began: a child does not have the thread.
     generation: u64,
     landed: Mutex<bool>,
-    told: Condvar,
+    ended: Condvar,
 }
 
 impl Flight {
     fn begin() -> Arc<Self> {
-        let (landed, told) = (Mutex::new(false), Condvar::new());
-        Arc::new(Self { generation: generation(), landed, told })
+        let (landed, ended) = (Mutex::new(false), Condvar::new());
+        Arc::new(Self { generation: generation(), landed, ended })
     }
 
     fn wait(&self) {
         let mut landed = self.landed.lock().unwrap_or_else(PoisonError::into_inner);
         while !*landed {
-            landed = self.told.wait(landed).unwrap_or_else(PoisonError::into_inner);
+            landed = self.ended.wait(landed).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn land(&self) {
         *self.landed.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.told.notify_all();
+        self.ended.notify_all();
     }
 }
 

@@ -23,7 +23,7 @@ const ROWS: [i64; 2] = [16, 4];
 const COLUMNS: [i64; 2] = [4, 32];
 const EVERY_OTHER: [i64; 2] = [64, 8];
 
-/// Keeps nothing. It is asked before code is generated: compilations end when so many have begun.
+/// Keeps nothing. It is queried before code is generated: compilations end when a number of them has begun.
 #[derive(Default)]
 struct Gate {
     begun: AtomicUsize,

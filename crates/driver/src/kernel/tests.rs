@@ -46,7 +46,7 @@ fn scale() -> KernelHandle {
 /// The interpreter, with a compilation that waits for others and may fail.
 struct Held {
     begun: AtomicUsize,
-    /// Compilations end when so many have begun.
+    /// Compilations end when this number of them has begun.
     together: usize,
     /// How many fail, the first ones.
     fail: usize,
@@ -84,7 +84,7 @@ impl Backend for Held {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Others that want the same are waiting by now.
+        // Others that want the same are waiting.
         std::thread::sleep(Duration::from_millis(20));
         if number < self.fail {
             return Err(Diagnostic::new(Code::E_UNKNOWN, "as requested").into());

@@ -82,10 +82,10 @@ fn libraries_have_a_test_binary_exactly_where_they_have_tests() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Unit tests in `src` would compile the library a second time: what the tests in `tests` need of its inside is in
-/// `inner`.
+/// Unit tests in `src` would compile the library a second time: what the tests in `tests` need beyond the
+/// interface is in `inner`.
 #[test]
-fn the_inside_of_a_library_is_for_its_own_tests() {
+fn inner_modules_are_for_the_tests_of_their_crate() {
     let mut faults = Vec::new();
     for file in files().iter().filter(|f| f.ends_with(".rs")) {
         let Some(source) = text(file) else { continue };
@@ -94,7 +94,7 @@ fn the_inside_of_a_library_is_for_its_own_tests() {
                 let before = line[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
                 let Some(owner) = before.and_then(|b| b.strip_prefix("tessera_")) else { continue };
                 if !file.starts_with(&format!("crates/{owner}/tests/")) {
-                    faults.push(format!("{file}:{}: the inside of `{owner}`", n + 1));
+                    faults.push(format!("{file}:{}: `inner` of `{owner}`", n + 1));
                 }
             }
         }
