@@ -54,7 +54,7 @@ const ALIGNED: usize = 64;
 impl Bound {
     /// The call, for what is compiled for it: where the backend gets copies of the arrays, none of its arrays says how they lie.
     pub fn call_on(&self, location: Location, choice: &Choice) -> Option<&Self> {
-        ((location == Location::Host) != choice.is_cuda()).then_some(self)
+        choice.works_at(location).then_some(self)
     }
 
     /// Its arrays for such a backend.

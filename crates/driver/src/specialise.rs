@@ -125,7 +125,7 @@ pub fn lower(
     let mut func = elaborated.func;
     let mut context = PassContext { notes: elaborated.notes };
     let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-    let passes = mode.pipeline(options, choice.is_cuda());
+    let passes = mode.pipeline(options, choice.is_on_device());
     let passed = passes.run(&mut func, &mut context).map_err(|e| e.inside_kernel(Kind::Type))?;
     for report in passed {
         stages.push((report.name.to_string(), report.time));

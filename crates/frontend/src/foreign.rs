@@ -287,6 +287,10 @@ pub const NAMES: &[(&str, &str)] = &[
         "functions of `ts.xp` take whole arrays, outside a kernel: in a kernel `ts.xp.exp(x)` is `ts.tile.exp(x)`",
     ),
     (
+        "nn",
+        "functions of `ts.nn` take whole arrays, outside a kernel: write them with functions of ts.tile, `ts.tile.maximum(x, 0.0)` for relu",
+    ),
+    (
         "asinh acosh atanh arcsinh arccosh arctanh cbrt digamma erfinv gammaln i0 lgamma logaddexp logaddexp2 \
          nextafter polygamma sinc",
         "the tile language does not have it; `ts.xp` does, for whole arrays outside a kernel",

@@ -1,9 +1,10 @@
 //! The backend interface: traits and plain data. The driver picks a backend, gives it Tile IR, and
-//! launches the artifact it returns. Services of the host for every launch, whatever the backend,
+//! launches the artifact it returns. [`device`] has the interface of devices. Services of the host for every launch, whatever the backend,
 //! are here too: printing, and interruption.
 
 pub mod arrays;
 mod caps;
+pub mod device;
 mod footprint;
 pub mod frame;
 mod interrupt;
@@ -98,6 +99,10 @@ pub trait Artifact: Send + Sync {
 
 pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
+    /// The kind of devices in whose memory its launches work.
+    fn memory(&self) -> device::DeviceKind {
+        device::DeviceKind::CPU
+    }
     /// Which of its targets this one compiles for, where a backend has several.
     fn target(&self) -> &str {
         ""

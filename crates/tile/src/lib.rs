@@ -20,6 +20,7 @@ mod expand;
 mod inline;
 mod lanes;
 mod level;
+mod numbering;
 pub mod ops;
 mod polynomial;
 mod table;

@@ -116,7 +116,7 @@ fn one(
         passes.run(&mut func, &mut PassContext::default())?;
         return Ok(Arc::from(choice.backend.compile(&func, options)?));
     }
-    mode.pipeline(passes, choice.is_cuda()).run(&mut func, &mut PassContext::default())?;
+    mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     let func = crate::specialise::without(&func, mode.off);
     Ok(Arc::from(choice.backend.compile(&func, options)?))
 }

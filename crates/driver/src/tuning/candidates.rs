@@ -245,7 +245,7 @@ pub fn find_twins(all: &mut [Candidate], choice: &Choice, mode: Mode) {
     let mut first: BTreeMap<Hash128, usize> = BTreeMap::new();
     for (place, candidate) in all.iter_mut().enumerate() {
         let Some(lowered) = &candidate.lowered else { continue };
-        let hash = if choice.is_cuda() {
+        let hash = if choice.is_on_device() {
             scheduled(&lowered.func, &candidate.config, mode.off).hash()
         } else {
             lowered.func.hash()

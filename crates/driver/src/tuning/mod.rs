@@ -19,7 +19,7 @@ mod subject;
 use crate::backends::Choice;
 use crate::bind::Bound;
 use crate::config;
-use crate::gpu;
+use crate::device;
 use crate::kernel::KernelHandle;
 use crate::knobs;
 use crate::launch::Prepared;
@@ -97,7 +97,7 @@ impl KernelHandle {
             None => self.specialise(&bound.config, &none, choice, mode, &Said::new(), call)?,
         };
         let measure = tuned.is_some_and(|t| !t.tried) && self.measures_by_itself(mode.profile);
-        Ok((spec, hit, measure && !gpu::is_recording()))
+        Ok((spec, hit, measure && !device::is_recording()))
     }
 
     /// The code of the candidate that the cost model puts first, of those that can be compiled.
@@ -123,7 +123,7 @@ impl KernelHandle {
     /// Whether the cost model may choose where nothing was measured: it knows GPUs, and another build may choose
     /// otherwise, which only the default profile allows.
     fn may_predict(&self, choice: &Choice, mode: Mode) -> bool {
-        mode.profile == Profile::Default && choice.is_cuda()
+        mode.profile == Profile::Default && choice.is_on_device()
     }
 
     fn measures_by_itself(&self, profile: Profile) -> bool {
@@ -252,7 +252,7 @@ impl KernelHandle {
             )
         } else if call.checked {
             ("expected launches that are not checked: TESSERA_CHECK is set".into(), "unset it")
-        } else if gpu::is_recording() {
+        } else if device::is_recording() {
             (
                 "expected no recording, got one in progress: measuring waits".into(),
                 "tune before it begins",

@@ -33,8 +33,7 @@ fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
             s[2][0] == k
                 && s[1][0] == s[0][0]
                 && s[3] == [blocks, s[2][1]]
-                && blocks > 0
-                && k % blocks == 0
+                && (if blocks > 0 { k % blocks == 0 } else { k == 0 })
         });
     if !fits {
         let shown: Vec<String> = shapes.iter().map(|s| show_shape(s)).collect();
@@ -67,7 +66,8 @@ fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
     };
     let Some(known) = known else { return Val::Rt(acc) };
     let (blocks, k) = (known[1][1], known[0][1]);
-    let block = k / blocks;
+    // Without blocks nothing is added.
+    let block = k / blocks.max(1);
     let [sa, sb] = [sa, sb].map(|v| e.b().cast(v, DType::F32));
     for i in 0..blocks {
         let part = |e: &mut Elab<'_>, v: Value, at: [i64; 2], extent: [i64; 2]| {
@@ -376,6 +376,9 @@ pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
     }
 }
 
+/// Floats that no row has: they are multiplied in bf16.
+const NARROWEST: [DType; 3] = [DType::Fp6E3M2, DType::Fp6E2M3, DType::Fp4E2M1];
+
 /// Operands of one legal row. A mismatch is reported with the cast to write, and elaboration goes
 /// on as if it stood there.
 fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(Value, Value)> {
@@ -384,7 +387,7 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
         return Some((a, b));
     }
     // The narrowest floats are exact in bf16, and their products in f32.
-    let small = |t: DType| matches!(t, DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1);
+    let small = |t: DType| NARROWEST.contains(&t);
     let eight = |t: DType| matches!(t, DType::Fp8E4M3 | DType::Fp8E5M2);
     if (small(ta) || eight(ta)) && (small(tb) || eight(tb)) {
         emulated(e, format!("the matmul of {ta} and {tb} is computed in bf16, which holds both"));
@@ -392,14 +395,28 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     }
     // The wider operand is the one to cast: the other came from memory as it is.
     let (wide, narrow, target) = if ta.bits() >= tb.bits() { ("a", tb, a) } else { ("b", ta, b) };
-    let castable = LEGAL.iter().any(|row| (row.0, row.1) == (narrow, narrow));
+    let legal = |t: DType| LEGAL.iter().any(|row| (row.0, row.1) == (t, t));
     let text = args.text(wide);
     let d =
         Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"))
             .help("cast one of them to the dtype of the other with ts.tile.cast");
-    if !castable {
+    // An integer is not what a float becomes.
+    let (float, integer) = if ta.bits() >= tb.bits() { (ta, tb) } else { (tb, ta) };
+    if legal(narrow) && float.is_float() && integer.is_int() && legal(float) {
+        let other = args.text(if wide == "a" { "b" } else { "a" });
+        e.report(d.help(format!("cast it: ts.tile.cast({other}, ts.{float})")));
+        return None;
+    }
+    if !legal(narrow) {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
-        e.report(d.note(format!("legal pairs: {}", rows.join(", "))));
+        let narrowest: Vec<String> = NARROWEST.iter().map(|t| t.to_string()).collect();
+        let (rows, any) = (rows.join(", "), narrowest.join(", "));
+        let d = d.note(format!("legal pairs: {rows}; and {any} with each other and with fp8"));
+        let (other, to) = if wide == "a" { ("b", ta) } else { ("a", tb) };
+        e.report(match legal(to) && to.is_float() == narrow.is_float() {
+            true => d.help(format!("cast it: ts.tile.cast({}, ts.{to})", args.text(other))),
+            false => d,
+        });
         return None;
     }
     e.report(d.help(format!("cast it: ts.tile.cast({text}, ts.{narrow})")));

@@ -206,6 +206,7 @@ impl Select<'_> {
         let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar(op.operands[i]));
         let body = op.regions[0];
         let args = func.blocks[body].args.clone();
+        let summed = self.open_counters(id);
         let i = self.asm.mov(Ty::B64, lo);
         self.set(args[0], Repr::Scalar(i));
         let next = self.yielded(body);
@@ -281,6 +282,7 @@ impl Select<'_> {
                 carried => self.bind_left(v, carried),
             }
         }
+        self.close_counters(&summed);
         Ok(())
     }
 

@@ -177,12 +177,20 @@ fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let elements: i64 = ty.static_shape()?.iter().product();
     let bytes = elements * ty.dtype().bytes() as i64;
     let perm = (0..ty.rank() as i64).collect();
-    (ty.is_tile() && bytes >= LEAST_STREAMED)
+    // Of a loop of MMAs, the copies of operands are most of the work.
+    let body = func.ops[load].block;
+    let multiplies = func.blocks[body].ops.iter().any(|&id| is_mma(func, id));
+    let least = if multiplies { LEAST_BESIDE } else { register_prefetch::least(func) };
+    (ty.is_tile() && bytes as u64 >= least)
         .then(|| (vec![Use::Fragment { value, perm, casts: Vec::new() }], Vec::new()))
 }
 
-/// Tiles of fewer bytes are not worth a stage.
-const LEAST_STREAMED: i64 = 4096;
+/// Tiles of fewer bytes beside the operands of MMAs are not worth a stage.
+const LEAST_BESIDE: u64 = 4096;
+
+fn is_mma(func: &StagedFunc, id: OpId) -> bool {
+    matches!(func.ops[id].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
+}
 
 /// The MMAs that use a load, and the ops between; none where any other op uses it too.
 fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {

@@ -4,8 +4,11 @@ use crate::streams::Found;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tessera_driver::{Arg, ArrayArg, Described, Place, gpu};
+use tessera_driver::{Arg, ArrayArg, Described, DeviceKind, Place, device};
 use tessera_numerics::DType;
+
+/// The devices whose arrays describe themselves so.
+pub const KIND: DeviceKind = DeviceKind::CUDA;
 
 pub fn argument<'py>(
     value: &Bound<'py, PyAny>,
@@ -52,7 +55,8 @@ pub fn argument<'py>(
         }
     }
     keep.push(value.clone());
-    Ok(Arg::Array(ArrayArg { buffer, place: Place::Cuda(gpu::device_of(address)) }))
+    let place = Place::Device(device::of_address(KIND, address));
+    Ok(Arg::Array(ArrayArg { buffer, place }))
 }
 
 /// As NumPy spells types: byte order, kind, bytes.

@@ -1,56 +1,94 @@
-//! CUDA devices, their memory, streams and events.
+//! Devices, their memory, streams and events.
 
 use crate::dtype::DType;
 use crate::enter::enter;
 use crate::kernel::BACKENDS;
-use crate::streams;
+use crate::{array_interface, streams};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use tessera_driver::gpu;
-use tessera_driver::{MatmulPlan, MatmulShape, Queue, matmul_plans as matmul_plans_of};
+use tessera_driver::device::{self, DeviceRow};
+use tessera_driver::{
+    DeviceId, DeviceKind, MatmulPlan, MatmulShape, Queue, matmul_plans as matmul_plans_of,
+};
 
-/// What is missing for kernels to run on a device; `None` where nothing is.
+/// The kinds of devices beside the host, each with what is missing for it; `None` where nothing is.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_missing(py: Python<'_>) -> PyResult<Option<String>> {
-    enter(py, || Ok(gpu::missing()))
+pub fn platforms(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    for (kind, missing) in enter(py, || Ok(device::missing()))? {
+        out.set_item(kind.name(), missing)?;
+    }
+    Ok(out)
 }
 
+/// The names of all devices that can be used, without the host. Opens none.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let rows = enter(py, gpu::devices)?;
-    let one = |row: &gpu::DeviceRow| {
-        let out = PyDict::new(py);
-        out.set_item("device", format!("cuda:{}", row.ordinal))?;
-        out.set_item("name", &row.name)?;
+pub fn device_names(py: Python<'_>) -> PyResult<Vec<String>> {
+    let present = enter(py, || Ok(device::present()))?;
+    Ok(present.iter().map(DeviceId::to_string).collect())
+}
+
+/// What there is to know of each.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn devices(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let rows = enter(py, device::devices)?;
+    let one = |row: &DeviceRow| {
+        let (out, info) = (PyDict::new(py), &row.info);
+        out.set_item("device", row.id.to_string())?;
+        out.set_item("name", &info.name)?;
         out.set_item("arch", &row.arch)?;
-        out.set_item("compute_capability", row.capability)?;
-        out.set_item("multiprocessors", row.multiprocessors)?;
-        out.set_item("memory_bytes", row.memory_bytes)?;
+        out.set_item("compute_capability", info.capability)?;
+        out.set_item("multiprocessors", info.processors)?;
+        out.set_item("memory_bytes", row.total_bytes)?;
         out.set_item("free_bytes", row.free_bytes)?;
-        out.set_item("l2_bytes", row.l2_bytes)?;
-        out.set_item("shared_bytes_per_block", row.shared_bytes_per_block)?;
-        let version = row.driver_version;
-        out.set_item("cuda", format!("{}.{}", version / 1000, version % 1000 / 10))?;
-        out.set_item("ptx", format!("{}.{}", row.ptx.0, row.ptx.1))?;
+        out.set_item("l2_bytes", info.l2_bytes)?;
+        out.set_item("shared_bytes_per_block", info.shared_bytes_per_block)?;
+        for (name, version) in &info.versions {
+            out.set_item(name, version)?;
+        }
         Ok(out)
     };
     rows.iter().map(one).collect()
 }
 
+/// The device that a user's text names, by its one name; `None` for the host.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn device_name(py: Python<'_>, text: &str) -> PyResult<Option<String>> {
+    let id = named(py, text)?;
+    Ok((!id.is_host()).then(|| id.to_string()))
+}
+
+/// The device of DLPack's two numbers; `None` for the host, and for what no platform here reaches.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn device_of_dlpack(code: i32, number: i64) -> Option<String> {
+    let kind = DeviceKind::of_dlpack(code).filter(|&kind| device::is_known(kind))?;
+    let number = u32::try_from(number).ok().filter(|_| kind != DeviceKind::CPU)?;
+    Some(DeviceId::new(kind, number).to_string())
+}
+
+/// The device that a text names.
+pub fn named(py: Python<'_>, text: &str) -> PyResult<DeviceId> {
+    enter(py, || device::named(text))
+}
+
 /// Waits for the work of a stream, or for all work of the device.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_synchronize(py: Python<'_>, device: u32, stream: Option<u64>) -> PyResult<()> {
-    enter(py, || gpu::synchronize(device, stream))
+pub fn device_synchronize(py: Python<'_>, device: &str, stream: Option<u64>) -> PyResult<()> {
+    enter(py, || device::synchronize(device::named(device)?, stream))
 }
 
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
-    let stats = enter(py, || gpu::memory_stats(device))?;
+pub fn device_memory_stats<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py, PyDict>> {
+    let stats = enter(py, || device::memory_stats(device::named(device)?))?;
     let out = PyDict::new(py);
     out.set_item("held", stats.held)?;
     out.set_item("in_use", stats.in_use)?;
@@ -65,23 +103,23 @@ pub fn cuda_memory_stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDi
 
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_trim(py: Python<'_>, device: u32) -> PyResult<u64> {
-    enter(py, || gpu::trim(device))
+pub fn device_trim(py: Python<'_>, device: &str) -> PyResult<u64> {
+    enter(py, || device::trim(device::named(device)?))
 }
 
-/// The path and version of `ptxas`, the assembler beside the driver's own.
+/// The path and version of the assembler beside the driver's own.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_ptxas(py: Python<'_>, packages: Vec<PathBuf>) -> PyResult<String> {
-    enter(py, || gpu::ptxas(&packages))
+pub fn device_assembler(py: Python<'_>, packages: Vec<PathBuf>) -> PyResult<String> {
+    enter(py, || tessera_driver::assembler(&packages))
 }
 
 /// How many launches were put on streams so far, and the device and stream of the last one.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn cuda_launches() -> (u64, u32, u64) {
-    let (count, queue) = gpu::launches();
-    (count, queue.device, queue.stream)
+pub fn device_launches() -> (u64, String, u64) {
+    let (count, queue) = device::launches();
+    (count, queue.device.to_string(), queue.stream)
 }
 
 /// Names the stream of later calls of this thread, or none; gives the one named before.
@@ -100,14 +138,14 @@ pub fn named_stream() -> Option<u64> {
 
 /// A stream of a device, beside the default one.
 #[pyclass(frozen, module = "tessera.runtime")]
-pub struct Stream(gpu::Stream);
+pub struct Stream(device::Stream);
 
 #[tessera_entry::entry]
 #[pymethods]
 impl Stream {
     #[new]
-    fn new(py: Python<'_>, device: u32) -> PyResult<Self> {
-        enter(py, || gpu::Stream::new(device)).map(Self)
+    fn new(py: Python<'_>, device: &str) -> PyResult<Self> {
+        enter(py, || device::Stream::new(device::named(device)?)).map(Self)
     }
 
     /// The driver's handle, as a number.
@@ -118,35 +156,41 @@ impl Stream {
 
     #[getter]
     fn device(&self) -> String {
-        format!("cuda:{}", self.0.device())
+        self.0.device().to_string()
     }
 
     /// Waits until its work is done.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, || gpu::synchronize(self.0.device(), Some(self.0.handle())))
+        enter(py, || device::synchronize(self.0.device(), Some(self.0.handle())))
     }
 
     /// The protocol of other libraries: a version and the handle.
-    fn __cuda_stream__(&self) -> (u32, u64) {
-        (0, self.0.handle())
+    fn __cuda_stream__(&self) -> PyResult<(u32, u64)> {
+        match self.0.device() {
+            id if id.kind == array_interface::KIND => Ok((0, self.0.handle())),
+            id => {
+                Err(PyAttributeError::new_err(format!("a stream of {id} has no `__cuda_stream__`")))
+            }
+        }
     }
 
     fn __repr__(&self) -> String {
-        format!("<tessera stream {:#x} on cuda:{}>", self.0.handle(), self.0.device())
+        format!("<tessera stream {:#x} on {}>", self.0.handle(), self.0.device())
     }
 }
 
 /// A point in a stream's work.
 #[pyclass(frozen, module = "tessera.runtime")]
-pub struct Event(gpu::Mark);
+pub struct Event(device::Mark);
 
 #[tessera_entry::entry]
 #[pymethods]
 impl Event {
     /// Recorded after the stream's work so far.
     #[new]
-    fn new(py: Python<'_>, device: u32, stream: u64) -> PyResult<Self> {
-        enter(py, || gpu::Mark::new(Queue { device, stream }, true)).map(Self)
+    fn new(py: Python<'_>, device: &str, stream: u64) -> PyResult<Self> {
+        let queue = |device| Queue { device, stream };
+        enter(py, || device::Mark::new(queue(device::named(device)?), true)).map(Self)
     }
 
     /// Waits until the work before it is done.
