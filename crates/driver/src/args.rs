@@ -94,7 +94,7 @@ impl Arg {
             Arg::Masked => "a masked array".into(),
             Arg::Number { value: Number::Bool(v), .. } => if *v { "True" } else { "False" }.into(),
             Arg::Number { value: Number::Int(v), .. } => format!("the integer {v}"),
-            Arg::Number { value: Number::Float(v), .. } => format!("the number {v}"),
+            Arg::Number { value: Number::Float(v), .. } => format!("the number {v:?}"),
             Arg::Number { value: Number::Huge(v), .. } => format!("the integer {v}"),
             Arg::Str(s) => format!("the string {s:?}"),
             Arg::None => "None".into(),

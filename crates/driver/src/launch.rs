@@ -3,7 +3,7 @@
 use crate::alias;
 use crate::args::{Arg, ArrayArg, Number};
 use crate::backends::{Backends, Choice};
-use crate::bind::{Bound, Call, Slot, bind};
+use crate::bind::{Bound, Call, Slot, bind, stored};
 use crate::copies::Copies;
 use crate::device::{hold_back, or_wait, wait_for};
 use crate::explain::{How, Launch, Record};
@@ -69,15 +69,6 @@ impl Ask {
         let (grid, off) = (GridFrom::caller(self.grid.as_deref()), knobs::off()?);
         Ok(Mode { profile: self.profile, grid, form, off })
     }
-}
-
-/// The extents of the array that holds elements: two packed ones share a byte of the last axis.
-fn stored(dims: &[i64], elem: NumType) -> Vec<i64> {
-    let mut out = dims.to_vec();
-    if let Some(last) = out.last_mut().filter(|_| elem.packed) {
-        *last = *last / 2 + *last % 2;
-    }
-    out
 }
 
 /// An array that a caller leaves to the call.
@@ -247,7 +238,9 @@ impl KernelHandle {
             (spec.clone(), true)
         } else {
             let choice = if here { &spec.choice } else { &place.choice };
-            self.specialise(&spec.config, &spec.config.tunables, choice, mode, &spec.said)?
+            let (config, tunables) = (&spec.config, &spec.config.tunables);
+            let call = bound.call_on(place.location, choice);
+            self.specialise(config, tunables, choice, mode, &spec.said, call)?
         };
         Ok(place.prepared(self, bound, spec, cache_hit, ask, plain))
     }
@@ -451,7 +444,7 @@ impl KernelHandle {
             .enumerate()
             .filter_map(|(place, &param)| match bound.slots.get(param)? {
                 Slot::Array(array) => Some(alias::Access {
-                    name: &self.params.items[param].name,
+                    name: &self.params.items[param].shown,
                     place,
                     array,
                     privilege: spec.privilege(place),

@@ -38,12 +38,15 @@ pub struct CompileOptions {
     /// The stated layouts of arrays. Targets with code specialised for layouts compile for other
     /// arrays on demand.
     pub arrays: arrays::Said,
+    /// The arrays of the call that it is compiled for, one for each parameter of the function that has one; empty where it is
+    /// compiled without data. Only where and how they lie counts: code for them is what is compiled first.
+    pub call: Vec<Option<BufferArg>>,
 }
 
 impl CompileOptions {
     /// Without a store: everything is compiled, for arrays of the usual layouts.
     pub fn new(profile: Profile) -> Self {
-        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new() }
+        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new(), call: Vec::new() }
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, classes_said, compile, refused_text};
-use tessera_support::{ForkLock, Hash128};
-use tessera_target::arrays::misaligned;
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, refused_text};
+use tessera_support::{Flights, ForkLock, Hash128};
+use tessera_target::arrays::{classes_first, misaligned};
 use tessera_target::device::{Device, DeviceError, DeviceId, Function, LaunchShape};
 use tessera_target::frame::{CONTEXT, Frame};
 use tessera_target::{
@@ -30,11 +30,11 @@ pub struct Kernel {
     profile: Profile,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Classes, Arc<Variant>>>,
-    /// One thread builds at a time; the others find what it made.
-    building: ForkLock<()>,
+    building: Flights<Classes>,
     /// What the latest launch ran.
     last: ForkLock<Option<Arc<Variant>>>,
-    usual: Arc<Variant>,
+    /// What was compiled first.
+    first: Arc<Variant>,
     about: Arc<About>,
 }
 
@@ -43,6 +43,17 @@ pub struct Variant {
     pub code: Code,
     /// By device.
     loaded: ForkLock<BTreeMap<DeviceId, Loaded>>,
+    loading: Flights<DeviceId>,
+}
+
+impl Variant {
+    fn new(code: Code) -> Self {
+        Self { code, loaded: ForkLock::default(), loading: Flights::new() }
+    }
+
+    fn on(&self, device: DeviceId) -> Option<Loaded> {
+        self.loaded.lock().get(&device).cloned()
+    }
 }
 
 /// Code on a device.
@@ -68,10 +79,10 @@ impl Kernel {
         options: &CompileOptions,
     ) -> Result<Self, Diagnostics> {
         let frame = Frame::new(func)?;
-        // Most arrays are laid out so; others get code of their own when they come.
-        let classes = classes_said(&frame, &options.arrays);
+        // Other arrays get code of their own when they come.
+        let classes = classes_first(&frame, options);
         let code = compile(func, caps, options.profile, &classes)?;
-        let usual = Arc::new(Variant { code, loaded: ForkLock::default() });
+        let first = Arc::new(Variant::new(code));
         Ok(Self {
             func: func.clone(),
             frame,
@@ -79,17 +90,17 @@ impl Kernel {
             device,
             profile: options.profile,
             store: options.store.clone(),
-            variants: ForkLock::new([(classes, usual.clone())].into()),
-            building: ForkLock::default(),
+            variants: ForkLock::new([(classes, first.clone())].into()),
+            building: Flights::new(),
             last: ForkLock::default(),
-            usual,
+            first,
             about: Arc::new(About { name: func.name.clone(), loc: func.loc.clone() }),
         })
     }
 
     /// What ran last, or what was compiled first where nothing did.
     fn shown(&self) -> Arc<Variant> {
-        self.last.lock().clone().unwrap_or_else(|| self.usual.clone())
+        self.last.lock().clone().unwrap_or_else(|| self.first.clone())
     }
 
     fn found(&self, classes: &Classes) -> Option<Arc<Variant>> {
@@ -97,24 +108,20 @@ impl Kernel {
     }
 
     fn variant(&self, classes: &Classes) -> Result<Arc<Variant>, Diagnostics> {
-        if let Some(variant) = self.found(classes) {
-            return Ok(variant);
-        }
-        let _one = self.building.lock();
-        if let Some(variant) = self.found(classes) {
-            return Ok(variant);
-        }
-        let code = compile(&self.func, self.caps, self.profile, classes)?;
-        let variant = Arc::new(Variant { code, loaded: ForkLock::default() });
-        self.variants.lock().insert(classes.clone(), variant.clone());
-        Ok(variant)
+        let make = || {
+            let code = compile(&self.func, self.caps, self.profile, classes)?;
+            let variant = Arc::new(Variant::new(code));
+            self.variants.lock().insert(classes.clone(), variant.clone());
+            Ok::<_, Diagnostics>(variant)
+        };
+        Ok(self.building.once(classes, || self.found(classes), make)?.0)
     }
 
     /// The variant's function on a device; its code is assembled and loaded when it first runs
     /// there. What is assembled is kept between processes.
     fn function(&self, variant: &Variant, on: DeviceId) -> Result<Loaded, Diagnostics> {
-        if let Some(loaded) = variant.loaded.lock().get(&on) {
-            return Ok(loaded.clone());
+        if let Some(loaded) = variant.on(on) {
+            return Ok(loaded);
         }
         if device::is_recording() {
             let message = format!(
@@ -136,15 +143,18 @@ impl Kernel {
             let max_resident_blocks = resident_blocks(&variant.code, &*function, &*device)?;
             Ok(Loaded { function, device: device.clone(), max_resident_blocks })
         };
-        let loaded = load().map_err(|e: DeviceError| {
-            let error = Diagnostic::from(e.note(self.compiled_for()));
-            match refused_text(&variant.code.module, &self.func, &error.notes) {
-                Some(refused) => refused,
-                None => error.at(self.func.loc.clone()),
-            }
-        })?;
-        variant.loaded.lock().insert(on, loaded.clone());
-        Ok(loaded)
+        let make = || {
+            let loaded = load().map_err(|e: DeviceError| {
+                let error = Diagnostic::from(e.note(self.compiled_for()));
+                match refused_text(&variant.code.module, &self.func, &error.notes) {
+                    Some(refused) => refused,
+                    None => error.at(self.func.loc.clone()),
+                }
+            })?;
+            variant.loaded.lock().insert(on, loaded.clone());
+            Ok::<_, Diagnostics>(loaded)
+        };
+        Ok(variant.loading.once(&on, || variant.on(on), make)?.0)
     }
 
     fn compiled_for(&self) -> String {
@@ -312,7 +322,7 @@ impl Artifact for Kernel {
     }
 
     fn warnings(&self) -> Diagnostics {
-        self.usual.code.warnings.clone()
+        self.first.code.warnings.clone()
     }
 
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {

@@ -80,10 +80,11 @@ impl KernelHandle {
         mode: Mode,
     ) -> Result<(Arc<Specialised>, bool, bool), Diagnostics> {
         let none = BTreeMap::new();
+        let call = bound.call_on(location, choice);
         let tuned = self.tuned(bound, location, choice, mode)?;
         let pinned = tuned.as_deref().and_then(|t| t.tunables.as_ref());
         if let Some(pinned) = pinned {
-            match self.specialise(&bound.config, pinned, choice, mode, &Said::new()) {
+            match self.specialise(&bound.config, pinned, choice, mode, &Said::new(), call) {
                 Ok((spec, hit)) => return Ok((spec, hit, false)),
                 // A record from another machine may name a candidate that is impossible here.
                 Err(errors) if is_passed_over(&errors) => {}
@@ -91,9 +92,9 @@ impl KernelHandle {
             }
         }
         let predicted = tuned.as_deref().map_or(&[][..], |t| &t.predicted);
-        let (spec, hit) = match self.predicted(predicted, bound, choice, mode)? {
+        let (spec, hit) = match self.predicted(predicted, bound, location, choice, mode)? {
             Some(found) => found,
-            None => self.specialise(&bound.config, &none, choice, mode, &Said::new())?,
+            None => self.specialise(&bound.config, &none, choice, mode, &Said::new(), call)?,
         };
         let measure = tuned.is_some_and(|t| !t.tried) && self.measures_by_itself(mode.profile);
         Ok((spec, hit, measure && !device::is_recording()))
@@ -104,11 +105,13 @@ impl KernelHandle {
         &self,
         ranked: &[Ranked],
         bound: &Bound,
+        location: Location,
         choice: &Choice,
         mode: Mode,
     ) -> Result<Option<(Arc<Specialised>, bool)>, Diagnostics> {
+        let call = bound.call_on(location, choice);
         for Ranked { tunables, .. } in ranked {
-            match self.specialise(&bound.config, tunables, choice, mode, &Said::new()) {
+            match self.specialise(&bound.config, tunables, choice, mode, &Said::new(), call) {
                 Ok(found) => return Ok(Some(found)),
                 Err(errors) if is_passed_over(&errors) => {}
                 Err(errors) => return Err(errors),
