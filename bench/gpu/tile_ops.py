@@ -15,6 +15,7 @@ import functools
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,30 +29,10 @@ from gpurun.stats import median, ratio
 #: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
 LEAD = 300_000
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "examples" / "kernels"))
 
-
-@ts.func
-def step(a, b, c, d):
-    return a * c, c * b + d
-
-
-@ts.kernel
-def selective_scan(
-    a: ts.Tensor["T", "D", ts.f32],
-    bx: ts.Tensor["T", "D", ts.f32],
-    c: ts.Tensor["T", "D", ts.f32],
-    y: ts.Out["T", "D", ts.f32],
-    BT: int = 32,
-    BD: int = 128,
-):
-    d = ts.tile.program_id(0) * BD
-    state = ts.tile.zeros((BD,))
-    for t in ts.tile.range(0, T, BT):
-        decay, added = ts.tile.associative_scan((a[t:t + BT, d:d + BD], bx[t:t + BT, d:d + BD]), step, axis=0)
-        h = decay * state[None, :] + added
-        y[t:t + BT, d:d + BD] = c[t:t + BT, d:d + BD] * h
-        state = h[-1]
-    return y
+from selective_scan import selective_scan  # noqa: E402
+from staged_matmul import staged_matmul  # noqa: E402
 
 
 @ts.func
@@ -331,39 +312,17 @@ def matmul(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts
     return C
 
 
-@ts.kernel
-def staged_matmul(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Out["M", "N", ts.f32],
-                  BM: int = 128, BN: int = 128, BK: int = 64):  # fmt: skip
-    m = ts.tile.program_id(0) * BM
-    n = ts.tile.program_id(1) * BN
-    a = ts.tile.alloc_shared((3, BM, BK), ts.f16)
-    b = ts.tile.alloc_shared((3, BK, BN), ts.f16)
-    for s in range(2):
-        ts.tile.cp_async(a[s], A[m:m + BM, s * BK:s * BK + BK])
-        ts.tile.cp_async(b[s], B[s * BK:s * BK + BK, n:n + BN])
-        ts.tile.cp_commit_group()
-    acc = ts.tile.zeros((BM, BN))
-    for k in range(0, K, BK):
-        ts.tile.cp_wait_group(1)
-        ts.tile.barrier()
-        if k + 2 * BK < K:
-            ts.tile.cp_async(a[(k // BK + 2) % 3], A[m:m + BM, k + 2 * BK:k + 3 * BK])
-            ts.tile.cp_async(b[(k // BK + 2) % 3], B[k + 2 * BK:k + 3 * BK, n:n + BN])
-        ts.tile.cp_commit_group()
-        acc = ts.tile.mma(a[k // BK % 3], b[k // BK % 3], acc)
-    C[m:m + BM, n:n + BN] = acc
-    return C
-
-
 def stages(bench):
     """A pipeline by hand beside the compiler's own."""
+    tile = dict(BM=128, BN=128, BK=64)
     for m, k, n in ((4096, 4096, 4096), (8192, 1024, 4096), (2000, 3000, 1496)):
         a, b = torch.randn(m, k, device="cuda").half(), torch.randn(k, n, device="cuda").half()
         c, d = torch.zeros(2, m, n, device="cuda").unbind()
-        staged_matmul(a, b, c), matmul(a, b, d)
+        staged_matmul(a, b, c, **tile), matmul(a, b, d, **tile)
         assert (c == d).all() and ((c - a.float() @ b.float()).abs() < 0.5).all(), (m, k, n)
         size = 2 * (m * k + k * n) + 4 * m * n
-        bench.paired(f"stages by hand {m}x{k}x{n}", lambda index: staged_matmul(a, b, c), lambda index: matmul(a, b, d), "the loop", size)  # noqa: B023
+        bench.paired(f"stages by hand {m}x{k}x{n}", lambda index: staged_matmul(a, b, c, **tile),  # noqa: B023
+                     lambda index: matmul(a, b, d, **tile), "the loop", size)  # noqa: B023
 
 
 WORKS = {"stages": stages, "scan": scans, "reduce": reductions, "sort": sorts, "histogram": histograms, "other": others}

@@ -2,7 +2,7 @@
 
 use crate::build::{Atomics, Target, Variant, is_serial};
 use crate::code::supported;
-use crate::frame::{Frame, Layouts, layouts_said};
+use crate::frame::{Frame, Layouts, layouts_first};
 use crate::isa::Isa;
 use crate::launch::{self, About};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_ir::Attr;
 use tessera_numerics::{DType, Profile};
-use tessera_support::{ForkLock, Hash128, StableHasher};
+use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
 use tessera_target::{
     Artifact, Backend, Caps, CompileOptions, CpuCaps, HOST_SHARED_BYTES, LaunchArgs, MachineCaps,
     ObjectStore, Settled, beside,
@@ -121,7 +121,7 @@ impl Backend for Cpu {
         let frame = Frame::new(func)?;
         let kernel = Kernel(Arc::new(Core {
             func: func.clone(),
-            first: layouts_said(&frame, &options.arrays),
+            first: layouts_first(&frame, options),
             frame,
             cpu: *self,
             profile: options.profile,
@@ -136,7 +136,7 @@ impl Backend for Cpu {
             }),
             store: options.store.clone(),
             variants: ForkLock::default(),
-            building: ForkLock::default(),
+            building: Flights::new(),
         }));
         // Code for other layouts is compiled when such arrays come.
         kernel.variant(&kernel.first)?;
@@ -159,15 +159,14 @@ impl Deref for Kernel {
 pub struct Core {
     pub func: TileFunc,
     pub frame: Frame,
-    /// The declared layouts of arrays.
+    /// The layouts that code was compiled for first.
     first: Layouts,
     pub cpu: Cpu,
     pub profile: Profile,
     pub about: Arc<About>,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Layouts, Arc<Variant>>>,
-    /// One thread builds at a time; the others find what it made.
-    building: ForkLock<()>,
+    building: Flights<Layouts>,
 }
 
 impl Core {
@@ -180,13 +179,12 @@ impl Core {
     }
 
     fn build(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
-        let _one = self.building.lock();
-        if let Some(variant) = self.found(layouts) {
-            return Ok(variant);
-        }
-        let variant = Arc::new(self.target().build(layouts, &*self.store)?);
-        self.variants.lock().insert(layouts.clone(), variant.clone());
-        Ok(variant)
+        let make = || {
+            let variant = Arc::new(self.target().build(layouts, &*self.store)?);
+            self.variants.lock().insert(layouts.clone(), variant.clone());
+            Ok::<_, Diagnostics>(variant)
+        };
+        Ok(self.building.once(layouts, || self.found(layouts), make)?.0)
     }
 }
 

@@ -34,7 +34,7 @@ fn caps(async_mma: bool) -> GpuCaps {
 fn lowered(text: &str) -> TileFunc {
     let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let passes = tessera_lower::tile_pipeline(PassOptions::default());
-    let mut context = PassContext { notes: Diagnostics::new() };
+    let mut context = PassContext::default();
     passes.run(&mut func, &mut context).unwrap_or_else(|e| panic!("{e}"));
     func
 }

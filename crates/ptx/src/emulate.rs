@@ -2,14 +2,15 @@
 //! generated code can be run and compared anywhere.
 
 use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
+use crate::code::{ArrayClass, Classes, Code, MapRecipe};
 use crate::compile::compile_emulated;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
-use tessera_support::{ForkLock, Hash128, StableHasher};
-use tessera_target::arrays::misaligned;
+use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
+use tessera_target::arrays::{classes_first, misaligned};
 use tessera_target::frame::{self, Frame};
 use tessera_target::{
     ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
@@ -67,14 +68,14 @@ impl Backend for Emulated {
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
-        let classes = classes_said(&frame, &options.arrays);
-        let usual = compile_emulated(func, &self.caps, options.profile, &classes)?;
+        let classes = classes_first(&frame, options);
+        let first = Arc::new(compile_emulated(func, &self.caps, options.profile, &classes)?);
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
-            classes,
-            usual,
-            others: ForkLock::new(Vec::new()),
+            variants: ForkLock::new([(classes, first.clone())].into()),
+            building: Flights::new(),
+            first,
             profile: options.profile,
             machine: self.clone(),
         }))
@@ -84,11 +85,10 @@ impl Backend for Emulated {
 struct Kernel {
     func: TileFunc,
     frame: Frame,
-    /// The array classes of `usual`.
-    classes: Classes,
-    usual: Code,
-    /// Code for other array classes.
-    others: ForkLock<Vec<(Classes, Arc<Code>)>>,
+    /// What was compiled first.
+    first: Arc<Code>,
+    variants: ForkLock<BTreeMap<Classes, Arc<Code>>>,
+    building: Flights<Classes>,
     profile: Profile,
     machine: Emulated,
 }
@@ -174,26 +174,27 @@ pub fn run(
 }
 
 impl Kernel {
-    fn other(&self, classes: Classes) -> Result<Arc<Code>, Diagnostics> {
-        if let Some((_, code)) = self.others.lock().iter().find(|(of, _)| *of == classes) {
-            return Ok(code.clone());
-        }
-        let code =
-            Arc::new(compile_emulated(&self.func, &self.machine.caps, self.profile, &classes)?);
-        self.others.lock().push((classes, code.clone()));
-        Ok(code)
+    fn variant(&self, classes: &Classes) -> Result<Arc<Code>, Diagnostics> {
+        let find = || self.variants.lock().get(classes).cloned();
+        let make = || {
+            let code = compile_emulated(&self.func, &self.machine.caps, self.profile, classes)?;
+            let code = Arc::new(code);
+            self.variants.lock().insert(classes.clone(), code.clone());
+            Ok::<_, Diagnostics>(code)
+        };
+        Ok(self.building.once(classes, find, make)?.0)
     }
 }
 
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
-        self.usual.module.text()
+        self.first.module.text()
     }
 
     fn hash(&self) -> Hash128 {
         let mut h = StableHasher::new();
         h.write_str("target.ptx.emulated");
-        h.write_str(&self.usual.module.hash().to_string());
+        h.write_str(&self.first.module.hash().to_string());
         h.finish()
     }
 
@@ -211,18 +212,12 @@ impl Artifact for Kernel {
         if let Some(error) = error {
             return Err(error.into());
         }
-        let other;
-        let code = if classes == self.classes {
-            &self.usual
-        } else {
-            other = self.other(classes)?;
-            &*other
-        };
+        let code = self.variant(&classes)?;
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
-        run(code, &self.frame, args, words, blocks, &self.machine.options)
+        run(&code, &self.frame, args, words, blocks, &self.machine.options)
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {
-        self.usual.notes.clone()
+        self.first.notes.clone()
     }
 }

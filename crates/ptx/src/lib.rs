@@ -14,6 +14,8 @@ pub mod count;
 pub mod emulate;
 pub mod flow;
 mod footprint;
+#[doc(hidden)]
+pub mod inner;
 pub mod inst;
 pub mod interp;
 mod lane;

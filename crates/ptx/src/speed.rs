@@ -52,22 +52,3 @@ pub fn speed(sm: u32, registers_per_sm: u32, shared_per_block: u32) -> Speed {
         launch: 3.9e-6,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::caps::PtxCaps;
-
-    #[test]
-    fn every_target_has_a_speed_and_parts_of_a_chip_are_slower() {
-        for (target, _) in crate::caps::TARGETS {
-            let caps = PtxCaps::of(target.sm, target.exact).unwrap();
-            let (whole, half) = (caps.gpu.speed, caps.gpu.on_device(40).speed);
-            assert!(whole.matrix > whole.scalar && whole.memory > 1e11, "{target}");
-            assert_eq!(half.processors, 40);
-            assert!(
-                half.memory < whole.memory && half.l2_lines_per_s < whole.l2_lines_per_s,
-                "{target}"
-            );
-        }
-    }
-}

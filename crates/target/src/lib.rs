@@ -1,9 +1,10 @@
 //! The backend interface: traits and plain data. The driver picks a backend, gives it Tile IR, and
-//! launches the artifact it returns. Services of the host for every launch, whatever the backend,
+//! launches the artifact it returns. [`device`] has the interface of devices. Services of the host for every launch, whatever the backend,
 //! are here too: printing, and interruption.
 
 pub mod arrays;
 mod caps;
+pub mod device;
 mod footprint;
 pub mod frame;
 mod interrupt;
@@ -37,12 +38,15 @@ pub struct CompileOptions {
     /// The stated layouts of arrays. Targets with code specialised for layouts compile for other
     /// arrays on demand.
     pub arrays: arrays::Said,
+    /// The arrays of the call that it is compiled for, one for each parameter of the function that has one; empty where it is
+    /// compiled without data. Only where and how they lie counts: code for them is what is compiled first.
+    pub call: Vec<Option<BufferArg>>,
 }
 
 impl CompileOptions {
     /// Without a store: everything is compiled, for arrays of the usual layouts.
     pub fn new(profile: Profile) -> Self {
-        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new() }
+        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new(), call: Vec::new() }
     }
 }
 
@@ -95,6 +99,10 @@ pub trait Artifact: Send + Sync {
 
 pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
+    /// The kind of devices in whose memory its launches work.
+    fn memory(&self) -> device::DeviceKind {
+        device::DeviceKind::CPU
+    }
     /// Which of its targets this one compiles for, where a backend has several.
     fn target(&self) -> &str {
         ""

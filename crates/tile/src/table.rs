@@ -205,11 +205,11 @@ define_ops! {
     /// Reads the block of memory that begins at `at`; an extent of 0 takes one position and drops
     /// the axis, and `step` takes every so manyth position along each axis. Positions outside read as
     /// zero, or as `other`. `bounds` says for each axis whether the access is known to be `inside`;
-    /// `inbounds` that the user says so.
+    /// `inbounds` that the user says so; `owned` that the group alone touches what it reads.
     Load = 0x40 "load" since "0.1" {
         operands: [mem: Memory],
         groups: [at: Index [0, usize::MAX], other: Scalar [0, 1]],
-        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, inbounds: Bool optional], regions: [],
+        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, inbounds: Bool optional, owned: Bool optional], regions: [],
         results: Some(1), effects: Read, infer: Some(memory::infer_load), verify: Some(memory::verify_access),
         example: "%r = tile.load %v at(%lo) {extent = [64]} : tile<64xf32>",
     }
@@ -231,11 +231,12 @@ define_ops! {
         example: "%r = tile.gather %v at(%ix) : tile<8xf32>",
     }
     /// Writes one element for each position of the index tiles, in row-major order. `unique`: the
-    /// user says that no element is named twice, and that no other group writes one of them.
+    /// user says that no element is named twice, and that no other group writes one of them; `owned`:
+    /// no other group does, and an element may be named twice.
     Scatter = 0x43 "scatter" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [1, usize::MAX], mask: Value [0, 1]],
-        attrs: [unique: Bool optional], regions: [],
+        attrs: [unique: Bool optional, owned: Bool optional], regions: [],
         results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_indexed),
         example: "%t8 = tile.const {value = 1.0} : tile<8xf32>\ntile.scatter %v, %t8 at(%ix)",
     }
@@ -249,8 +250,8 @@ define_ops! {
         example: "tile.accumulate %v, %x at(%lo) {op = sum, extent = [0]}",
     }
     /// Says that from here on this group alone touches a block of memory; it does nothing. The pass
-    /// `tile-ownership` makes the writes into the block `unique`; checked mode compares it with what
-    /// groups touch.
+    /// `tile-ownership` makes the writes into the block `unique` (a scatter `owned`), and reads of what
+    /// is written there `owned`; checked mode compares it with what groups touch.
     Owned = 0x4b "owned" since "0.5" {
         operands: [mem: View],
         groups: [at: Index [0, usize::MAX]],

@@ -88,7 +88,7 @@ BUILTINS = {
     for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len", "reversed", "enumerate", "zip")
 }
 HELPERS = {
-    "__place__": Place, "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
+    "__place__": lambda a, at: a[at] if isinstance(a, tuple) else Place(a, at), "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
     "__unbound__": lambda: Val("i64", np.int64(0)),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ mod ids;
 mod mask;
 mod memory;
 mod mma;
+mod mma_scaled;
 mod parts;
 mod pure;
 mod python;

@@ -18,7 +18,7 @@ pub const ROWS: Rows = rows! {
 };
 
 /// The text and everything about it that is known at compile time.
-struct Asked {
+struct Request {
     text: String,
     target: AsmTarget,
     arch: Option<String>,
@@ -35,45 +35,46 @@ fn asm(e: &mut Elab<'_>, args: &mut Args) -> Val {
     if named.iter().any(|v| matches!(v, Val::Open(_))) {
         return Val::Poison;
     }
-    let Some(asked) = asked(e, args) else { return Val::Poison };
+    let Some(request) = request(e, args) else { return Val::Poison };
     let given = std::mem::take(&mut args.rest);
     let mut values = Vec::new();
     for g in &given {
         let Some(v) = e.runtime(&g.value) else { return Val::Poison };
         let dtype = e.ty(v).dtype();
-        if registers(dtype, asked.target, 1).is_none() {
+        if registers(dtype, request.target, 1).is_none() {
             return no_registers(e, dtype, &g.loc);
         }
         values.push(v);
     }
     let Some(values) = e.unify_shapes(&values) else { return Val::Poison };
     let operands: Vec<DType> = values.iter().map(|&v| e.ty(v).dtype()).collect();
-    if let Err(why) = check(&asked.text, asked.target, asked.pack, &asked.dtypes, &operands) {
+    if let Err(why) = check(&request.text, request.target, request.pack, &request.dtypes, &operands)
+    {
         let error = Diagnostic::new(Code::E_ARGUMENT, why.message).help(why.help);
         return e.report(error.at(args.loc("text")));
     }
     let shape = values.first().map_or(Vec::new(), |&v| e.ty(v).shape().to_vec());
-    let results = asked.dtypes.iter().map(|&d| Type::value(shape.clone(), d)).collect();
-    let code = if asked.pure { TileOp::Asm } else { TileOp::AsmEffect };
+    let results = request.dtypes.iter().map(|&d| Type::value(shape.clone(), d)).collect();
+    let code = if request.pure { TileOp::Asm } else { TileOp::AsmEffect };
     let otherwise = args.get("otherwise");
     let mut spec = OpSpec::new(code, &[])
         .group("values", &values)
-        .attr("text", Attr::Str(asked.text.clone()))
-        .attr("target", Attr::word(asked.target.name()))
+        .attr("text", Attr::Str(request.text.clone()))
+        .attr("target", Attr::word(request.target.name()))
         .results(results)
         .optional_region(otherwise != Val::None);
-    if let Some(arch) = &asked.arch {
+    if let Some(arch) = &request.arch {
         spec = spec.attr("arch", Attr::word(arch.clone()));
     }
-    if asked.pack > 1 {
-        spec = spec.attr("pack", Attr::Int(asked.pack as i64));
+    if request.pack > 1 {
+        spec = spec.attr("pack", Attr::Int(request.pack as i64));
     }
     let op = e.b().op(spec).expect("the result types are given");
-    if otherwise != Val::None && meaning(e, op, &asked, &operands, &otherwise).is_none() {
+    if otherwise != Val::None && meaning(e, op, &request, &operands, &otherwise).is_none() {
         return Val::Poison;
     }
     let results = e.func.ops[op].results.clone();
-    match (asked.several, &results[..]) {
+    match (request.several, &results[..]) {
         (true, _) => Val::Tuple(results.into_iter().map(Val::Rt).collect()),
         (false, [one]) => Val::Rt(*one),
         (false, _) => Val::None,
@@ -92,7 +93,7 @@ fn no_registers(e: &mut Elab<'_>, dtype: DType, loc: &Loc) -> Val {
 }
 
 /// The arguments that are known at compile time; reports what does not fit.
-fn asked(e: &mut Elab<'_>, args: &Args) -> Option<Asked> {
+fn request(e: &mut Elab<'_>, args: &Args) -> Option<Request> {
     let text = match args.get("text") {
         Val::Const(Const::Str(s)) => s,
         other => {
@@ -149,7 +150,7 @@ fn asked(e: &mut Elab<'_>, args: &Args) -> Option<Asked> {
         no_registers(e, dtype, &args.loc("dtype"));
         return None;
     }
-    Some(Asked { text, target, arch, pure, pack, dtypes, several })
+    Some(Request { text, target, arch, pure, pack, dtypes, several })
 }
 
 fn dtypes(e: &mut Elab<'_>, args: &Args) -> Option<(Vec<DType>, bool)> {
@@ -227,7 +228,7 @@ fn pack(e: &mut Elab<'_>, args: &Args, target: AsmTarget, pure: bool) -> Option<
 fn meaning(
     e: &mut Elab<'_>,
     op: tessera_ir::OpId,
-    asked: &Asked,
+    request: &Request,
     operands: &[DType],
     f: &Val,
 ) -> Option<()> {
@@ -259,7 +260,7 @@ fn meaning(
         _ => Val::Poison,
     };
     e.loc = loc;
-    let out = yielded(e, asked, result, found);
+    let out = yielded(e, request, result, found);
     if let Some(out) = &out {
         e.b().yield_(out);
     }
@@ -285,8 +286,8 @@ fn meaning(
 }
 
 /// What the function returned, as the results of the text.
-fn yielded(e: &mut Elab<'_>, asked: &Asked, result: Val, found: usize) -> Option<Vec<Value>> {
-    let n = asked.dtypes.len();
+fn yielded(e: &mut Elab<'_>, request: &Request, result: Val, found: usize) -> Option<Vec<Value>> {
+    let n = request.dtypes.len();
     let parts = match &result {
         Val::Poison => return None,
         Val::None => Vec::new(),
@@ -312,7 +313,7 @@ fn yielded(e: &mut Elab<'_>, asked: &Asked, result: Val, found: usize) -> Option
         return None;
     }
     let mut out = Vec::new();
-    for (part, &dtype) in parts.iter().zip(&asked.dtypes) {
+    for (part, &dtype) in parts.iter().zip(&request.dtypes) {
         let fits = match part {
             Val::Rt(v) if !e.weak.contains_key(v) => *e.ty(*v) == Type::Scalar(dtype),
             _ => true,

@@ -20,6 +20,11 @@ mod seeds;
 mod threads;
 mod tile_ops;
 
+pub(crate) mod inner {
+    pub use super::async_mma::inner::*;
+    pub use super::pipelines::inner::*;
+}
+
 pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;

@@ -59,6 +59,14 @@ mod wgmma_plan;
 mod words;
 mod work_queue;
 
+pub(crate) mod inner {
+    pub use super::descriptors::Matrix;
+    pub use super::fill::transposing_layout;
+    pub use super::fused::inner::*;
+    pub use super::per_warpgroup_store::{Share, moves_evenly, share};
+    pub use super::slow_path::inner::*;
+}
+
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
 use crate::code::{ArrayClass, Classes, MapRecipe, Site};

@@ -111,7 +111,7 @@ pub fn registers(dtype: DType, target: AsmTarget, pack: usize) -> Option<(usize,
     }
 }
 
-/// The pieces of a text that has so many registers for its results and for its operands.
+/// The pieces of a text with these numbers of registers for its results and for its operands.
 pub fn read(
     text: &str,
     target: AsmTarget,
@@ -395,7 +395,7 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
         return;
     };
     if op.attr("arch").is_some() && arch_of(op).is_none() {
-        errors.structure(format!("expected `arch` to be one of {}", target.name()));
+        errors.structure(format!("expected `arch` to name an architecture of {}", target.name()));
     }
     let packs = op.attr("pack").and_then(Attr::as_int);
     let legal = |n: i64| (2..=MOST_PACKED).contains(&n) && target == AsmTarget::Ptx;
@@ -436,7 +436,12 @@ pub fn verify_asm(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
     super::combine::expect(errors, "arguments of the other meaning", &scalars(&op.operands), &args);
     if let Some(end) = func.terminator(region) {
         let got = types(func.ops[end].group("values"));
-        super::combine::expect(errors, "the other meaning to yield", &scalars(&op.results), &got);
+        super::combine::expect(
+            errors,
+            "the other meaning to yield values",
+            &scalars(&op.results),
+            &got,
+        );
     }
     computes(func, region, "another meaning", errors);
 }

@@ -44,6 +44,10 @@ mod tile_scheduler;
 mod uses;
 mod warp_specialize;
 
+pub(crate) mod inner {
+    pub use super::dynamic_scheduler::{Length, Trend};
+}
+
 use super::{
     Off, Staging, Step, copies::has_buffers, hoist, layouts, open, register_prefetch, threads::Team,
 };
