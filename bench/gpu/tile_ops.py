@@ -27,7 +27,7 @@ from gpurun.device import Cuda
 from gpurun.stats import median, ratio
 
 #: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
-LEAD = 100_000
+LEAD = 300_000
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parents[1] / "examples" / "kernels"))
 
@@ -130,8 +130,9 @@ class Bench:
         if keys:
             row |= {"gkeys_s": 1e-9 * keys / median(mine), "peer_gkeys_s": 1e-9 * keys / median(theirs)}
         self.rows.append(row)
+        rate = f", {row['gkeys_s']:4.0f} G keys/s" if keys else ""
         print(f"{name:34} {found['ratio']:.3f} [{found['low']:.3f}, {found['high']:.3f}] of {label:16} "
-              f"ours {row['ours_us']:9.1f} us, peer {row['peer_us']:9.1f} us, {row['gb_s']:7.0f} GB/s", flush=True)  # fmt: skip
+              f"ours {row['ours_us']:9.1f} us, peer {row['peer_us']:9.1f} us, {row['gb_s']:7.0f} GB/s{rate}", flush=True)  # fmt: skip
 
 
 def scans(bench):
@@ -233,11 +234,22 @@ def counter(bins, length, dtype):
 
 
 @functools.lru_cache(maxsize=None)
-def sorter(length):
+def sorter(length, dtype=ts.f32):
     @ts.kernel
-    def kernel(x: ts.Tensor["M", length, ts.f32], y: ts.Out["M", length, ts.f32]):
+    def kernel(x: ts.Tensor["M", length, dtype], y: ts.Out["M", length, dtype]):
         row = ts.tile.program_id(0)
         y[row, :] = ts.tile.sort(x[row, :])
+        return y
+
+    return kernel
+
+
+@functools.lru_cache(maxsize=None)
+def placer(length, dtype):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", length, dtype], y: ts.Out["M", length, ts.i32]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.argsort(x[row, :])
         return y
 
     return kernel
@@ -272,6 +284,20 @@ def others(bench):
             assert (y == torch.sort(data, dim=1).values).all(), length
             call = lambda index: sorter(length)(data, y)  # noqa: B023
             bench.paired(f"other sort {length} {name}", call, copy(8 * x.numel()), "copy", 8 * x.numel(), keys=x.numel())
+    # Keys of other widths, and their places.
+    for dtype, kind, lengths in ((ts.bf16, torch.bfloat16, (1024,)), (ts.f32, torch.float32, (256, 4096)), (ts.i32, torch.int32, (1024,)),
+                                 (ts.f64, torch.float64, (1024,)), (ts.i64, torch.int64, (1024,))):  # fmt: skip
+        for length in lengths:
+            shape = (2**25 // length, length)
+            x = torch.randn(shape, device="cuda").to(kind) if kind.is_floating_point else torch.randint(-(2**31), 2**31 - 1, shape, dtype=kind, device="cuda")
+            right = torch.sort(x, dim=1, stable=True)
+            for name, kernel, y, expected in (("sort", sorter(length, dtype), torch.zeros_like(x), right.values),
+                                              ("argsort", placer(length, dtype), torch.zeros_like(x, dtype=torch.int32), right.indices)):  # fmt: skip
+                kernel(x, y)
+                assert (y == expected).all(), (name, dtype, length)
+                size = x.numel() * (x.element_size() + y.element_size())
+                call = lambda index: kernel(x, y)  # noqa: B023
+                bench.paired(f"other {name} {length} {kind}", call, copy(size), "copy", size, keys=x.numel())
 
 
 @ts.kernel

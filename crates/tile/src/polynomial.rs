@@ -2,6 +2,7 @@
 //! positions by.
 
 use crate::analysis::{dim_expr_of, keeps};
+use crate::interval::{interval_of, is_exact};
 use crate::numbering::Numbering;
 use crate::{Tile, TileOp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +28,17 @@ pub enum Factor {
 pub struct Polynomial(BTreeMap<Vec<Factor>, i64>);
 
 impl Polynomial {
-    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them.
+    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them,
+    /// and so are numbers that may have wrapped: the polynomial is the number that the kernel computes.
     pub fn of(func: &Func<Tile>, value: Value, unknown: &BTreeSet<Value>) -> Option<Self> {
-        polynomial(func, value, unknown, &mut |v| v, &mut { FUEL })
+        let mut factors = unknown.clone();
+        wrapping(func, value, &mut factors, &mut { FUEL })?;
+        polynomial(func, value, &factors, &mut |v| v, &mut { FUEL })
     }
 
-    /// The polynomials of several integers, in which equal values are one factor: the first of
-    /// them, whatever computes it.
+    /// The polynomials of several integers as they are written: numbers have no end, so that
+    /// `start + 64` is 64 beyond `start` whatever its type is. Equal values are one factor: the
+    /// first of them, whatever computes it.
     pub fn of_all<const N: usize>(
         func: &Func<Tile>,
         values: [Value; N],
@@ -161,6 +166,32 @@ impl Polynomial {
         }
         Some(out)
     }
+}
+
+/// Adds the values below a scalar that may not be the number that their operands give.
+fn wrapping(
+    func: &Func<Tile>,
+    value: Value,
+    factors: &mut BTreeSet<Value>,
+    fuel: &mut usize,
+) -> Option<()> {
+    *fuel = fuel.checked_sub(1)?;
+    let Some(op) = func.def(value).filter(|_| !factors.contains(&value)) else { return Some(()) };
+    let stays = match op.code {
+        TileOp::Cast => {
+            let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
+            keeps(from, to) || interval_of(func, op.operands[0]).hi.is_some()
+        }
+        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul) => {
+            func.ty(value).rank() == 0 && is_exact(func, value)
+        }
+        _ => return Some(()),
+    };
+    if !stays {
+        factors.insert(value);
+        return Some(());
+    }
+    op.operands.iter().try_for_each(|&v| wrapping(func, v, factors, fuel))
 }
 
 fn polynomial(

@@ -116,6 +116,17 @@ class _Tile:
         return found
 
 
+class _Target:
+    """``ts.target``: a text is what its other meaning computes."""
+
+    def asm(self, text: str, *values: Any, dtype: Any = None, otherwise: Any = None, **how: Any) -> Any:
+        if otherwise is None:
+            raise Lacks("ts.target.asm without otherwise=")
+        shape = np.broadcast_shapes(*(np.shape(v.a) for v in values if isinstance(v, Val)))
+        spread = [Val(v.dt, np.broadcast_to(v.a, shape)) if isinstance(v, Val) else v for v in values]
+        return otherwise(*spread)
+
+
 HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of", "identity"}
 TILE = _Tile()
 MATH = _Math()
@@ -129,6 +140,7 @@ class Ts:
     """``ts`` as a kernel sees it."""
 
     tile = TILE
+    target = _Target()
     cdiv = staticmethod(cdiv)
     identity = staticmethod(lambda x: x)
 

@@ -1,7 +1,7 @@
 //! A kernel that is one matmul over the whole grid ([`super::whole`]), as a blocked GEMM.
 
 use super::nest::{Map, Nest};
-use super::whole::{COL, DEPTH, ROW, Whole, zero_outside};
+use super::whole_matmul::{COL, DEPTH, ROW, WholeMatmul, zero_outside};
 use super::{Group, Repr};
 use crate::contract::{Contraction, Kind, Left, PART, describe, emit, workspace_bytes};
 use crate::frame;
@@ -34,7 +34,7 @@ struct Region {
 }
 
 impl<'a> Group<'a> {
-    pub fn blocked(&mut self, whole: &Whole, begin: Val, end: Val) {
+    pub fn blocked(&mut self, whole: &WholeMatmul, begin: Val, end: Val) {
         let kind = self.kind(whole);
         self.code.notes.push(("micro_kernel", describe(self.isa, kind)));
         self.trusted = Some(whole.trusted.clone());
@@ -52,7 +52,7 @@ impl<'a> Group<'a> {
         });
     }
 
-    fn kind(&self, whole: &Whole) -> Kind {
+    fn kind(&self, whole: &WholeMatmul) -> Kind {
         let op = &self.func.ops[whole.mma];
         let dtype = |i: usize| self.func.ty(op.operands[i]).dtype();
         let in_order = op.attr("class").and_then(Attr::as_word) == Some("seq");
@@ -76,7 +76,7 @@ impl<'a> Group<'a> {
 
     /// Scalars at the first group's corner and the loop's first iteration: accesses continue from
     /// there.
-    fn scalars_of(&mut self, whole: &Whole) {
+    fn scalars_of(&mut self, whole: &WholeMatmul) {
         let func = self.func;
         let zero = self.ir.c64(0);
         whole.axes.iter().for_each(|&axis| self.ids[axis] = zero);
@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn region(&mut self, whole: &Whole, begin: Val, end: Val) -> Region {
+    fn region(&mut self, whole: &WholeMatmul, begin: Val, end: Val) -> Region {
         let ir = self.ir;
         let first = whole.stores[0];
         let mem = self.memory(self.func.ops[first].operands[0]);
@@ -138,7 +138,7 @@ impl<'a> Group<'a> {
     }
 
     /// The extent of k, and what the padding of the user's loop adds.
-    fn depth(&mut self, whole: &Whole) -> (Val, Val) {
+    fn depth(&mut self, whole: &WholeMatmul) -> (Val, Val) {
         let ir = self.ir;
         let op = &self.func.ops[whole.loop_op];
         let (lo, hi) = (self.scalar(op.operands[0]), self.scalar(op.operands[1]));
@@ -159,7 +159,7 @@ impl<'a> Group<'a> {
         (depth, ir.select(short, plus, minus))
     }
 
-    fn emit_product(&mut self, whole: &Whole, kind: Kind, r: Region, workspace: Val) {
+    fn emit_product(&mut self, whole: &WholeMatmul, kind: Kind, r: Region, workspace: Val) {
         let func = self.func;
         let ir = self.ir;
         let isa = self.isa;
@@ -273,7 +273,7 @@ impl<'a> Group<'a> {
     /// The address of the left operand's rows, if they are in memory as the matmul reads them.
     fn left_in_place(
         &mut self,
-        whole: &Whole,
+        whole: &WholeMatmul,
         kind: Kind,
         a: Value,
         r: Region,
@@ -310,7 +310,7 @@ impl<'a> Group<'a> {
 
     /// Whether an operand's elements are contiguous along the one axis of the matmul, and not along
     /// the other.
-    fn is_transposed(&self, whole: &Whole, v: Value, along: u8, other: u8) -> bool {
+    fn is_transposed(&self, whole: &WholeMatmul, v: Value, along: u8, other: u8) -> bool {
         let (mut list, mut found) = (vec![v], false);
         while let Some(v) = list.pop() {
             let Some(id) = self.func.def_id(v) else { continue };

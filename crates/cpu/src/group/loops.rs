@@ -1,7 +1,7 @@
 //! The loops of a nest: in order, the vector loop last. Loop-invariant values are hoisted.
 
 use super::nest::{Nest, Node};
-use super::squares::Squares;
+use super::transpose_squares::Squares;
 use super::{Group, Repr};
 use crate::llvm::Val;
 use std::collections::BTreeSet;

@@ -1,25 +1,25 @@
 //! Group kernels: a loop over groups, in it the ops of the kernel one after another, each that has
 //! an effect or keeps a tile as a loop nest of its own.
 
-mod ahead;
-mod best;
+mod argreduce;
 mod blocked;
-mod changes;
 mod group_control;
 mod group_plan;
+mod interleave;
 mod loops;
+mod mma;
 mod nest;
-mod product;
+mod prefetch;
 mod reduce;
 mod rows;
 mod scan;
+mod scatter_blocks;
 mod sequence;
-mod several;
 mod sink;
-mod squares;
 mod stores;
+mod transpose_squares;
 mod transposed_store;
-mod whole;
+mod whole_matmul;
 
 use crate::atomic::only_folds;
 use crate::build::Atomics;
@@ -81,7 +81,7 @@ pub struct Group<'a> {
     ids: [Val; 3],
     /// Whether the launch is alone with its atomics, where it has any.
     alone: Val,
-    ahead: ahead::Ahead,
+    ahead: prefetch::Prefetch,
     /// Where the kernel is one matmul: axes of accesses that need no bounds check.
     trusted: Option<BTreeSet<(OpId, usize)>>,
 }
@@ -117,7 +117,7 @@ pub fn emit(
         ids: [ir.c64(0); 3],
         alone: ir.bool(false),
         trusted: None,
-        ahead: ahead::Ahead::default(),
+        ahead: prefetch::Prefetch::default(),
     };
     // The first line of the scratch memory is what `safe` points to.
     group.code.reserve(64);
@@ -125,7 +125,7 @@ pub fn emit(
     if Atomics::of(func) == Atomics::Bounded {
         group.alone = crate::code::alone(ir, words);
     }
-    if let Some(whole) = whole::find(&group) {
+    if let Some(whole) = whole_matmul::find(&group) {
         group.code.parts = true;
         group.blocked(&whole, begin, end);
         return ir.ret(Some(ir.c64(0)));
@@ -283,6 +283,10 @@ impl<'a> Group<'a> {
             Reduce => self.reduce(id),
             Scan => self.scan(id),
             ArgReduce => self.arg_reduce(id),
+            AsmEffect => {
+                self.flush();
+                self.text_with_effects(id);
+            }
             Print => {
                 self.flush();
                 self.print(id);
@@ -299,7 +303,7 @@ impl<'a> Group<'a> {
                 unreachable!("`code::supported` refuses these in group kernels")
             }
             Yield | Return | SlowPath | Const | Iota | Select | Cast | Bitcast | Reshape
-            | Transpose | Broadcast | Expand | Load | Gather | Philox | Ew(_) => {
+            | Transpose | Broadcast | Expand | Load | Gather | Philox | Ew(_) | Asm => {
                 unreachable!("terminators are left out, the others are expressions")
             }
         }

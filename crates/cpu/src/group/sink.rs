@@ -325,7 +325,7 @@ impl<'a> Group<'a> {
     }
 
     /// Folds each element's value into memory, one after another: two at one index both count.
-    /// Where a fold is a few instructions it is done in blocks instead (`changes.rs`).
+    /// Where a fold is a few instructions it is done in blocks instead (`scatter_blocks.rs`).
     fn change(&mut self, n: &mut Nest, id: OpId) {
         let op = &self.func.ops[id];
         let (ir, s, identity) = (self.ir, self.s, n.identity());

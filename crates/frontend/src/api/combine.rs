@@ -12,7 +12,7 @@ use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
     Group "tile.associative_scan" "(x, f, axis=None, reverse=False)" Call(associative_scan),
-        "The running combination of a tile, or of a tuple of tiles, by an associative @ts.func: `f(a, b)`, or of n tiles `f(a1, …, an, b1, …, bn)`. `reverse` runs from the end.";
+        "The running combination of a tile, or of a tuple of tiles, by an associative @ts.func: `f(a, b)`, or of n tiles `f(a1, …, an, b1, …, bn)`. `reverse` runs from the end: what it has combined so far is the first argument, `f(f(c, b), a)`.";
 };
 
 fn associative_scan(e: &mut Elab<'_>, args: &mut Args) -> Val {
@@ -222,7 +222,7 @@ fn combined(
 }
 
 /// An op that a combiner may not have.
-fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
+pub fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
     use tessera_ir::{Effects, Opcode};
     let mut found = None;
     e.func.walk_block(region, &mut |id| {

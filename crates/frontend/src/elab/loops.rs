@@ -135,6 +135,8 @@ impl Elab<'_> {
             return Exits::none();
         };
         self.loc = loc;
+        // A loop that is left early computes the position after the last one.
+        let range = if leaves_loop(&s.body) { self.counted(range) } else { range };
         let at = self.place(target.range());
         if let Some(frame) = self.frames.last_mut() {
             frame.assigned.insert(target.id.to_string(), at);
@@ -601,6 +603,12 @@ impl Elab<'_> {
                     let one = this.b().index(1);
                     let iteration = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
                     Val::Rt(this.scaled(iteration, first, step, &after.name))
+                }
+                Last::Position(step) if this.is_far(after.lo, after.hi) => {
+                    let steps = this.whole_steps(after.lo, after.hi, step, true);
+                    let steps = this.bits_as(steps, DType::I64);
+                    let far = this.b().ew(ScalarFn::Mul, &[steps, step]);
+                    Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
                 }
                 Last::Position(step) => {
                     let one = this.b().index(1);
