@@ -53,7 +53,7 @@ def assert_(cond: Any, text: Any = ...) -> Any:
     """Stops the launch with an error here where the condition does not hold. `assert cond, text` is the same."""
 
 def associative_scan(x: Any, f: Any, axis: Any = ..., reverse: Any = ...) -> Any:
-    """The running combination of a tile, or of a tuple of tiles, by an associative @ts.func: `f(a, b)`, or of n tiles `f(a1, …, an, b1, …, bn)`. `reverse` runs from the end."""
+    """The running combination of a tile, or of a tuple of tiles, by an associative @ts.func: `f(a, b)`, or of n tiles `f(a1, …, an, b1, …, bn)`. `reverse` runs from the end: what it has combined so far is the first argument, `f(f(c, b), a)`."""
 
 def atan(x: Any) -> Any:
     """Inverse tangent, in radians."""
@@ -107,7 +107,7 @@ def broadcast(x: Any, shape: Any) -> Any:
     """Stretches a scalar, or axes of extent 1, to a shape."""
 
 def cast(x: Any, dtype: Any) -> Any:
-    """Converts to a dtype: rounds to nearest even, saturates for fp8, fp6 and fp4; float to integer truncates."""
+    """Converts to a dtype: rounds to nearest even, saturates for fp8, fp6 and fp4 (a NaN becomes the largest number of fp6 and fp4, which have none); float to integer truncates."""
 
 def causal_mask(scores: Any, q_start: Any, kv_start: Any, value: Any = ..., offset: Any = ...) -> Any:
     """Keeps element (i, j) where `kv_start + j <= q_start + i + offset`; others become `value` (`-inf`)."""
@@ -269,7 +269,7 @@ def mma(a: Any, b: Any, accumulator: Any = ..., transpose_a: Any = ..., transpos
     """Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, or of each of a batch `(B, M, K)` and `(B, K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `"tf32"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `"fast"` for sums without promotions, `"f32"` for sums that keep all bits of f32."""
 
 def mma_scaled(a: Any, scale_a: Any, b: Any, scale_b: Any, accumulator: Any = ...) -> Any:
-    """The matmul of block-scaled tiles: `scale_a` of shape `(M, K / block)` and `scale_b` of shape `(K / block, N)` multiply the blocks of `a` and `b` along K. Each block is multiplied exactly and accumulated in f32, then scaled and added."""
+    """The matmul of block-scaled tiles: `scale_a` of shape `(M, K / block)` and `scale_b` of shape `(K / block, N)` multiply the blocks of `a` and `b` along K. The scales are both e8m0, or both fp8_e4m3. Each block is multiplied exactly and accumulated in f32; the sum times the product of its two scales is rounded once, and added."""
 
 def mul(a: Any, b: Any) -> Any:
     """Product. Integers wrap."""
@@ -332,7 +332,7 @@ def reshape(x: Any, shape: Any) -> Any:
     """The same elements in row-major order under another shape; one extent may be -1, which the others decide."""
 
 def roll(x: Any, shift: Any, axis: Any = ...) -> Any:
-    """The elements moved by `shift` along an axis; those that leave at one end enter at the other. Without an axis, in row-major order."""
+    """The elements moved by `shift` along an axis, or along each of a tuple of axes; those that leave at one end enter at the other. Without an axis, in row-major order."""
 
 def round(x: Any) -> Any:
     """Nearest whole number, halves to even."""
@@ -437,7 +437,7 @@ def value_and_grad(*values: Any) -> Any:
     """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
 
 def wait_async(stage: Any) -> Any:
-    """Waits for the copies begun with `cp_async(…, stage=stage)`."""
+    """Waits for the copies begun with `cp_async(…, stage=stage)`, a compile-time integer."""
 
 def warp_id() -> Any:
     """The warp's index in its group. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group."""

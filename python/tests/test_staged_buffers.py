@@ -70,6 +70,33 @@ for t in range(0, K, BK):
     read = (read + 1) % 3
     write = (write + 1) % 3
 """),
+    "one carried stage": (f"{copies(0, '0')}\n{copies(1, 'BK')}\nstage = 0", f"""
+for t in range(0, K, BK):
+    {copies("(stage + 2) % 3", "(t + 2 * BK)")}
+    acc = ts.tile.mma(sa[stage], sb[stage], acc)
+    stage = (stage + 1) % 3
+"""),
+    "carried and guarded": (f"{copies(0, '0')}\n{copies(1, 'BK')}\nstage = 0", f"""
+for t in range(0, K, BK):
+    acc = ts.tile.mma(sa[stage], sb[stage], acc)
+    if t + 2 * BK < K:
+        {copies("(stage - 1) % 3", "(t + 2 * BK)")}
+    stage = (stage + 1) % 3
+"""),
+    "the next stage is named": (f"{copies(0, '0')}\nstage = 0", f"""
+for t in range(0, K, BK):
+    after = (stage + 1) % 3
+    {copies("after", "(t + BK)")}
+    acc = ts.tile.mma(sa[stage], sb[stage], acc)
+    stage = after
+"""),
+    "a remainder of a remainder": (f"{copies(0, '0')}\n{copies(1, 'BK')}\nstage = 0", f"""
+for t in range(0, K, BK):
+    after = (stage + 1) % 3
+    {copies("(after + 1) % 3", "(t + 2 * BK)")}
+    acc = ts.tile.mma(sa[stage], sb[stage], acc)
+    stage = after
+"""),
     "guarded": (f"{copies(0, '0')}\nif BK < K:\n    {copies(1, 'BK')}", f"""
 for t in range(0, K, BK):
     if t + 2 * BK < K:
@@ -210,6 +237,66 @@ def test_what_stays_in_memory(case):
     np.testing.assert_array_equal(got, answer)
     (note,) = notes(k)
     assert re.search(why, str(note)), note
+
+
+MEMORY = """
+def k(A: ts.Tensor[16, "K", ts.f32], B: ts.Tensor["K", 16, ts.f32], first: ts.i32, C: ts.Out[16, 16, ts.f32]):
+    ts.tile.grid(1)
+    sa = ts.tile.alloc_shared((2, 16, 16), ts.f32)
+    sb = ts.tile.alloc_shared((2, 16, 16), ts.f32)
+    ts.tile.cp_async(sa[first], A[:, 0:16])
+    ts.tile.cp_async(sb[first], B[0:16, :])
+    acc = ts.tile.zeros((16, 16))
+    for t in range(ts.cdiv(K, 16)):
+        at = (t + 1) * 16
+        ts.tile.cp_async(sa[(t + 1 + first) % 2], A[:, at:at + 16])
+        ts.tile.cp_async(sb[(t + 1 + first) % 2], B[at:at + 16, :])
+        acc = ts.tile.mma(sa[(t + first) % 2], sb[(t + first) % 2], acc)
+    C[...] = acc
+    return C
+"""
+
+
+@on_each
+@pytest.mark.parametrize("depth", [1, 16, 37, 100])
+def test_a_ragged_product_of_stages_in_memory(depth):
+    """What copies leave behind the end of a tensor are zeros, lifted or not."""
+    k = kernel(MEMORY)
+    a, b = (m.astype(np.float32) for m in matrices(16, depth, 16))
+    np.testing.assert_array_equal(k(a, b, 0), a @ b)
+    assert len(notes(k)) == 2
+
+
+# Maxima of ragged stages: the mask ends where the tensor does.
+
+MAXIMA = """
+def k(x: ts.Tensor["N", ts.f32], v: ts.Out["cdiv(N, 16)", ts.f32], o: ts.Tensor[1, ts.i32]):
+    ts.tile.grid(1)
+    b = ts.tile.alloc_shared((2, 16), ts.f32)
+    st = 0
+    ts.tile.cp_async(b[0], x[0:16])
+    for t in range(ts.cdiv(N, 16)):
+        nx = (st + 1) % 2
+        ts.tile.cp_async(b[nx], x[t * 16 + 16:t * 16 + 32])
+        v[t] = ts.tile.max(READ)
+        st = nx
+    return v
+"""
+
+
+@on_each
+@pytest.mark.parametrize("stage", ["st", "t % 2", "(t + o[0]) % 2"])
+def test_the_bound_of_a_stage_counts_from_its_copy(stage):
+    x, o = -np.ones(20, np.float32), np.zeros(1, np.int32)
+    k = kernel(MAXIMA.replace("READ", f"ts.tile.bounds_mask(b[{stage}], cols=N - t * 16)"))
+    assert k(x, o=o).tolist() == [-1, -1]
+    for read in (f"b[{stage}]", f"ts.tile.bounds_mask(b[{stage}], cols=N)"):
+        with pytest.raises(ts.TesseraError) as caught:
+            kernel(MAXIMA.replace("READ", read))
+        assert caught.value.code == "E_RAGGED"
+        assert "`b =" not in caught.value.help
+        wanted = "cols=N - start" if "o" in stage else "cols=N - t * 16"
+        assert wanted in caught.value.help
 
 
 @pytest.mark.parametrize("fault", ["one group too many", "no wait", "a commit under a condition"])

@@ -6,7 +6,8 @@
 //! are removed; an empty tile that loops and branches carry becomes a tile of zeros that is never
 //! read.
 //! Must not: change a function without such tiles. The sum, product, `any` and `all` of no elements
-//! are what Python says; a maximum or minimum of none is refused where its result is used.
+//! are what Python says; a maximum, a minimum or a combination by a function, of none, is refused
+//! where its result is used.
 
 use crate::canonicalise::remove_dead;
 use crate::facts::quoted;
@@ -15,7 +16,7 @@ use tessera_ir::{
     Attr, Attrs, Changed, Dim, Effects, OpId, OpSpec, Opcode, Pass, PassContext, Type, Value,
 };
 use tessera_numerics::{DType, ReduceOp, Scalar};
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, is_asm};
 
 pub struct Empty;
 
@@ -30,7 +31,10 @@ impl Pass<Tile> for Empty {
         }
         let mut undefined = Vec::new();
         for id in func.walk() {
-            if func.ops[id].regions.is_empty() {
+            let op = &func.ops[id];
+            // A combiner's region is of scalars; loops and branches are replaced op by op.
+            let own = matches!(op.code, TileOp::ReduceBy | TileOp::ScanBy) || is_asm(op.code);
+            if op.regions.is_empty() || own {
                 undefined.extend(replace(func, id));
             }
         }
@@ -99,6 +103,8 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
     }
     let taken = op.operands.iter().find(|&&v| is_empty(func, v)).copied()?;
     match op.code {
+        // A text runs for each element.
+        TileOp::AsmEffect if op.results.is_empty() => func.erase(id),
         // No element: no write, and nothing to copy.
         _ if op.results.is_empty() => match op.code.info().effects {
             Effects::Host => print(func, id),
@@ -122,7 +128,8 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
             };
             set(func, id, value);
             if matches!(operator, Some(ReduceOp::Max | ReduceOp::Min)) {
-                return Some((id, undefined(func, id, taken, op.attr("op"))));
+                let name = operator.map_or("reduction", ReduceOp::name);
+                return Some((id, undefined(func, id, taken, name)));
             }
         }
         // Parts without elements add nothing.
@@ -133,30 +140,61 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
             op.group_lens = vec![kept.len()];
             op.operands = kept;
         }
+        // Every position of a buffer without elements is outside.
+        TileOp::Load | TileOp::Gather | TileOp::Atomic if taken == op.operands[0] => {
+            outside(func, id);
+        }
         // Every position is outside.
         TileOp::Take | TileOp::Histogram => set(func, id, zero(func.ty(op.results[0]).dtype())),
         TileOp::ReduceBy => {
-            let error = undefined(func, id, taken, None);
+            let error = undefined(func, id, taken, "reduction by a function");
             func.ops[id].regions.clear();
-            for &result in &op.results[1..] {
-                func.replace_uses(result, op.results[0]);
-            }
             func.ops[id].results.truncate(1);
             set(func, id, zero(func.ty(op.results[0]).dtype()));
+            // The others are made of the first, which is used where any of them is.
+            for &result in &op.results[1..] {
+                let dtype = func.ty(result).dtype();
+                let mut stands_in = op.results[0];
+                if func.ty(stands_in).dtype() != dtype {
+                    let at = func.blocks[op.block].ops.iter().position(|&o| o == id);
+                    let spec =
+                        OpSpec::new(TileOp::Cast, &[stands_in]).result(func.ty(result).clone());
+                    let at = at.map_or(0, |at| at + 1);
+                    let new = func.insert(op.block, at, spec, op.loc.clone());
+                    stands_in = func.ops[new.expect("the type is given")].result();
+                }
+                func.replace_uses(result, stands_in);
+            }
             return Some((id, error));
         }
         TileOp::ArgReduce => {
             set(func, id, Attr::Int(0));
-            return Some((id, undefined(func, id, taken, op.attr("op"))));
+            let name = format!("arg{}", op.attr("op").and_then(Attr::as_word).unwrap_or("max"));
+            return Some((id, undefined(func, id, taken, &name)));
         }
         _ => {}
     }
     None
 }
 
-fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: Option<&Attr>) -> Diagnostic {
+/// A read of what does not exist: zeros, or the number that the kernel names.
+fn outside(func: &mut TileFunc, id: OpId) {
+    let op = func.ops[id].clone();
+    let ty = func.ty(op.result()).clone();
+    let Some(&other) = op.group("other").first().filter(|_| op.code != TileOp::Atomic) else {
+        return set(func, id, zero(ty.dtype()));
+    };
+    if *func.ty(other) == ty {
+        func.replace_uses(op.result(), other);
+        return func.erase(id);
+    }
+    let op = &mut func.ops[id];
+    (op.code, op.attrs) = (TileOp::Broadcast, Attrs::new());
+    (op.operands, op.group_lens) = (vec![other], Vec::new());
+}
+
+fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: &str) -> Diagnostic {
     let of = quoted(func, taken, "a tile");
-    let operator = operator.and_then(Attr::as_word).unwrap_or("reduction");
     Diagnostic::new(
         Code::E_SHAPE_MISMATCH,
         format!("expected at least one element for the `{operator}` of {of}, got none: its axis has extent 0"),

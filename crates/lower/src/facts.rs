@@ -139,6 +139,45 @@ pub(crate) fn python(expr: &DimExpr) -> String {
     }
 }
 
+/// An integer as the user may write it: by its name, or by what it is computed of.
+pub(crate) fn python_int(func: &TileFunc, value: Value) -> Option<String> {
+    fn inner(func: &TileFunc, value: Value, whole: bool, fuel: &mut u32) -> Option<String> {
+        *fuel = fuel.checked_sub(1)?;
+        if let Some(name) = user_name(func, value) {
+            return Some(name.to_string());
+        }
+        let op = func.def(value)?;
+        match op.code {
+            TileOp::Const => int_const(func, value).map(|v| v.to_string()),
+            TileOp::Cast => inner(func, op.operands[0], whole, fuel),
+            TileOp::Dim => {
+                let expr = op.attr("name").and_then(Attr::as_expr)?;
+                let text = python(&expr);
+                Some(if whole || !text.contains(' ') { text } else { format!("({text})") })
+            }
+            TileOp::ProgramId => {
+                let axis = op.attr("axis").and_then(Attr::as_int)?;
+                Some(format!("ts.tile.program_id({axis})"))
+            }
+            TileOp::Ew(f) => {
+                let sign = match f {
+                    ScalarFn::Add => "+",
+                    ScalarFn::Sub => "-",
+                    ScalarFn::Mul => "*",
+                    ScalarFn::FloorDiv => "//",
+                    ScalarFn::Mod => "%",
+                    _ => return None,
+                };
+                let a = inner(func, op.operands[0], false, fuel)?;
+                let b = inner(func, op.operands[1], false, fuel)?;
+                Some(if whole { format!("{a} {sign} {b}") } else { format!("({a} {sign} {b})") })
+            }
+            _ => None,
+        }
+    }
+    inner(func, value, true, &mut 12)
+}
+
 /// Emits the ops that compute a dimension expression.
 pub(crate) fn emit_dim_expr(
     func: &mut TileFunc,

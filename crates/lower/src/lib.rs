@@ -28,7 +28,8 @@ mod fast_math;
 mod geometry;
 pub mod graph;
 mod if_convert;
-mod interval;
+#[doc(hidden)]
+pub mod inner;
 mod lane_races;
 mod lazy_rescale;
 mod lift;

@@ -116,7 +116,8 @@ impl Lifter {
         let at: Vec<Value> = source.at.iter().map(|p| emit(rw, p, into, &op.loc)).collect();
         let view = rw.get(copy.operands[1]);
         let value = rw.builder(into, op.loc.clone()).load(view, &at, &extents(copy));
-        rw.new.values[value].name = old.values[op.operands[0]].name.clone();
+        // Not the name of the buffer, which has all stages.
+        rw.new.values[value].name = old.values[op.result()].name.clone();
         rw.set(op.result(), value);
     }
 

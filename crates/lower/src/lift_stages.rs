@@ -10,9 +10,11 @@ use crate::facts::{extents, int_const, read, subtree, written};
 use crate::stage_waits;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, DimExpr, DimOp, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Factor, Polynomial, TileFunc, TileOp};
 
+/// Remainders of remainders that are looked into.
+const MOST_NESTED: u32 = 8;
 /// Copies of a prologue that are looked at one by one.
 const MOST: i64 = 64;
 
@@ -290,19 +292,62 @@ impl Study<'_> {
         value: Value,
         poly: &dyn Fn(Value) -> Option<Polynomial>,
     ) -> Option<Polynomial> {
+        // Casts to types that hold every stage.
+        let holds = |dtype: DType| keeps_up_to(dtype, self.stages - 1);
         let mut value = value;
         while let Some(op) = self.func.def(value).filter(|op| op.code == TileOp::Cast) {
+            let [from, to] = [op.operands[0], value].map(|v| self.func.ty(v).dtype());
+            if !from.is_int() || !holds(to) {
+                return None;
+            }
             value = op.operands[0];
         }
         if let Some(carried) = self.carried(value) {
             return Some(carried);
         }
         if let Some(x) = self.modulo(value) {
-            return poly(x);
+            return self.congruent(x, poly, MOST_NESTED);
         }
         let constant = poly(value)?;
         constant.as_constant().filter(|v| (0..self.stages).contains(v))?;
         Some(constant)
+    }
+
+    /// A number by the iteration, up to multiples of `S`, which a remainder and what it is the
+    /// remainder of differ by.
+    fn congruent(
+        &self,
+        value: Value,
+        poly: &dyn Fn(Value) -> Option<Polynomial>,
+        depth: u32,
+    ) -> Option<Polynomial> {
+        let depth = depth.checked_sub(1)?;
+        if let Some(known) = poly(value) {
+            return Some(known);
+        }
+        let mut out = Polynomial::of(self.func, value, &BTreeSet::new())?;
+        let factors: BTreeSet<Value> = out
+            .terms()
+            .flat_map(|(term, _)| term)
+            .filter_map(|f| match f {
+                Factor::Value(v) => Some(*v),
+                Factor::Dim(_) | Factor::Program(_) => None,
+            })
+            .collect();
+        // First the position, so that it is not replaced again in what replaces the others.
+        if factors.contains(&self.around.iv) {
+            out = out.with(self.around.iv, &poly(self.around.iv)?)?;
+        }
+        for v in factors.into_iter().filter(|v| *v != self.around.iv) {
+            let by = match (self.carried(v), self.modulo(v)) {
+                (Some(stage), _) => stage,
+                (None, Some(x)) => self.congruent(x, poly, depth)?,
+                (None, None) if self.around.varying.contains(&v) => poly(v)?,
+                (None, None) => continue,
+            };
+            out = out.with(v, &by)?;
+        }
+        Some(out)
     }
 
     fn modulo(&self, value: Value) -> Option<Value> {
@@ -515,6 +560,12 @@ impl Study<'_> {
     }
 }
 
+/// Whether an integer type has the numbers from 0 to this one.
+fn keeps_up_to(dtype: DType, most: i64) -> bool {
+    let bits = dtype.bits() - u32::from(dtype.is_signed_int());
+    dtype.is_int() && (bits >= 63 || most < 1 << bits)
+}
+
 /// `q` and the rest of `q·k + rest`.
 pub(crate) fn rate(p: &Polynomial, iv: Value) -> Option<(i64, Polynomial)> {
     let alone = [Factor::Value(iv)];
@@ -540,7 +591,7 @@ fn conditions(
         ScalarFn::Gt => out.push(side(0)?.minus(&side(1)?)?.minus(&one)?),
         ScalarFn::Le => out.push(side(1)?.minus(&side(0)?)?),
         ScalarFn::Ge => out.push(side(0)?.minus(&side(1)?)?),
-        ScalarFn::And if func.ty(value).dtype() == tessera_numerics::DType::Bool => {
+        ScalarFn::And if func.ty(value).dtype() == DType::Bool => {
             conditions(func, op.operands[0], poly, out)?;
             conditions(func, op.operands[1], poly, out)?;
         }

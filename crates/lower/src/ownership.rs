@@ -8,14 +8,13 @@
 //! statements with what groups do.
 
 use crate::facts::{extents, is_view, reach, read, step, written};
-use crate::interval::interval_of;
 use crate::taint::{Taint, taint};
 use crate::tickets::{Differs, Flow, differs};
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, OpId, Pass, PassContext, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
-use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, linear_of, linear_within};
+use tessera_tile::{Atom, Linear, Tile, TileFunc, TileOp, interval_of, linear_of, linear_within};
 
 pub struct Ownership;
 

@@ -3,8 +3,8 @@
 use crate::Tile;
 use crate::lanes;
 use crate::ops::{
-    atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
-    sort, value,
+    asm, atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce,
+    shape, sort, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -416,5 +416,25 @@ define_ops! {
         operands: [x: Tile], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(sort::verify_histogram),
         example: "%r = tile.histogram %ix : tile<16xi32>",
+    }
+    /// Assembly text, for each element: `$0`, `$1`, … are the registers of the results, then those of
+    /// the operands, which have one shape. `target` and `arch` say where the text may run; anywhere
+    /// else its region does, which takes one element of each operand and yields one of each result.
+    /// Without a region the op is refused there. A text has no effects: it may be removed, moved, and
+    /// run twice, or where the program does not reach it. For targets whose ops have one result,
+    /// `outs` has the dtypes of all results of the text, and `result` says which one the op gives.
+    Asm = 0x59 "asm" since "0.6" {
+        operands: [], groups: [values: Value [0, usize::MAX]],
+        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional, outs: Words optional, result: Int optional], regions: [otherwise optional],
+        results: None, effects: Pure, infer: None, verify: Some(asm::verify_asm),
+        example: "%r = tile.asm %x {text = \"ex2.approx.ftz.f32 $0, $1;\", target = ptx} : f32 do (%a: f32) {\n  %e = tile.exp2 %a : f32\n  tile.yield %e\n}",
+    }
+    /// The same for a text with effects: it runs once for each element, in the order of the program,
+    /// and is never removed.
+    AsmEffect = 0x5A "asm_effect" since "0.6" {
+        operands: [], groups: [values: Value [0, usize::MAX]],
+        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional], regions: [otherwise optional],
+        results: None, effects: Host, infer: None, verify: Some(asm::verify_asm),
+        example: "tile.asm_effect %x {text = \"{ .reg .u32 t; cvt.rzi.u32.f32 t, $0; nanosleep.u32 t; }\", target = ptx} do (%a: f32) {\n  tile.yield\n}",
     }
 }

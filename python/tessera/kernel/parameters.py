@@ -154,7 +154,7 @@ class ListNode:
             return
         path = shown(self.name)
         if not isinstance(value, (list, tuple)):
-            help = f"write `[{path}]` for a list of one"
+            help = f"give its values: `list({path}.values())`" if isinstance(value, dict) else f"write `[{path}]` for a list of one"
             got = described(value)
             if value is MISSING:
                 raise Misfit(self.name, "E_ARGUMENT", f"missing the argument `{path}`", f"give a list or tuple: `{path}=[…]`")

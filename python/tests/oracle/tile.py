@@ -488,7 +488,9 @@ def mma_scaled(a: Any, scale_a: Any, b: Any, scale_b: Any, accumulator: Any = No
     for i in builtins.range(sa.a.shape[1]):
         k = slice(i * block, (i + 1) * block)
         part = mma(Val(a.dt, a.a[:, k]), Val(b.dt, b.a[k])).a
-        out = out + part * convert(sa, "f32")[:, i : i + 1] * convert(sb, "f32")[i : i + 1]
+        # Exact in f64, then rounded once.
+        rows, cols = (np.asarray(convert(s, "f32"), np.float64) for s in (sa, sb))
+        out = out + (part * rows[:, i : i + 1] * cols[i : i + 1]).astype(np.float32)
     return Val("f32", out)
 
 

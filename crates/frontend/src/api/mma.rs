@@ -14,85 +14,12 @@ pub const ROWS: Rows = rows! {
         "Matrix multiply-accumulate: the matmul of tiles `(M, K)` and `(K, N)`, or of each of a batch `(B, M, K)` and `(B, K, N)`, added to `accumulator`: a tile, or a dtype for a fresh one (f32 by default, i32 for integers). `precision` is `\"tf32\"` for f32 operands that are rounded to ten fraction bits; of 8-bit floats it is `\"fast\"` for sums without promotions, `\"f32\"` for sums that keep all bits of f32.";
     Group "tile.dot" "(a, b, accumulator=None, transpose_a=False, transpose_b=False, accum=None, precision=None)" Call(mma),
         "Another name for `mma`.";
-    Group "tile.mma_scaled" "(a, scale_a, b, scale_b, accumulator=None)" Call(mma_scaled),
-        "The matmul of block-scaled tiles: `scale_a` of shape `(M, K / block)` and `scale_b` of shape `(K / block, N)` multiply the blocks of `a` and `b` along K. Each block is multiplied exactly and accumulated in f32, then scaled and added.";
+    Group "tile.mma_scaled" "(a, scale_a, b, scale_b, accumulator=None)" Call(super::mma_scaled::mma_scaled),
+        "The matmul of block-scaled tiles: `scale_a` of shape `(M, K / block)` and `scale_b` of shape `(K / block, N)` multiply the blocks of `a` and `b` along K. The scales are both e8m0, or both fp8_e4m3. Each block is multiplied exactly and accumulated in f32; the sum times the product of its two scales is rounded once, and added.";
 };
 
-/// One MMA for each block of K, scaled by the scales of its rows and columns.
-fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
-    let names = ["a", "scale_a", "b", "scale_b"];
-    let values: Option<Vec<Value>> =
-        names.iter().map(|n| super::parts::tile_of(e, &args.get(n), "to multiply")).collect();
-    let Some(values) = values else { return Val::Poison };
-    let [a, sa, b, sb] = [0, 1, 2, 3].map(|i| values[i]);
-    let shapes: Vec<_> = values.iter().map(|&v| e.ty(v).shape().to_vec()).collect();
-    let known: Option<Vec<Vec<i64>>> = values.iter().map(|&v| e.ty(v).static_shape()).collect();
-    let fits = shapes.iter().all(|s| s.len() == 2)
-        && known.as_ref().is_none_or(|s| {
-            let (blocks, k) = (s[1][1], s[0][1]);
-            s[2][0] == k
-                && s[1][0] == s[0][0]
-                && s[3] == [blocks, s[2][1]]
-                && blocks > 0
-                && k % blocks == 0
-        });
-    if !fits {
-        let shown: Vec<String> = shapes.iter().map(|s| show_shape(s)).collect();
-        return e.error_help(
-            Code::E_SHAPE_MISMATCH,
-            format!(
-                "expected shapes (M, K), (M, K / block), (K, N) and (K / block, N), got {}",
-                shown.join(", ")
-            ),
-            "blocks of 32 elements along K share a scale in the mx formats, of 16 in nvfp4",
-        );
-    }
-    emulated(
-        e,
-        format!(
-            "the matmul of block-scaled {} and {} is computed block by block, and scaled in f32",
-            e.ty(a).dtype(),
-            e.ty(b).dtype()
-        ),
-    );
-    let dims = vec![shapes[0][0].clone(), shapes[2][1].clone()];
-    let ty = Type::Tile { shape: dims.clone(), dtype: DType::F32 };
-    let given = args.get("accumulator");
-    let mut acc = match given {
-        Val::None | Val::Const(Const::DType(_)) => e.b().constant(ty, Attr::Float(0.0)),
-        other => match e.convert(&other, DType::F32, &dims) {
-            Some(v) => v,
-            None => return Val::Poison,
-        },
-    };
-    let Some(known) = known else { return Val::Rt(acc) };
-    let (blocks, k) = (known[1][1], known[0][1]);
-    let block = k / blocks;
-    let [sa, sb] = [sa, sb].map(|v| e.b().cast(v, DType::F32));
-    for i in 0..blocks {
-        let part = |e: &mut Elab<'_>, v: Value, at: [i64; 2], extent: [i64; 2]| {
-            e.slice_value(v, &at, &[1, 1], extent.map(Dim::Static).to_vec())
-        };
-        let (m, n) = (known[0][0], known[2][1]);
-        let left = part(e, a, [0, i * block], [m, block]);
-        let right = part(e, b, [i * block, 0], [block, n]);
-        let Some((left, right)) = legal_operands(e, args, left, right) else { return Val::Poison };
-        let zero = e.b().constant(Type::tile(&[m, n], DType::F32), Attr::Float(0.0));
-        let spec =
-            OpSpec::new(TileOp::Mma, &[left, right, zero]).result(Type::tile(&[m, n], DType::F32));
-        let Ok(product) = e.b().value(spec) else { return Val::Poison };
-        let rows = part(e, sa, [0, i], [m, 1]);
-        let cols = part(e, sb, [i, 0], [1, n]);
-        let [rows, cols] = [rows, cols].map(|v| e.b().broadcast(v, dims.clone()));
-        let scaled = e.b().ew(tessera_numerics::ScalarFn::Mul, &[product, rows]);
-        let scaled = e.b().ew(tessera_numerics::ScalarFn::Mul, &[scaled, cols]);
-        acc = e.b().ew(tessera_numerics::ScalarFn::Add, &[acc, scaled]);
-    }
-    Val::Rt(acc)
-}
-
 /// Warns, once for a kernel, that no target multiplies these operands themselves.
-fn emulated(e: &mut Elab<'_>, message: String) {
+pub(super) fn emulated(e: &mut Elab<'_>, message: String) {
     if !std::mem::replace(&mut e.emulated, true) {
         e.report(Diagnostic::new(Code::W_EMULATED, message).help(
             "the operands keep their values; the speed is that of wider ones. To silence it: \
@@ -376,15 +303,23 @@ pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
     }
 }
 
+/// Floats that no row has: they are multiplied in bf16.
+const NARROWEST: [DType; 3] = [DType::Fp6E3M2, DType::Fp6E2M3, DType::Fp4E2M1];
+
 /// Operands of one legal row. A mismatch is reported with the cast to write, and elaboration goes
 /// on as if it stood there.
-fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(Value, Value)> {
+pub(super) fn legal_operands(
+    e: &mut Elab<'_>,
+    args: &Args,
+    a: Value,
+    b: Value,
+) -> Option<(Value, Value)> {
     let (ta, tb) = (e.ty(a).dtype(), e.ty(b).dtype());
     if LEGAL.iter().any(|row| (row.0, row.1) == (ta, tb)) {
         return Some((a, b));
     }
     // The narrowest floats are exact in bf16, and their products in f32.
-    let small = |t: DType| matches!(t, DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1);
+    let small = |t: DType| NARROWEST.contains(&t);
     let eight = |t: DType| matches!(t, DType::Fp8E4M3 | DType::Fp8E5M2);
     if (small(ta) || eight(ta)) && (small(tb) || eight(tb)) {
         emulated(e, format!("the matmul of {ta} and {tb} is computed in bf16, which holds both"));
@@ -392,14 +327,28 @@ fn legal_operands(e: &mut Elab<'_>, args: &Args, a: Value, b: Value) -> Option<(
     }
     // The wider operand is the one to cast: the other came from memory as it is.
     let (wide, narrow, target) = if ta.bits() >= tb.bits() { ("a", tb, a) } else { ("b", ta, b) };
-    let castable = LEGAL.iter().any(|row| (row.0, row.1) == (narrow, narrow));
+    let legal = |t: DType| LEGAL.iter().any(|row| (row.0, row.1) == (t, t));
     let text = args.text(wide);
     let d =
         Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"))
             .help("cast one of them to the dtype of the other with ts.tile.cast");
-    if !castable {
+    // An integer is not what a float becomes.
+    let (float, integer) = if ta.bits() >= tb.bits() { (ta, tb) } else { (tb, ta) };
+    if legal(narrow) && float.is_float() && integer.is_int() && legal(float) {
+        let other = args.text(if wide == "a" { "b" } else { "a" });
+        e.report(d.help(format!("cast it: ts.tile.cast({other}, ts.{float})")));
+        return None;
+    }
+    if !legal(narrow) {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
-        e.report(d.note(format!("legal pairs: {}", rows.join(", "))));
+        let narrowest: Vec<String> = NARROWEST.iter().map(|t| t.to_string()).collect();
+        let (rows, any) = (rows.join(", "), narrowest.join(", "));
+        let d = d.note(format!("legal pairs: {rows}; and {any} with each other and with fp8"));
+        let (other, to) = if wide == "a" { ("b", ta) } else { ("a", tb) };
+        e.report(match legal(to) && to.is_float() == narrow.is_float() {
+            true => d.help(format!("cast it: ts.tile.cast({}, ts.{to})", args.text(other))),
+            false => d,
+        });
         return None;
     }
     e.report(d.help(format!("cast it: ts.tile.cast({text}, ts.{narrow})")));

@@ -1,6 +1,7 @@
 //! Block formats of tiles (LANGUAGE 16): elements that share a scale. The arithmetic is that of
 //! `tessera_numerics::quantize`, element by element and bit by bit.
 
+use super::mma_scaled::cleared;
 use super::{Args, Handler::*, Rows, parts, rows};
 use crate::elab::val::{Const, Val};
 use crate::elab::{Elab, show_shape};
@@ -96,6 +97,11 @@ fn int(e: &mut Elab<'_>, like: Value, v: i64) -> Value {
     e.b().constant(ty, Attr::Int(v))
 }
 
+fn float(e: &mut Elab<'_>, like: Value, v: f64) -> Value {
+    let ty = e.ty(like).clone();
+    e.b().constant(ty, Attr::Float(v))
+}
+
 fn ew(e: &mut Elab<'_>, f: ScalarFn, a: Value, b: Value) -> Value {
     e.b().ew(f, &[a, b])
 }
@@ -173,12 +179,13 @@ impl Blocks {
         e.slice_value(v, &vec![0; rank], &vec![1; rank], shape)
     }
 
-    /// A value of each block for each of its elements.
-    fn spread(&self, e: &mut Elab<'_>, v: Value) -> Value {
+    /// A value of each block for each of its elements, in the shape of the tile.
+    fn each(&self, e: &mut Elab<'_>, v: Value) -> Value {
         let wide = e.b().expand(v, self.axis + 1);
         let mut shape = e.ty(wide).shape().to_vec();
         shape[self.axis + 1] = Dim::Static(self.block);
-        e.b().broadcast(wide, shape)
+        let wide = e.b().broadcast(wide, shape);
+        self.joined(e, wide)
     }
 }
 
@@ -202,25 +209,25 @@ fn quantize(e: &mut Elab<'_>, args: &mut Args) -> Val {
     };
     let blocks = Blocks::new(axis, extent, format);
     let x = e.b().cast(x, DType::F32);
-    let Some(x) = blocks.divided(e, x) else { return Val::Poison };
     // By their bits, magnitudes are in order, and NaN is above infinity; of unsigned integers the
     // zeros of padding are the least.
     let magnitude = e.b().ew(ScalarFn::Abs, &[x]);
     let magnitude = bitcast(e, magnitude, DType::U32);
+    let Some(magnitude) = blocks.divided(e, magnitude) else { return Val::Poison };
     let most = e.b().reduce(magnitude, ReduceOp::Max, axis + 1);
     let most = bitcast(e, most, DType::I32);
-    let bits = bitcast(e, x, DType::I32);
-    let magnitude = with_int(e, ScalarFn::And, bits, i64::from(i32::MAX));
-    // An infinity counts as the largest finite number. A NaN spoils its whole block below.
-    let sign = with_int(e, ScalarFn::And, bits, i64::from(i32::MIN));
-    let finite = with_int(e, ScalarFn::Minimum, magnitude, LARGEST);
-    let bounded = ew(e, ScalarFn::Or, sign, finite);
-    let bounded = bitcast(e, bounded, DType::F32);
+    // An infinity counts as the largest finite number. A NaN spoils its whole block below, whatever
+    // stands in its place. Zeros of padding stay zeros here and in what follows.
+    let nan = e.b().ew(ScalarFn::IsNan, &[x]);
+    let zero = float(e, x, 0.0);
+    let number = e.b().select(nan, zero, x);
+    let [least, largest] = [-1.0, 1.0].map(|sign| float(e, x, sign * f64::from(f32::MAX)));
+    let bounded = ew(e, ScalarFn::Maximum, number, least);
+    let bounded = ew(e, ScalarFn::Minimum, bounded, largest);
     let (data, scales) = match scale {
         None => mx(e, &blocks, format, bounded, most),
         Some(s) => nvfp4(e, &blocks, format, bounded, most, s),
     };
-    let data = blocks.joined(e, data);
     Val::Tuple(vec![Val::Rt(data), Val::Rt(scales)])
 }
 
@@ -249,8 +256,8 @@ fn mx(
     let not_a_number = int(e, code, 0x7fc0_0000);
     let inverse = e.b().select(nan, not_a_number, inverse);
     let inverse = bitcast(e, inverse, DType::F32);
-    let inverse = blocks.spread(e, inverse);
-    let scaled = ew(e, ScalarFn::Mul, x, inverse);
+    let inverse = blocks.each(e, inverse);
+    let scaled = cleared(e, ScalarFn::Mul, x, inverse);
     (saturated(e, scaled, format.element()), scales)
 }
 
@@ -268,10 +275,6 @@ fn nvfp4(
     let not_a_number = int(e, most, 0x7fc0_0000);
     let amax = e.b().select(nan, not_a_number, finite);
     let amax = bitcast(e, amax, DType::F32);
-    let float = |e: &mut Elab<'_>, like: Value, v: f64| {
-        let ty = e.ty(like).clone();
-        e.b().constant(ty, Attr::Float(v))
-    };
     let shape = e.ty(amax).shape().to_vec();
     let whole = e.b().broadcast(tensor, shape);
     let six = float(e, amax, 6.0);
@@ -287,8 +290,8 @@ fn nvfp4(
     let scales = saturated(e, wanted, format.scale());
     let own = e.b().cast(scales, DType::F32);
     let scale = ew(e, ScalarFn::Mul, own, whole);
-    let scale = blocks.spread(e, scale);
-    let quotient = ew(e, ScalarFn::Div, x, scale);
+    let scale = blocks.each(e, scale);
+    let quotient = cleared(e, ScalarFn::Div, x, scale);
     let zero = float(e, scale, 0.0);
     let is_zero = ew(e, ScalarFn::Eq, scale, zero);
     let element = e.b().select(is_zero, zero, quotient);
@@ -338,9 +341,8 @@ fn dequantize(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(extent) = e.ty(data).static_shape().map(|s| s[axis]) else { return Val::Rt(values) };
     let blocks = Blocks::new(axis, extent, format);
     let scales = e.b().cast(scales, DType::F32);
-    let scales = blocks.spread(e, scales);
-    let scales = blocks.joined(e, scales);
-    let values = ew(e, ScalarFn::Mul, values, scales);
+    let scales = blocks.each(e, scales);
+    let values = cleared(e, ScalarFn::Mul, values, scales);
     Val::Rt(match tensor {
         None => values,
         Some(s) => {

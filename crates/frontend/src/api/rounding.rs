@@ -24,13 +24,35 @@ fn round(e: &mut Elab<'_>, args: &mut Args) -> Val {
         Some(mode) => Val::Rounding(Box::new(RoundingRule::Mode(mode))),
         None => {
             let what = e.describe(&mode);
+            let meant = match &mode {
+                Val::Const(Const::Str(s)) => nearest_name(s),
+                _ => None,
+            };
+            let help = match meant {
+                Some(meant) => format!("write ts.round(\"{meant}\")"),
+                None => "to nearest is \"rne\", toward zero \"rtz\"; at random is \
+                         ts.stochastic_round(seed, at=i)"
+                    .into(),
+            };
             e.error_help(
                 Code::E_ARGUMENT,
                 format!("expected \"rne\", \"rtz\", \"up\" or \"down\", got {what}"),
-                "stochastic rounding takes a seed: ts.stochastic_round(seed, at=i)",
+                help,
             )
         }
     }
+}
+
+/// The mode that another word for it means, as NumPy, MPFR, C and CUDA have them.
+fn nearest_name(word: &str) -> Option<&'static str> {
+    let word = word.to_lowercase();
+    Some(match word.as_str() {
+        "nearest" | "even" | "nearest_even" | "half_even" | "tonearest" | "rn" | "rint" => "rne",
+        "zero" | "toward_zero" | "towardzero" | "trunc" | "truncate" | "rz" => "rtz",
+        "ceil" | "ceiling" | "upward" | "inf" | "ru" | "rup" => "up",
+        "floor" | "downward" | "-inf" | "rd" | "rdn" => "down",
+        _ => return None,
+    })
 }
 
 fn stochastic(_: &mut Elab<'_>, args: &mut Args) -> Val {

@@ -9,7 +9,7 @@ use tessera_numerics::DType;
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
-    Any "tile.cast" "(x, dtype)" Call(cast), "Converts to a dtype: rounds to nearest even, saturates for fp8, fp6 and fp4; float to integer truncates.";
+    Any "tile.cast" "(x, dtype)" Call(cast), "Converts to a dtype: rounds to nearest even, saturates for fp8, fp6 and fp4 (a NaN becomes the largest number of fp6 and fp4, which have none); float to integer truncates.";
     Any "tile.bitcast" "(x, dtype)" Call(bitcast), "The same bits as another dtype of the same width.";
     Any "tile.where" "(cond, a, b)" Call(where_), "Takes `a` where the condition holds and `b` elsewhere.";
     Any "tile.select" "(cond, a, b)" Call(where_), "Another name for `where`.";

@@ -17,7 +17,10 @@ impl Elab<'_> {
         let names = || record.fields.iter().map(|(name, _)| name.as_str());
         let help = match foreign::closest(attr, names()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("its fields are {}", names().collect::<Vec<_>>().join(", ")),
+            None => format!(
+                "its fields are {}; a method is no field: write a @ts.func that takes the record",
+                names().collect::<Vec<_>>().join(", ")
+            ),
         };
         let message = format!("the record `{}` has no field `{attr}`", record.class);
         self.error_help(Code::E_NAME, message, help)

@@ -378,7 +378,13 @@ impl Elab<'_> {
             match place {
                 Some(place) => returned.push(place),
                 None => {
-                    let what = self.describe(&v);
+                    // While checking, the length of a list stands for any.
+                    let what = match &v {
+                        Val::Tuple(items) if items.iter().all(|v| matches!(v, Val::View(_))) => {
+                            "a list of arrays".to_string()
+                        }
+                        v => self.describe(v),
+                    };
                     let error = Diagnostic::new(
                         Code::E_GRAPH_INVALID,
                         format!("expected a kernel to return its parameters only, got {what}"),

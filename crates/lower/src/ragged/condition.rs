@@ -1,5 +1,6 @@
 //! Bounds conditions: comparisons of a position along one axis with a scalar.
 
+use super::bound::ends_beyond;
 use super::ragged_state::{Root, Spread};
 use crate::sign::may_be_negative;
 use std::cell::Cell;
@@ -60,23 +61,51 @@ fn disjunction(a: &Bounds, b: &Bounds) -> Bounds {
 /// something that varies along that axis only with something that varies along none. A causal mask
 /// compares two axes and bounds neither.
 pub(super) fn bounded_axes(func: &TileFunc, condition: Value) -> Bounds {
-    bounded(func, condition, true, &Cell::new(FUEL))
+    bounded(&Query::new(func, None), condition, true)
 }
 
 /// The same of the condition's complement: where it is true in the padding.
 pub(super) fn bounded_by_complement(func: &TileFunc, condition: Value) -> Bounds {
-    bounded(func, condition, false, &Cell::new(FUEL))
+    bounded(&Query::new(func, None), condition, false)
+}
+
+/// Whether a condition, where it `holds`, cuts off the padding of this axis. A bound that is known
+/// to end beyond the tensor does not.
+pub(super) fn cuts(func: &TileFunc, condition: Value, holds: bool, of: Masked) -> bool {
+    let all = bounded(&Query::new(func, Some(of)), condition, holds);
+    all.get(&of.axis).is_some_and(|sides| sides.cut(of.root))
+}
+
+/// A ragged axis of a tile that a condition masks.
+#[derive(Copy, Clone)]
+pub(super) struct Masked {
+    pub axis: usize,
+    pub extent: Option<i64>,
+    pub root: Root,
+}
+
+struct Query<'f> {
+    func: &'f TileFunc,
+    fuel: Cell<usize>,
+    of: Option<Masked>,
+}
+
+impl<'f> Query<'f> {
+    fn new(func: &'f TileFunc, of: Option<Masked>) -> Self {
+        Self { func, fuel: Cell::new(FUEL), of }
+    }
 }
 
 /// What is cut off where the condition is `holds`.
-fn bounded(func: &TileFunc, condition: Value, holds: bool, fuel: &Cell<usize>) -> Bounds {
+fn bounded(query: &Query<'_>, condition: Value, holds: bool) -> Bounds {
+    let (func, fuel) = (query.func, &query.fuel);
     let Some(op) = func.def(condition).filter(|_| burn(fuel)) else { return Bounds::new() };
     match op.code {
         TileOp::Ew(f @ (ScalarFn::And | ScalarFn::Or)) => {
-            let [a, b] = [0, 1].map(|i| bounded(func, op.operands[i], holds, fuel));
+            let [a, b] = [0, 1].map(|i| bounded(query, op.operands[i], holds));
             if (f == ScalarFn::And) == holds { conjunction(a, b) } else { disjunction(&a, &b) }
         }
-        TileOp::Ew(ScalarFn::Not) => bounded(func, op.operands[0], !holds, fuel),
+        TileOp::Ew(ScalarFn::Not) => bounded(query, op.operands[0], !holds),
         TileOp::Ew(f @ (ScalarFn::Lt | ScalarFn::Le | ScalarFn::Gt | ScalarFn::Ge)) => {
             let f = if holds { f } else { complement(f) };
             // What is below the minimum of some is below each of them.
@@ -88,16 +117,16 @@ fn bounded(func: &TileFunc, condition: Value, holds: bool, fuel: &Cell<usize>) -
             let mut axes = Bounds::new();
             for a in parts(func, op.operands[0], a, fuel) {
                 for &b in &all_b {
-                    axes = conjunction(axes, compared(func, f, [a, b], fuel));
+                    axes = conjunction(axes, compared(query, f, [a, b]));
                 }
             }
             axes
         }
         // Conditions made on one axis and spread over the others.
-        TileOp::Broadcast => bounded(func, op.operands[0], holds, fuel),
+        TileOp::Broadcast => bounded(query, op.operands[0], holds),
         TileOp::Expand => {
             let at = op.attr("axis").and_then(Attr::as_int).unwrap_or(0) as usize;
-            let inner = bounded(func, op.operands[0], holds, fuel);
+            let inner = bounded(query, op.operands[0], holds);
             inner.into_iter().map(|(a, sides)| (if a >= at { a + 1 } else { a }, sides)).collect()
         }
         _ => Bounds::new(),
@@ -114,14 +143,15 @@ fn complement(f: ScalarFn) -> ScalarFn {
 }
 
 /// The axes that one comparison bounds.
-fn compared(func: &TileFunc, f: ScalarFn, [a, b]: [Value; 2], fuel: &Cell<usize>) -> Bounds {
+fn compared(query: &Query<'_>, f: ScalarFn, [a, b]: [Value; 2]) -> Bounds {
+    let (func, fuel) = (query.func, &query.fuel);
     let below = matches!(f, ScalarFn::Lt | ScalarFn::Le);
-    let (Some(a), Some(b)) = (varies(func, a, fuel), varies(func, b, fuel)) else {
+    let (Some(in_a), Some(in_b)) = (varies(func, a, fuel), varies(func, b, fuel)) else {
         return Bounds::new();
     };
-    let (axes, below) = match (a.len(), b.len()) {
-        (1, 0) => (a, below),
-        (0, 1) => (b, !below),
+    let (axes, below) = match (in_a.len(), in_b.len()) {
+        (1, 0) => (in_a, below),
+        (0, 1) => (in_b, !below),
         _ => return Bounds::new(),
     };
     // A position that decreases along its axis is below a bound at the axis's end.
@@ -130,7 +160,12 @@ fn compared(func: &TileFunc, f: ScalarFn, [a, b]: [Value; 2], fuel: &Cell<usize>
         (Course::Rises, false) | (Course::Falls, true) => Sides { lower: true, upper: false },
         (Course::Unknown, _) => Sides::default(),
     };
-    axes.into_iter().map(|(axis, course)| (axis, sides(course))).collect()
+    // A bound that ends beyond the tensor lets padding through.
+    let beyond = |axis: usize| {
+        query.of.is_some_and(|of| of.axis == axis && ends_beyond(func, f, [a, b], of))
+    };
+    let kept = |axis: usize, sides: Sides| Sides { upper: sides.upper && !beyond(axis), ..sides };
+    axes.into_iter().map(|(axis, course)| (axis, kept(axis, sides(course)))).collect()
 }
 
 /// What a value is the least of, or the greatest, as `f` says; else the value itself. Parts may have

@@ -8,8 +8,10 @@
 //! Each axis of each tile is tracked by itself (`ragged_state.rs`), through loops and buffers to a
 //! fixed point (`ragged_flow.rs`). The contents of padding are known where they are computed from
 //! padding and constants alone (`held.rs`): a product is zero there where one factor is zero and
-//! the other is finite. A select on a bounds condition (`condition.rs`) ends the raggedness.
+//! the other is finite. A select on a bounds condition (`condition.rs`) ends the raggedness, unless
+//! the bound is known to end beyond the tensor (`bound.rs`).
 
+mod bound;
 mod condition;
 mod held;
 mod ragged_flow;
@@ -17,7 +19,7 @@ mod ragged_parts;
 mod ragged_state;
 
 use crate::facts::{
-    dim_expr, extents, int_const, kept_axes, positioned, python, quoted, user_name,
+    dim_expr, extents, int_const, kept_axes, positioned, python, python_int, quoted, user_name,
 };
 use held::Held;
 use ragged_flow::{Flow, flow};
@@ -34,22 +36,51 @@ impl Pass<Tile> for Ragged {
         "tile-ragged"
     }
 
-    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+    fn run(&self, func: &mut TileFunc, context: &mut PassContext) -> Result<Changed, Diagnostics> {
         if kind_of(func) != Some(KernelKind::Group) {
             return Ok(Changed::No);
         }
         let flow = flow(func);
         let mut errors = Diagnostics::new();
         // One unmasked slice spoils everything computed from it: reported once.
-        let mut reported: BTreeSet<Root> = BTreeSet::new();
+        let mut reported: BTreeSet<(OpId, usize)> = BTreeSet::new();
         for id in func.walk() {
             if let Some((root, error)) = check(func, &flow, id)
-                && reported.insert(root)
+                && reported.insert((root.access, root.axis))
             {
-                errors.push(error);
+                errors.push(in_memory(func, id, &context.notes, error));
             }
         }
         errors.into_result().map(|_| Changed::No)
+    }
+}
+
+/// The error with the reason why a buffer that the op reads is not a value (`tile-lift`): what passes
+/// through memory is not known to be zero.
+fn in_memory(func: &TileFunc, id: OpId, notes: &Diagnostics, mut error: Diagnostic) -> Diagnostic {
+    let mut reasons = 0;
+    let mut found: BTreeSet<Value> = BTreeSet::new();
+    let mut left: Vec<Value> = func.ops[id].operands.clone();
+    while let Some(value) = left.pop() {
+        if !found.insert(value) {
+            continue;
+        }
+        let Some(op) = func.def(value) else { continue };
+        if op.code == TileOp::BufAlloc {
+            let why = |d: &&Diagnostic| d.code == Code::N_BUFFER_IN_MEMORY && d.loc == op.loc;
+            if let Some(note) = notes.iter().find(why) {
+                error = error.note(note.message.clone());
+                reasons += 1;
+            }
+        }
+        left.extend(&op.operands);
+    }
+    match error.help.clone() {
+        Some(help) if reasons > 0 => {
+            let lift = "a buffer that is written whole before it is read is a value, of which the padding is known";
+            error.help(format!("{lift}: change what the note says; or {help}"))
+        }
+        _ => error,
     }
 }
 
@@ -101,8 +132,10 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
         TileOp::Sort => {
             let falls = op.attr("descending").and_then(Attr::as_bool) == Some(true);
             let fill = if falls { "-math.inf" } else { "math.inf" };
-            let found = over(func, flow, id, "a sort along", |_| true, fill);
-            if op.attr("whole").is_some() {
+            let whole = op.attr("whole").is_some();
+            let what = if whole { "a count of different elements along" } else { "a sort along" };
+            let found = over(func, flow, id, what, |_| true, fill);
+            if whole {
                 let help = "every element counts: put one that is there in place of the padding, \
                             `ts.tile.where(p < n, t, t[0])` with `p` the positions of the slice";
                 return found.map(|(root, error)| (root, error.help(help)));
@@ -145,7 +178,11 @@ fn check(func: &TileFunc, flow: &Flow<'_>, id: OpId) -> Option<(Root, Diagnostic
                 flow.state(at).iter().enumerate().find_map(|(axis, state)| {
                     let root = state.root()?;
                     let mask = masked.as_ref().and_then(|m| m.get(&axis));
-                    if mask.is_some_and(|sides| sides.cut(root)) {
+                    let extent = func.ty(at).shape()[axis].as_static();
+                    let of = condition::Masked { axis, extent, root };
+                    if mask.is_some_and(|sides| sides.cut(root))
+                        && op.group("mask").iter().all(|&m| condition::cuts(func, m, true, of))
+                    {
                         return None;
                     }
                     let what = "the positions along";
@@ -216,23 +253,29 @@ fn error(
     let message = format!(
         "expected {what} axis {axis}{of} to take in no padding, got {held} from beyond {beyond}"
     );
-    let start = access.group("at").get(root.axis).copied();
-    let left = match (dim, start) {
-        (Some(d), Some(at)) if int_const(func, at) == Some(0) => d,
-        (Some(d), Some(at)) => format!("{d} - {}", user_name(func, at).unwrap_or("start")),
-        _ => "…".to_string(),
+    let size = dim.clone().unwrap_or_else(|| "n".into());
+    let (left, start) = remaining(func, root, dim);
+    let found = Diagnostic::new(Code::E_RAGGED, message).at(func.ops[id].loc.clone());
+    let found = match root.mask {
+        Some(mask) => found.label(
+            func.ops[mask].loc.clone(),
+            "the bound of this mask counts from the start of the tile: it ends beyond the tensor",
+        ),
+        None => found,
     };
-    if root.spread != Spread::Ends {
-        return Diagnostic::new(Code::E_RAGGED, message)
-            .at(func.ops[id].loc.clone())
+    // Merged axes have the slice's padding at their end, but not the slice's positions.
+    let merged = match (func.ty(value).shape()[axis].as_static(), extents(access).get(root.axis)) {
+        (Some(here), Some(&there)) => here != there && there > 0,
+        _ => false,
+    };
+    if root.spread != Spread::Ends || merged {
+        return found
             .label(access.loc.clone(), "this slice may leave the tensor")
-            .help(early(func, root, fill, &left));
+            .help(early(func, root, fill, &left, &size));
     }
     if root.front {
         let fill = fill.unwrap_or("-math.inf");
-        let size = left.split(" - ").next().unwrap_or("n").to_string();
-        return Diagnostic::new(Code::E_RAGGED, message)
-            .at(func.ops[id].loc.clone())
+        return found
             .label(
                 access.loc.clone(),
                 "this slice may begin before the tensor and leave it at the end",
@@ -269,15 +312,42 @@ fn error(
             "mask `{name}` with `ts.tile.where(…, {name}, {fill})` and a bounds condition along axis {axis}"
         )
     };
-    Diagnostic::new(Code::E_RAGGED, message)
-        .at(func.ops[id].loc.clone())
-        .label(access.loc.clone(), "this slice may leave the tensor")
-        .help(help)
+    let help = match start {
+        Some(what) => format!("{help}, with `start` {what}"),
+        None => help,
+    };
+    found.label(access.loc.clone(), "this slice may leave the tensor").help(help)
+}
+
+/// How many elements of a slice are there, as the user writes it, and what `start` in it stands for
+/// where the help cannot name the origin.
+fn remaining(func: &TileFunc, root: Root, dim: Option<String>) -> (String, Option<&'static str>) {
+    let access = &func.ops[root.access];
+    let (Some(d), Some(&at)) = (dim, access.group("at").get(root.axis)) else {
+        return ("…".into(), None);
+    };
+    // A buffer does not say which of its copies it holds.
+    let other = |id: &OpId| {
+        let op = &func.ops[*id];
+        *id != root.access && op.code == TileOp::CopyAsync && op.operands[0] == access.operands[0]
+    };
+    if access.code == TileOp::CopyAsync
+        && (!access.group("into").is_empty() || func.walk().iter().any(other))
+    {
+        return (format!("{d} - start"), Some("the position that its copy began at"));
+    }
+    let left = match (int_const(func, at), python_int(func, at)) {
+        (Some(0), _) => d,
+        (_, Some(at)) if at.contains(" + ") || at.contains(" - ") => format!("{d} - ({at})"),
+        (_, Some(at)) => format!("{d} - {at}"),
+        (_, None) => return (format!("{d} - start"), Some("where the slice begins")),
+    };
+    (left, None)
 }
 
 /// Where padding may be anywhere in the reduced tile, no condition separates it from the rest: the
 /// slice itself must be masked.
-fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str) -> String {
+fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str, size: &str) -> String {
     let access = &func.ops[root.access];
     let slice = access.results.first().copied().filter(|&v| func.ty(v).is_value());
     let memory = positioned(access).unwrap_or(access.operands[0]);
@@ -287,6 +357,7 @@ fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str) -> String 
     };
     let when = match root.spread {
         Spread::Carried => "where it is read, inside the loop",
+        Spread::Ends => "before its axes are merged",
         _ => "before it is reshaped",
     };
     // The axes of memory that the slice keeps; `rows` and `cols` are the last two.
@@ -299,8 +370,7 @@ fn early(func: &TileFunc, root: Root, fill: Option<&str>, left: &str) -> String 
         Some(0) if !root.front => format!("ts.tile.bounds_mask({name}, cols={left}{value})"),
         Some(1) if !root.front => format!("ts.tile.bounds_mask({name}, rows={left}{value})"),
         _ => {
-            let (fill, size) = (fill.unwrap_or("-math.inf"), left.split(" - ").next());
-            let size = size.unwrap_or("n");
+            let fill = fill.unwrap_or("-math.inf");
             let above = if root.front { "(p >= 0) & " } else { "" };
             format!(
                 "ts.tile.where({above}(p < {size}), {name}, {fill})` with `p` its positions there, `p = start + ts.tile.arange(…)"

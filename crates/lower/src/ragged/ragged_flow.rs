@@ -1,6 +1,6 @@
 //! The flow of padding through a kernel: the state of every value, to a fixed point.
 
-use super::condition::{Sides, bounded_axes, bounded_by_complement};
+use super::condition::{Masked, Sides, bounded_axes, bounded_by_complement, cuts};
 use super::held::{Held, apply};
 use super::ragged_state::{Axis, Root, Spread};
 use crate::facts::{extents, int_const, kept_axes, positioned, reach, written, yielded};
@@ -20,18 +20,42 @@ pub(super) struct Flow<'f> {
     wholes: SideTable<Value, Option<Held>>,
     /// What any write left in a buffer that is memory, by the buffer's axes.
     buffers: BTreeMap<Value, State>,
+    /// Buffers that nothing but copies of tensors writes.
+    copied: BTreeSet<Value>,
     changed: bool,
 }
 
 /// The states at the fixed point. Loop arguments and buffers only ever get worse, so it is reached.
 pub(super) fn flow(func: &TileFunc) -> Flow<'_> {
     let (states, wholes) = (SideTable::new(None), SideTable::new(None));
-    let mut flow = Flow { func, states, wholes, buffers: BTreeMap::new(), changed: true };
+    let mut flow = Flow {
+        func,
+        states,
+        wholes,
+        buffers: BTreeMap::new(),
+        copied: copied(func),
+        changed: true,
+    };
     while flow.changed {
         flow.changed = false;
         flow.block(func.body);
     }
     flow
+}
+
+/// Buffers that are written by copies alone, of tensors.
+fn copied(func: &TileFunc) -> BTreeSet<Value> {
+    let (mut copied, mut other) = (BTreeSet::new(), BTreeSet::new());
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let Some(memory) = written(op) else { continue };
+        match op.code == TileOp::CopyAsync && crate::facts::is_view(func, op.operands[1]) {
+            true => copied.insert(memory),
+            false => other.insert(memory),
+        };
+    }
+    copied.retain(|memory| !other.contains(memory));
+    copied
 }
 
 /// Whether a block is inside its memory for reasons known at compile time: a constant start, and an
@@ -203,6 +227,19 @@ impl Flow<'_> {
                     self.set(value, state);
                 }
             }
+            // What a text makes of zeros is not known.
+            TileOp::Asm | TileOp::AsmEffect => {
+                for &result in &op.results {
+                    let worst = |d: usize| {
+                        let roots = op.operands.iter().filter_map(|&v| self.axis(v, d).root());
+                        let root = roots.reduce(|a, b| a.worse(b));
+                        root.map_or(Axis::Clean, |root| Axis::Dirty(root, Held::Unknown))
+                    };
+                    let state = (0..func.ty(result).rank()).map(worst).collect();
+                    self.wholes.set(result, Some(Held::of(func.ty(result).dtype())));
+                    self.set(result, state);
+                }
+            }
             TileOp::If => {
                 for &region in &op.regions {
                     self.block(region);
@@ -223,7 +260,8 @@ impl Flow<'_> {
         }
     }
 
-    /// Padding that passes through memory is no longer known to be zero.
+    /// Padding that passes through memory is no longer known to be zero, except where copies of a
+    /// tensor are all that is written there: each of them leaves zeros behind the tensor's end.
     fn write_buffer(&mut self, id: OpId) {
         let func = self.func;
         let op = &func.ops[id];
@@ -237,7 +275,9 @@ impl Flow<'_> {
         if op.code == TileOp::CopyAsync {
             // A part is at positions of the first axes, and has the others.
             let part = op.group("into").len();
-            let axes = self.block_axes(id, op.operands[1]).into_iter().map(spoil);
+            let copied = self.copied.contains(&buffer);
+            let kept = |a: Axis| if copied { a } else { spoil(a) };
+            let axes = self.block_axes(id, op.operands[1]).into_iter().map(kept);
             state = vec![Axis::Clean; part].into_iter().chain(axes).collect();
         } else {
             let value: State = self.state(op.operands[1]).into_iter().map(spoil).collect();
@@ -274,7 +314,13 @@ impl Flow<'_> {
                             .group("at")
                             .get(axis)
                             .is_some_and(|&at| may_be_negative(self.func, at, id));
-                        Axis::Zero(Root { access: id, axis, front, spread: Spread::Ends })
+                        Axis::Zero(Root {
+                            access: id,
+                            axis,
+                            front,
+                            spread: Spread::Ends,
+                            mask: None,
+                        })
                     }
                 };
                 match self.buffers.get(&memory).map(|b| b[axis]) {
@@ -378,8 +424,14 @@ impl Flow<'_> {
                 let of = |d: usize| -> Vec<_> {
                     op.operands.iter().map(|&v| (self.axis(v, d), self.whole(v))).collect()
                 };
+                // A scale of a block format clears nothing, and spoils nothing.
+                let clears = op.attr("clears").and_then(Attr::as_bool) == Some(true);
+                let zero =
+                    |d: usize| Some(self.axis(op.operands[0], d)).filter(|a| clears && a.is_zero());
                 (0..rank)
-                    .map(|d| match combined(f, from, to, &of(d)) {
+                    .map(|d| zero(d).unwrap_or_else(|| combined(f, from, to, &of(d))))
+                    .enumerate()
+                    .map(|(d, axis)| match axis {
                         Axis::Dirty(root, _) if masked(d) => Axis::Zero(root),
                         axis @ (Axis::Nil | Axis::Clean | Axis::Zero(_) | Axis::Dirty(..)) => axis,
                     })
@@ -389,7 +441,7 @@ impl Flow<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Iota | Store | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Slice
-            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned | AsmEffect | Asm => {
                 vec![Axis::Clean; rank]
             }
         }
@@ -400,7 +452,9 @@ impl Flow<'_> {
         let op = &self.func.ops[id];
         let sides = bounded_axes(self.func, op.result()).get(&axis).copied().unwrap_or_default();
         let mut roots = op.operands.iter().filter_map(|&v| self.axis(v, axis).root());
-        sides.upper && roots.all(|r| sides.cut(r))
+        let extent = self.func.ty(op.result()).shape()[axis].as_static();
+        let cut = |root| cuts(self.func, op.result(), true, Masked { axis, extent, root });
+        sides.upper && roots.all(|r| sides.cut(r) && cut(r))
     }
 
     /// What any element of a value may be.
@@ -438,7 +492,7 @@ impl Flow<'_> {
             | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit
             | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox
             | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram | Owned => Held::of(to),
+            | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => Held::of(to),
         }
     }
 
@@ -499,14 +553,23 @@ impl Flow<'_> {
             .map(|d| {
                 let [taken, passed] =
                     [&taken, &passed].map(|b| b.get(&d).copied().unwrap_or_default());
-                let cleared = |a: Axis, by: Sides| match a.root() {
-                    Some(root) if by.cut(root) => Axis::Clean,
+                let extent = self.func.ty(op.result()).shape()[d].as_static();
+                let cleared = |a: Axis, by: Sides, holds: bool| match a.root() {
+                    Some(root) if by.cut(root) => {
+                        let of = Masked { axis: d, extent, root };
+                        if cuts(self.func, cond, holds, of) {
+                            Axis::Clean
+                        } else {
+                            a.let_through(id)
+                        }
+                    }
                     _ => a,
                 };
-                let (x, y) = (cleared(self.axis(a, d), taken), cleared(self.axis(b, d), passed));
+                let x = cleared(self.axis(a, d), taken, true);
+                let y = cleared(self.axis(b, d), passed, false);
                 let c = if cond_rank == 0 { Axis::Clean } else { self.axis(cond, d) };
                 // A bounds condition is the same in all padding, whatever else it tests.
-                let c = cleared(cleared(c, taken), passed);
+                let c = cleared(cleared(c, taken, true), passed, false);
                 match (x, y) {
                     (Axis::Nil | Axis::Zero(_), Axis::Nil | Axis::Zero(_)) => x.join(y),
                     _ => {

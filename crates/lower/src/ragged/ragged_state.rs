@@ -11,6 +11,8 @@ pub(super) struct Root {
     /// The block may begin before the tensor, too.
     pub front: bool,
     pub spread: Spread,
+    /// A mask of it whose bound ends beyond the tensor.
+    pub mask: Option<OpId>,
 }
 
 impl Root {
@@ -68,6 +70,16 @@ impl Axis {
             Axis::Clean => None,
             Axis::Nil | Axis::Zero(_) => Some(Held::ZERO),
             Axis::Dirty(_, held) => Some(held),
+        }
+    }
+
+    /// The same padding, which a mask was meant to clear.
+    pub fn let_through(self, mask: OpId) -> Axis {
+        let through = |root: Root| Root { mask: root.mask.or(Some(mask)), ..root };
+        match self {
+            Axis::Zero(root) => Axis::Zero(through(root)),
+            Axis::Dirty(root, held) => Axis::Dirty(through(root), held),
+            other => other,
         }
     }
 

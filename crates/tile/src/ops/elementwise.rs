@@ -4,7 +4,8 @@
 use crate::{Tile, TileOp};
 use tessera_diag::Code;
 use tessera_ir::{
-    Effects, Func, InferContext, OpErrors, OpId, OpInfo, OperandSpec, Type, TypeClass,
+    AttrKind, AttrSpec, Effects, Func, InferContext, OpErrors, OpId, OpInfo, OperandSpec, Type,
+    TypeClass,
 };
 use tessera_numerics::ScalarFn;
 
@@ -12,8 +13,14 @@ const fn operand(name: &'static str) -> OperandSpec {
     OperandSpec { name, class: TypeClass::Value }
 }
 
+/// Of a block format: a zero of the first operand stays zero, whatever the second is. The scale of
+/// a block is finite, or NaN where an element of the block is: then the padding of the block does
+/// not count either. For `tile-ragged`; it changes no result.
+const CLEARS: &[AttrSpec] = &[AttrSpec { name: "clears", kind: AttrKind::Bool, required: false }];
+
 const fn row(
     operands: &'static [OperandSpec],
+    attrs: &'static [AttrSpec],
     infer: fn(&InferContext<'_>) -> Result<Vec<Type>, String>,
     example: &'static str,
 ) -> OpInfo<Tile> {
@@ -24,7 +31,7 @@ const fn row(
         example,
         operands,
         groups: &[],
-        attrs: &[],
+        attrs,
         regions: &[],
         results: Some(1),
         effects: Effects::Pure,
@@ -33,14 +40,18 @@ const fn row(
     }
 }
 
-static UNARY: OpInfo<Tile> = row(&[operand("x")], infer_same, "%r = tile.exp %x : f32");
+static UNARY: OpInfo<Tile> = row(&[operand("x")], &[], infer_same, "%r = tile.exp %x : f32");
 static BINARY: OpInfo<Tile> =
-    row(&[operand("a"), operand("b")], infer_same, "%r = tile.add %x, %y : f32");
-static TERNARY: OpInfo<Tile> =
-    row(&[operand("a"), operand("b"), operand("c")], infer_same, "%r = tile.fma %x, %y, %x : f32");
-static PREDICATE: OpInfo<Tile> = row(&[operand("x")], infer_bool, "%r = tile.isnan %x : bool");
+    row(&[operand("a"), operand("b")], CLEARS, infer_same, "%r = tile.add %x, %y : f32");
+static TERNARY: OpInfo<Tile> = row(
+    &[operand("a"), operand("b"), operand("c")],
+    &[],
+    infer_same,
+    "%r = tile.fma %x, %y, %x : f32",
+);
+static PREDICATE: OpInfo<Tile> = row(&[operand("x")], &[], infer_bool, "%r = tile.isnan %x : bool");
 static COMPARE: OpInfo<Tile> =
-    row(&[operand("a"), operand("b")], infer_bool, "%r = tile.lt %x, %y : bool");
+    row(&[operand("a"), operand("b")], &[], infer_bool, "%r = tile.lt %x, %y : bool");
 
 /// The row of an elementwise function, by its arity and whether its result is a bool.
 pub fn info(f: ScalarFn) -> &'static OpInfo<Tile> {
