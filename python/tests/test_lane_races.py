@@ -217,3 +217,22 @@ def test_shared_memory_that_no_lane_wrote_is_found_on_every_backend(backend):
         return B
 
     assert "E_UNINIT" in {f.code for f in transpose.check(np.ones((50, 70), np.float32)).findings}
+
+
+def test_positions_by_a_run_time_division_are_those_of_each_vector(backend):
+    @ts.kernel(lanes=(32, 32))
+    def transpose(A: ts.Tensor["M", "N", ts.f32], B: ts.Out["N", "M", ts.f32]):
+        s = ts.tile.alloc_shared((32, 33), ts.f32)
+        m, n = ts.tile.linear_id(0), ts.tile.linear_id(1)
+        r, c = ts.tile.local_id(0), ts.tile.local_id(1)
+        m0, n0 = ts.tile.group_id(0) * 32, ts.tile.group_id(1) * 32
+        s[r, c] = A[m, n]
+        ts.tile.barrier()
+        rows, cols = ts.tile.minimum(32, M - m0), ts.tile.minimum(32, N - n0)
+        e = r * cols + c
+        B[n0 + e // rows, m0 + e % rows] = s[e % rows, e // rows]
+        return B
+
+    for shape in ((32, 32), (50, 70), (1, 33)):
+        A = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+        assert (transpose(A) == A.T).all()
