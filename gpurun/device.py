@@ -220,8 +220,8 @@ class Cuda:
         if not isinstance(array, self.torch.Tensor):
             return array.get() if hasattr(array, "get") else array.numpy()
         tensor = array.detach()
-        if tensor.dtype in (self.torch.bfloat16, self.torch.float8_e4m3fn, self.torch.float8_e5m2):
-            name = str(tensor.dtype).removeprefix("torch.")
+        name = str(tensor.dtype).removeprefix("torch.")
+        if hasattr(ml_dtypes, name):  # NumPy has none of these itself
             bits = self.torch.int16 if tensor.element_size() == 2 else self.torch.uint8
             return tensor.contiguous().view(bits).cpu().numpy().view(getattr(ml_dtypes, name))
         return tensor.cpu().numpy()

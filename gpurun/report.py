@@ -53,7 +53,7 @@ def _bench(rows):
 
 
 def _launch(rows):
-    return [f"  {row['name']:<26} {row['peer']:<32} {row['us']:>8.3f} us" for row in rows if "us" in row]
+    return [f"  {row['name']:<26} {row['peer']:<44} {row['us']:>8.3f} us" for row in rows if "us" in row]
 
 
 def _sanitize(rows):

@@ -15,6 +15,7 @@ import functools
 import json
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,30 +29,10 @@ from gpurun.stats import median, ratio
 #: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
 LEAD = 100_000
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parents[1] / "examples" / "kernels"))
 
-
-@ts.func
-def step(a, b, c, d):
-    return a * c, c * b + d
-
-
-@ts.kernel
-def selective_scan(
-    a: ts.Tensor["T", "D", ts.f32],
-    bx: ts.Tensor["T", "D", ts.f32],
-    c: ts.Tensor["T", "D", ts.f32],
-    y: ts.Out["T", "D", ts.f32],
-    BT: int = 32,
-    BD: int = 128,
-):
-    d = ts.tile.program_id(0) * BD
-    state = ts.tile.zeros((BD,))
-    for t in ts.tile.range(0, T, BT):
-        decay, added = ts.tile.associative_scan((a[t:t + BT, d:d + BD], bx[t:t + BT, d:d + BD]), step, axis=0)
-        h = decay * state[None, :] + added
-        y[t:t + BT, d:d + BD] = c[t:t + BT, d:d + BD] * h
-        state = h[-1]
-    return y
+from selective_scan import selective_scan  # noqa: E402
+from staged_matmul import staged_matmul  # noqa: E402
 
 
 @ts.func
@@ -149,8 +130,9 @@ class Bench:
         if keys:
             row |= {"gkeys_s": 1e-9 * keys / median(mine), "peer_gkeys_s": 1e-9 * keys / median(theirs)}
         self.rows.append(row)
+        rate = f", {row['gkeys_s']:4.0f} G keys/s" if keys else ""
         print(f"{name:34} {found['ratio']:.3f} [{found['low']:.3f}, {found['high']:.3f}] of {label:16} "
-              f"ours {row['ours_us']:9.1f} us, peer {row['peer_us']:9.1f} us, {row['gb_s']:7.0f} GB/s", flush=True)  # fmt: skip
+              f"ours {row['ours_us']:9.1f} us, peer {row['peer_us']:9.1f} us, {row['gb_s']:7.0f} GB/s{rate}", flush=True)  # fmt: skip
 
 
 def scans(bench):
@@ -252,11 +234,22 @@ def counter(bins, length, dtype):
 
 
 @functools.lru_cache(maxsize=None)
-def sorter(length):
+def sorter(length, dtype=ts.f32):
     @ts.kernel
-    def kernel(x: ts.Tensor["M", length, ts.f32], y: ts.Out["M", length, ts.f32]):
+    def kernel(x: ts.Tensor["M", length, dtype], y: ts.Out["M", length, dtype]):
         row = ts.tile.program_id(0)
         y[row, :] = ts.tile.sort(x[row, :])
+        return y
+
+    return kernel
+
+
+@functools.lru_cache(maxsize=None)
+def placer(length, dtype):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", length, dtype], y: ts.Out["M", length, ts.i32]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.argsort(x[row, :])
         return y
 
     return kernel
@@ -291,6 +284,20 @@ def others(bench):
             assert (y == torch.sort(data, dim=1).values).all(), length
             call = lambda index: sorter(length)(data, y)  # noqa: B023
             bench.paired(f"other sort {length} {name}", call, copy(8 * x.numel()), "copy", 8 * x.numel(), keys=x.numel())
+    # Keys of other widths, and their places.
+    for dtype, kind, lengths in ((ts.bf16, torch.bfloat16, (1024,)), (ts.f32, torch.float32, (256, 4096)), (ts.i32, torch.int32, (1024,)),
+                                 (ts.f64, torch.float64, (1024,)), (ts.i64, torch.int64, (1024,))):  # fmt: skip
+        for length in lengths:
+            shape = (2**25 // length, length)
+            x = torch.randn(shape, device="cuda").to(kind) if kind.is_floating_point else torch.randint(-(2**31), 2**31 - 1, shape, dtype=kind, device="cuda")
+            right = torch.sort(x, dim=1, stable=True)
+            for name, kernel, y, expected in (("sort", sorter(length, dtype), torch.zeros_like(x), right.values),
+                                              ("argsort", placer(length, dtype), torch.zeros_like(x, dtype=torch.int32), right.indices)):  # fmt: skip
+                kernel(x, y)
+                assert (y == expected).all(), (name, dtype, length)
+                size = x.numel() * (x.element_size() + y.element_size())
+                call = lambda index: kernel(x, y)  # noqa: B023
+                bench.paired(f"other {name} {length} {kind}", call, copy(size), "copy", size, keys=x.numel())
 
 
 @ts.kernel
@@ -305,39 +312,17 @@ def matmul(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts
     return C
 
 
-@ts.kernel
-def staged_matmul(A: ts.Tensor["M", "K", ts.f16], B: ts.Tensor["K", "N", ts.f16], C: ts.Out["M", "N", ts.f32],
-                  BM: int = 128, BN: int = 128, BK: int = 64):  # fmt: skip
-    m = ts.tile.program_id(0) * BM
-    n = ts.tile.program_id(1) * BN
-    a = ts.tile.alloc_shared((3, BM, BK), ts.f16)
-    b = ts.tile.alloc_shared((3, BK, BN), ts.f16)
-    for s in range(2):
-        ts.tile.cp_async(a[s], A[m:m + BM, s * BK:s * BK + BK])
-        ts.tile.cp_async(b[s], B[s * BK:s * BK + BK, n:n + BN])
-        ts.tile.cp_commit_group()
-    acc = ts.tile.zeros((BM, BN))
-    for k in range(0, K, BK):
-        ts.tile.cp_wait_group(1)
-        ts.tile.barrier()
-        if k + 2 * BK < K:
-            ts.tile.cp_async(a[(k // BK + 2) % 3], A[m:m + BM, k + 2 * BK:k + 3 * BK])
-            ts.tile.cp_async(b[(k // BK + 2) % 3], B[k + 2 * BK:k + 3 * BK, n:n + BN])
-        ts.tile.cp_commit_group()
-        acc = ts.tile.mma(a[k // BK % 3], b[k // BK % 3], acc)
-    C[m:m + BM, n:n + BN] = acc
-    return C
-
-
 def stages(bench):
     """A pipeline by hand beside the compiler's own."""
+    tile = dict(BM=128, BN=128, BK=64)
     for m, k, n in ((4096, 4096, 4096), (8192, 1024, 4096), (2000, 3000, 1496)):
         a, b = torch.randn(m, k, device="cuda").half(), torch.randn(k, n, device="cuda").half()
         c, d = torch.zeros(2, m, n, device="cuda").unbind()
-        staged_matmul(a, b, c), matmul(a, b, d)
+        staged_matmul(a, b, c, **tile), matmul(a, b, d, **tile)
         assert (c == d).all() and ((c - a.float() @ b.float()).abs() < 0.5).all(), (m, k, n)
         size = 2 * (m * k + k * n) + 4 * m * n
-        bench.paired(f"stages by hand {m}x{k}x{n}", lambda index: staged_matmul(a, b, c), lambda index: matmul(a, b, d), "the loop", size)  # noqa: B023
+        bench.paired(f"stages by hand {m}x{k}x{n}", lambda index: staged_matmul(a, b, c, **tile),  # noqa: B023
+                     lambda index: matmul(a, b, d, **tile), "the loop", size)  # noqa: B023
 
 
 WORKS = {"stages": stages, "scan": scans, "reduce": reductions, "sort": sorts, "histogram": histograms, "other": others}

@@ -22,7 +22,7 @@ from gpurun.error_bounds import loss
 from gpurun.items import Item
 from ledger.kernels import gemm
 
-from . import example_kernels, huge_arrays, op_cases, redirected_calls, sanitize, tensor_core_cases, tile_op_cases
+from . import example_kernels, huge_arrays, op_cases, python_tests, redirected_calls, sanitize, tensor_core_cases, tile_op_cases
 
 #: The interpreter is slow: its cases have at most this many elements.
 STRICT_ELEMENTS = 20000
@@ -329,7 +329,11 @@ def _items(options, device):
 PROGRAM = run.Program(
     sanitize.PROGRAM,
     __doc__.splitlines()[0],
-    {"check": run.Phase(120, _items, jobs=4), "sanitize": run.Phase(200, run=sanitize.run_all)},
+    {
+        "check": run.Phase(120, _items, jobs=4),
+        "tests": run.Phase(120, run=python_tests.run_all),
+        "sanitize": run.Phase(200, run=sanitize.run_all),
+    },
 )
 
 

@@ -11,8 +11,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "kernels"
 #: Files whose `run` makes NumPy arrays in between: their calls are redirected to the device one by one. The others get
 #: arrays of the device.
 ON_HOST = {
-    "complex_multiply", "fft", "group_scan", "hash_table", "histogram", "int4_matmul", "layernorm", "lookback_scan",
-    "radix_sort", "reduce_sum", "rotary", "rotary_tiles", "spmv_csr", "stream_k", "topk",
+    "complex_multiply", "fft", "group_scan", "hash_table", "histogram", "int4_matmul", "layernorm", "lookback_scan", "nvfp4_matmul",
+    "radix_sort", "reduce_sum", "rotary", "rotary_tiles", "spmv_csr", "stochastic_rounding", "stream_k", "topk",
 }  # fmt: skip
 #: Files whose groups depend on the order in which groups run: `strict` may refuse them on a GPU.
 BY_ORDER = {"hash_table", "lookback_scan", "stream_k"}

@@ -4,11 +4,13 @@ The examples' `run` functions and the safe operations make NumPy arrays in betwe
 runs on the GPU instead. After every call, memory around the arrays is checked for writes out of bounds.
 """
 
+import os
 from contextlib import contextmanager
 
 import numpy as np
 
 from tessera.arrays import create as _create
+from tessera.kernel import kernel_fn
 from tessera.kernel.kernel_fn import KernelFn
 from tessera.kernels import arrays as library
 
@@ -36,13 +38,27 @@ class Mover:
             return placed[id(value)][1].array
 
         args = [there(a) for a in args]
-        result = launch(kernel, *args, grid=grid, **{name: there(a) for name, a in kwargs.items()})
+        with self.selected():
+            result = launch(kernel, *args, grid=grid, **{name: there(a) for name, a in kwargs.items()})
         self.device.synchronize()
         for host, copy in placed.values():
             self._bring_back(kernel, host, copy)
         back = {id(copy.array): host for host, copy in placed.values()}
         one = lambda r: r if r is None else back[id(r)] if id(r) in back else self.device.to_host(r)  # noqa: E731
         return tuple(one(r) for r in result) if isinstance(result, tuple) else one(result)
+
+    @contextmanager
+    def selected(self):
+        """Inside the block arrays of the device are not taken to a backend of the host, which the caller may have named."""
+        if not self.device.is_cuda:
+            yield
+            return
+        named = os.environ.pop("TESSERA_BACKEND", None)
+        try:
+            yield
+        finally:
+            if named is not None:
+                os.environ["TESSERA_BACKEND"] = named
 
     def _bring_back(self, kernel, host, copy):
         memory = copy.fetch()
@@ -60,6 +76,9 @@ def on(device, exact=False):
     call, launch = KernelFn.__call__, KernelFn.launch
 
     def taken(kernel, *args, grid=None, **kwargs):
+        # Inside a trace a call is an op of the function.
+        if kernel_fn.frames.frames and kernel_fn.takes_part(args, kwargs):
+            return call(kernel, *args, **kwargs) if grid is None else launch(kernel, *args, grid=grid, **kwargs)
         return mover.call(launch, kernel, args, kwargs, grid)
 
     KernelFn.__call__ = KernelFn.launch = taken

@@ -27,15 +27,14 @@ def staged_matmul(
         ts.tile.cp_async(b[s], B[s * BK:s * BK + BK, n:n + BN])
         ts.tile.cp_commit_group()
     acc = ts.tile.zeros((BM, BN))
-    for i in range(ts.cdiv(K, BK)):
+    for k in range(0, K, BK):
         ts.tile.cp_wait_group(1)
         ts.tile.barrier()
-        k = (i + 2) * BK
-        if k < K:
-            ts.tile.cp_async(a[(i + 2) % 3], A[m:m + BM, k:k + BK])
-            ts.tile.cp_async(b[(i + 2) % 3], B[k:k + BK, n:n + BN])
+        if k + 2 * BK < K:
+            ts.tile.cp_async(a[(k // BK + 2) % 3], A[m:m + BM, k + 2 * BK:k + 3 * BK])
+            ts.tile.cp_async(b[(k // BK + 2) % 3], B[k + 2 * BK:k + 3 * BK, n:n + BN])
         ts.tile.cp_commit_group()
-        acc = ts.tile.mma(a[i % 3], b[i % 3], acc)
+        acc = ts.tile.mma(a[k // BK % 3], b[k // BK % 3], acc)
     C[m:m + BM, n:n + BN] = acc
     return C
 

@@ -12,7 +12,7 @@
 
 import os as _os
 
-from . import _core, constraint, ir, numerics, op, runtime, tile, tuning
+from . import _core, constraint, ir, numerics, op, runtime, target, tile, tuning
 from .base import crash_report as _crash_report, former_names as _former_names  # `_core` asks for reports
 from .kernel import builtins as _builtins
 from .base.annotations import (

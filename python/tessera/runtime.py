@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _core
 from ._core import Stream
-from .arrays.device_names import ordinal
+from .arrays.device_names import device_name
 from .base import caller, enclosing_scope
 from .trace.execute import oracle
 
@@ -41,9 +41,9 @@ def capabilities(device: str | None = None) -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """The CUDA devices of this machine, each with its name, architecture, multiprocessors and memory. Where none can
-    be used the list is empty; `backends` says what is missing."""
-    return [] if _core.cuda_missing() else _core.cuda_devices()
+    """The devices of this machine beside the host, each with its name, architecture, multiprocessors and memory. Where
+    none can be used the list is empty; `backends` says what is missing."""
+    return _core.devices()
 
 
 def synchronize(device: Any = None) -> None:
@@ -52,10 +52,10 @@ def synchronize(device: Any = None) -> None:
     What a launch did wrong on the device is raised here at the latest.
     """
     if device is not None:
-        number = ordinal(device)
-        return None if number is None else _core.cuda_synchronize(number, None)
-    for number in range(len(devices())):
-        _core.cuda_synchronize(number, None)
+        name = device_name(device)
+        return None if name is None else _core.device_synchronize(name, None)
+    for name in _core.device_names():
+        _core.device_synchronize(name, None)
     return None
 
 
@@ -66,21 +66,21 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     Of a device, by default the first where there is one: bytes that are ``held`` from it, ``in_use`` by arrays, the ``peak``
     of that, and the device's own figures; with how often memory was ``reused`` and newly ``allocated``."""
     caches = {**_core.kept_in_memory(), **caller.kept(), **enclosing_scope.kept()}
-    if device is None and _core.cuda_missing():
-        return {"caches": caches}
-    return {"caches": caches, **_core.cuda_memory_stats(_cuda("cuda:0" if device is None else device))}
+    if device is None:
+        device = next(iter(_core.device_names()), None)
+    return {"caches": caches} if device is None else {"caches": caches, **_core.device_memory_stats(_beside_host(device))}
 
 
 def trim(device: Any = "cuda:0") -> int:
     """Gives memory that is kept and not in use back to the device; says how many bytes."""
-    return _core.cuda_trim(_cuda(device))
+    return _core.device_trim(_beside_host(device))
 
 
-def _cuda(device: Any) -> int:
-    number = ordinal(device)
-    if number is None:
+def _beside_host(device: Any) -> str:
+    name = device_name(device)
+    if name is None:
         raise _core.error("E_ARGUMENT", f'expected a device such as "cuda:0", got {device!r}', "`tessera doctor` lists the devices")
-    return number
+    return name
 
 
 class stream:
@@ -93,7 +93,7 @@ class stream:
 
     def __init__(self, stream: Any = None, device: Any = "cuda:0") -> None:
         #: The stream.
-        self.stream = Stream(_cuda(device)) if stream is None else stream
+        self.stream = Stream(_beside_host(device)) if stream is None else stream
         self._handle = _handle(self.stream)
         self._before: list[int | None] = []
 
@@ -166,7 +166,7 @@ class capture_graph:
     """
 
     def __init__(self, device: Any = "cuda:0") -> None:
-        self._device = _cuda(device)
+        self._device = _beside_host(device)
         self._graph = Graph()
         self._before: int | None = None
 

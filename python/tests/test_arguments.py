@@ -138,7 +138,7 @@ def test_dlpack_arrays_are_used_in_place():
 
 
 def test_arrays_on_another_device_are_named():
-    with pytest.raises(ts.LaunchError, match="`x` is on rocm:1") as e:
+    with pytest.raises(ts.LaunchError, match="`x` is on hip:1") as e:
         saxpy(Shared(f32(3), (10, 1)), f32(3), 1)
     assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH"
 

@@ -14,19 +14,19 @@ from test_attention import alibi, arrays, capped, close, even, reference
 import tessera as ts
 from tessera import xp
 from tessera.trace import jit as _jit
-from tessera.kernels import arrays as library_arrays, attention_plan
+from tessera.kernels import attention_plan, machine
 
 sys.path.append(str(ROOT))
 
 from ledger.recorded_launches import without_memory, recorded  # noqa: E402
 
-GENERATIONS = {"sm80": 8, "sm90": 9}
+TARGETS = ("sm80", "sm90")
 MASKS = {"causal": {"causal": True}, "left": {"window": (100, None)}, "both": {"window": (100, 20)}}
 
 
 def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, profile="default", **options):
     """The code of one launch for arrays of a GPU."""
-    monkeypatch.setattr(library_arrays, "generation", lambda x: GENERATIONS[target])
+    monkeypatch.setattr(machine, "of", lambda x: machine.target(target))
     q, k, v = (without_memory(shape, dtype) for shape in ((2, 4, Sq, D), (2, 2, 900, D), (2, 2, 900, DV)))
     with recorded(run=False) as found:
         inspect.unwrap(ts.op.flash_attention)(q, k, v, **options)
@@ -34,7 +34,7 @@ def emitted(target, D, DV, dtype, monkeypatch, Sq=1000, profile="default", **opt
     return dataclasses.replace(launch.recipe, target=target, profile=profile).compiled().inspect_ir("target")
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("D", "DV"), [(33, 33), (40, 40), (100, 72), (136, 200), (255, 256)])
 def test_narrow_floats_use_tensor_cores(target, mask, D, DV, monkeypatch):
@@ -49,7 +49,7 @@ def test_many_queries_of_short_heads_use_wgmma(D, monkeypatch):
     assert "wgmma.mma_async" in emitted("sm90", D, D, "bf16", monkeypatch, Sq=4096)
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("dtype", "D"), [("f32", 64), ("f32", 128), ("f32", 200), ("f32", 256), ("f64", 128), ("f64", 255), ("fp8_e4m3", 100)])
 def test_dtypes_without_tensor_cores_fit(target, dtype, D, monkeypatch):
     for options in MASKS.values():
@@ -57,16 +57,17 @@ def test_dtypes_without_tensor_cores_fit(target, dtype, D, monkeypatch):
 
 
 def test_tiles_that_fitted_are_as_they_were():
+    hopper = machine.target("sm90")
     for D, edged, low, expected in [(64, 2, True, (64, 64)), (128, 1, False, (64, 32)), (128, 2, True, (32, 32)), (256, 0, False, (32, 32))]:
-        assert attention_plan.tiles(1000, D, D, 4, 9, edged, low=low) == expected
+        assert attention_plan.tiles(1000, D, D, 4, hopper, edged, low=low) == expected
     # The loop before the whole blocks has its own memory.
-    assert attention_plan.tiles(1000, 128, 128, 4, 9, 1, low=True) == (32, 32)
-    assert attention_plan.tiles(1000, 256, 256, 4, 8, 2, low=True) == (16, 8)
+    assert attention_plan.tiles(1000, 128, 128, 4, hopper, 1, low=True) == (32, 32)
+    assert attention_plan.tiles(1000, 256, 256, 4, machine.target("sm80"), 2, low=True) == (16, 8)
 
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(library_arrays, "generation", lambda x: 9)
+    monkeypatch.setattr(machine, "of", lambda x: machine.target("sm90"))
 
 
 @pytest.mark.parametrize(("D", "DV"), [(33, 33), (40, 24), (72, 100), (255, 8)])
@@ -150,7 +151,7 @@ def test_double_precision_has_no_tables_and_is_not_measured():
         ts.op.flash_attention(q, k, v, mask_mod=ts.op.block_mask(even, q, k, v))
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("dtype", "D"), [("bf16", 64), ("bf16", 128), ("f16", 256), ("bf16", 100)])
 def test_strict_fits_too(target, dtype, D, monkeypatch):
     """`strict` uses no tensor cores, whatever the dtype."""

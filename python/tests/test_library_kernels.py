@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -636,47 +637,57 @@ def test_layouts_merge_axes_without_copies():
     assert layout.reduction(x.shape, x.strides, frozenset()) == ((0, 1, 2, 3), (840, 1), (False, True))
 
 
+class Large:
+    """The schedules of a GPU with 132 multiprocessors."""
+
+    def __getattr__(self, name):
+        return functools.partial(getattr(schedule, name), groups=264)
+
+
+large = Large()
+
+
 def test_rows_are_held_whole_while_they_fit():
-    assert schedule.rows(1, 8192, 1024, 2) == schedule.Tile(True, rows=4)
-    assert schedule.rows(1, 8192, 1024, 4) == schedule.Tile(True, rows=2)
-    assert schedule.rows(1, 100, 1024, 2) == schedule.Tile(True, rows=1)  # rather more groups than more rows each
-    assert schedule.rows(1, 10**6, 4, 4) == schedule.Tile(True, rows=128)
-    assert schedule.rows(1, 4096, 131072, 2) == schedule.Tile(True, rows=1)
-    assert schedule.rows(1, 4096, 131072, 4) == schedule.Tile(False, block=8192)
-    assert schedule.rows(1, 4096, 131072, 2, held=2) == schedule.Tile(False, block=16384)
-    assert schedule.rows(1, 1, 10, 4, rows=7) == schedule.Tile(True, rows=7)
-    assert schedule.rows(1, 1, 10, 4, block=7) == schedule.Tile(False, block=7)
+    assert large.rows(1, 8192, 1024, 2) == schedule.Tile(True, rows=4)
+    assert large.rows(1, 8192, 1024, 4) == schedule.Tile(True, rows=2)
+    assert large.rows(1, 100, 1024, 2) == schedule.Tile(True, rows=1)  # rather more groups than more rows each
+    assert large.rows(1, 10**6, 4, 4) == schedule.Tile(True, rows=128)
+    assert large.rows(1, 4096, 131072, 2) == schedule.Tile(True, rows=1)
+    assert large.rows(1, 4096, 131072, 4) == schedule.Tile(False, block=8192)
+    assert large.rows(1, 4096, 131072, 2, held=2) == schedule.Tile(False, block=16384)
+    assert large.rows(1, 1, 10, 4, rows=7) == schedule.Tile(True, rows=7)
+    assert large.rows(1, 1, 10, 4, block=7) == schedule.Tile(False, block=7)
 
 
 def test_columns_long_axes_and_elements():
-    assert schedule.columns(64, 21, 65536, 4) == schedule.Tile(True, columns=64)
-    assert schedule.columns(1, 2048, 4096, 2) == schedule.Tile(True, columns=32) and schedule.columns(1, 99, 3, 2).columns == 4
-    assert schedule.columns(1, 10**6, 64, 4) == schedule.Tile(False, columns=64, block=64)
+    assert large.columns(64, 21, 65536, 4) == schedule.Tile(True, columns=64)
+    assert large.columns(1, 2048, 4096, 2) == schedule.Tile(True, columns=32) and large.columns(1, 99, 3, 2).columns == 4
+    assert large.columns(1, 10**6, 64, 4) == schedule.Tile(False, columns=64, block=64)
     assert schedule.strip(1, 8192, 4096, 2) == schedule.Tile(False, columns=128, block=32)
     assert schedule.strip(1, 3, 10**6, 4).columns == 1024 and schedule.strip(1, 10**6, 3, 4).columns == 4
-    assert schedule.chunks(1, 10**9, 4096) == (528, 1896448) and schedule.chunks(1000, 8192, 4096) == (1, 8192)
+    assert large.chunks(1, 10**9, 4096) == (528, 1896448) and large.chunks(1000, 8192, 4096) == (1, 8192)
     # On a GPU strips are split while a launch takes less than the iterations that it saves.
-    of = lambda *given: (lambda t: (t.block, t.columns, t.warps))(schedule.gpu_strip(1, *given))  # noqa: E731
+    of = lambda *given: (lambda t: (t.block, t.columns, t.warps))(large.gpu_strip(1, *given))  # noqa: E731
     assert of(5205, 11648, 4) == (32, 32, 4) and of(413, 9577, 2) == (64, 64, 8) and of(20000, 512, 2) == (64, 64, 8)
     # Two bytes: streams, and few rows.
     assert of(5205, 11648, 2) == of(2 * 10**6, 128, 2) == (32, 128, 4) and of(31, 246296, 2) == (16, 256, 4)
     assert of(12, 83120, 4) == (8, 128, 4) and of(3, 10**5, 4) == (8, 128, 4)
-    assert [schedule.gpu_strip(1, 1000, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
-    narrow, wide = schedule.gpu_strip(1, 5205, 11648, 4), schedule.gpu_strip(1, 20000, 512, 2)
-    assert schedule.strips(364, 5205, narrow) == (2, 2624) and schedule.strips(8, 20000, wide) == (32, 640)
-    assert schedule.strips(104, 126, narrow) == (1, 128) and schedule.strips(10**4, 10**6, wide)[0] == 1
-    assert schedule.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and schedule.shared(133, 204752, 2) is None
-    assert schedule.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256
-    assert schedule.shares(1, 8192, 1024, 4) == (256, 32) and schedule.shares(1, 100, 1024, 4) is None
-    assert schedule.square(9000, 9000, 2) == (128, 128) and schedule.square(9000, 9000, 4) == (64, 64)
+    assert [large.gpu_strip(1, 1000, b, 2).columns for b in (1, 5, 17, 99)] == [4, 16, 64, 64]
+    narrow, wide = large.gpu_strip(1, 5205, 11648, 4), large.gpu_strip(1, 20000, 512, 2)
+    assert large.strips(364, 5205, narrow) == (2, 2624) and large.strips(8, 20000, wide) == (32, 640)
+    assert large.strips(104, 126, narrow) == (1, 128) and large.strips(10**4, 10**6, wide)[0] == 1
+    assert large.shared(19, 204752, 2) == schedule.Shares(13, 4, 4096) and large.shared(133, 204752, 2) is None
+    assert large.shared(1, 10**6, 4) == schedule.Shares(245, 2, 2048) and schedule.parts(245) == 256
+    assert large.shares(1, 8192, 1024, 4) == (256, 32) and large.shares(1, 100, 1024, 4) is None
+    assert large.square(9000, 9000, 2) == (128, 128) and large.square(9000, 9000, 4) == (64, 64)
     # Small ones have small tiles, so that there are enough groups; narrow ones of 2 bytes little beyond the edge.
-    assert schedule.square(1000, 1000, 2) == (64, 32) and schedule.square(1000, 1000, 2, times=99) == (128, 128)
-    assert schedule.square(10**6, 46, 2) == (256, 16) and schedule.square(10**6, 46, 4) == (64, 64)
+    assert large.square(1000, 1000, 2) == (64, 32) and large.square(1000, 1000, 2, times=99) == (128, 128)
+    assert large.square(10**6, 46, 2) == (256, 16) and large.square(10**6, 46, 4) == (64, 64)
     # Rows off 16 bytes, or few columns, are taken several at a time.
     assert schedule.folded(10**6, 71, 2, 0) == 8 and schedule.folded(10**6, 8, 2, 0) == 16 and schedule.folded(10**6, 512, 2, 0) == 1
     assert schedule.folded(500, 71, 2, 0) == 1 and schedule.folded(10**5, 71, 2, 2**24) == 1
-    assert schedule.square(10**6, 3, 2) == (256, 4) and schedule.area(10**6, 100) == (32, 128)
-    assert schedule.line(10**7, 4) == 4096 and schedule.line(1000, 4) == 1024 and schedule.line(10**7, 8) == 2048
+    assert large.square(10**6, 3, 2) == (256, 4) and schedule.area(10**6, 100) == (32, 128)
+    assert large.line(10**7, 4) == 4096 and large.line(1000, 4) == 1024 and large.line(10**7, 8) == 2048
 
 
 def test_tile_extents_are_one_of_a_few():
@@ -684,14 +695,14 @@ def test_tile_extents_are_one_of_a_few():
     seen: dict[str, set[int]] = {}
     sizes = [1, 2, 3, 7, 31, 100, 1000, 5000, 70000, 10**6]
     for a, b, itemsize in itertools.product(sizes, sizes, (1, 2, 4, 8)):
-        for choose in (schedule.rows, schedule.columns, schedule.strip, schedule.gpu_strip):
-            tile = choose(1, a, b, itemsize)
+        for name in ("rows", "columns", "strip", "gpu_strip"):
+            tile = getattr(schedule if name == "strip" else large, name)(1, a, b, itemsize)
             for field in ("rows", "columns", "block"):
-                seen.setdefault(f"{choose.__name__}.{field}", set()).add(getattr(tile, field))
-        for kind, pair in (("area", schedule.area(a, b)), ("square", schedule.square(a, b, itemsize))):
+                seen.setdefault(f"{name}.{field}", set()).add(getattr(tile, field))
+        for kind, pair in (("area", schedule.area(a, b)), ("square", large.square(a, b, itemsize))):
             for i in (0, 1):
                 seen.setdefault(f"{kind}.{i}", set()).add(pair[i])
-        seen.setdefault("line", set()).add(schedule.line(a, itemsize))
+        seen.setdefault("line", set()).add(large.line(a, itemsize))
     assert all(len(values - {0}) < 8 for values in seen.values()), seen
 
 

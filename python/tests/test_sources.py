@@ -216,8 +216,9 @@ def test_an_annotation_that_means_nothing_is_refused():
 def test_generated_sources_are_fresh():
     from pathlib import Path
 
-    from tessera.tools.stubs import real_module, tile_stub
+    from tessera.tools.stubs import real_module, target_stub, tile_stub
 
     package = Path(ts.__file__).parent
     assert (package / "tile.pyi").read_text() == tile_stub(), "run `python -m tessera.tools.stubs`"
+    assert (package / "target.pyi").read_text() == target_stub(), "run `python -m tessera.tools.stubs`"
     assert (package / "xp/_real.py").read_text() == real_module(), "run `python -m tessera.tools.stubs`"

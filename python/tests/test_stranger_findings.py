@@ -307,6 +307,54 @@ def test_functions_of_whole_arrays_name_those_of_tiles():
         ts.tile.asinh
 
 
+STAGES = "    s = ts.tile.alloc_shared((2, 16), ts.f32)\n    for j in range(2):\n"
+
+
+@pytest.mark.parametrize("line", ["ts.tile.wait_async(j)", "ts.tile.cp_async(s[j], x[0:16], stage=j)"])
+def test_stages_of_waits_are_known_when_the_kernel_is_compiled(line):
+    """The help spoke of the number of groups in flight; a stage of a copy was ignored."""
+    source = f"def k(x: ts.Tensor['n', ts.f32]):\n{STAGES}        {line}\n"
+    text = refused("E_ARGUMENT", lambda: ts.kernel(source=source)(exec_of(source)))
+    assert "expected `stage` to be a compile-time integer" in text and "cp_wait_group(n)" in text
+
+
+def exec_of(source: str):
+    space = {"ts": ts}
+    exec(source, space)
+    return space["k"]
+
+
+def test_tiles_of_several_shapes_are_not_combined():
+    source = "def k(x: ts.Tensor[64, ts.f32]):\n    a, b = ts.tile.reduce((x[:], x[0:32]), two)\n    x[0] = a\n"
+    space = {"ts": ts, "two": ts.func(source="def two(a, b, c, d):\n    return a + c, b + d\n")(lambda a, b, c, d: None)}
+    exec(source, space)
+    text = refused("E_SHAPE_MISMATCH", lambda: ts.kernel(source=source)(space["k"]))
+    assert "expected tiles of one shape to combine, got (64,) and (32,)" in text and "where" not in text
+
+
+def test_private_arrays_say_why_they_need_the_number_of_lanes():
+    source = "def k(x: ts.Tensor['n', ts.f32]):\n    i = ts.tile.linear_id()\n    a = ts.tile.alloc_local((4,), ts.f32)\n    a[0] = x[i]\n    x[i] = a[0]\n"
+    text = refused("E_ARGUMENT", lambda: ts.kernel(source=source)(exec_of(source)))
+    assert "share memory of a size that must be known" in text and "lanes=64" in text
+
+
+@pytest.mark.parametrize(
+    "a, b, wanted",
+    [("bf16", "fp4", "ts.tile.cast(y, ts.bf16)"), ("fp6_e3m2", "f16", "ts.tile.cast(x, ts.f16)"), ("f32", "i8", "ts.tile.cast(y, ts.f32)"), ("i8", "fp4", "fp4_e2m1")],
+)
+def test_pairs_of_matmuls(a, b, wanted):
+    source = f"def k(a: ts.Tensor[16, 16, ts.{a}], b: ts.Tensor[16, 16, ts.{b}], c: ts.Tensor[16, 16, ts.f32]):\n"
+    source += "    x, y = a[:, :], b[:, :]\n    c[:, :] = ts.tile.mma(x, y)\n"
+    text = refused("E_TYPE", lambda: ts.kernel(source=source)(exec_of(source)))
+    assert wanted in text
+    if "fp" in a + b:
+        assert "fp6_e3m2, fp6_e2m3, fp4_e2m1 with each other and with fp8" in text
+
+
+def test_layers_in_kernels():
+    assert "`ts.nn` take whole arrays" in of_kernel("ts.nn.relu(x[:16])")
+
+
 def test_arrays_are_indexed_where_triton_adds_to_pointers():
     assert "`x[offsets]` a gather" in of_kernel("ts.tile.load(x + offsets)")
 

@@ -1,9 +1,11 @@
 """Sorts, histograms, scans and reductions by own combiners on the emulated GPU: as ops on tiles in registers, and expanded into
 shared buffers (`TESSERA_OFF=tile_ops`). Both give NumPy's results, and in `strict` the interpreter's bits."""
 
+import functools
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tessera as ts
@@ -142,3 +144,122 @@ def test_a_row_of_1024_numbers_is_sorted_by_one_warp_in_registers():
     # Fifteen of the 55 steps are between lanes, each of 32 registers.
     assert ptx.count("shfl.sync.bfly") == 15 * 32
     assert ptx.count("min.u32") == 40 * 16 + 15 * 32
+
+
+@ts.kernel
+def sort_floats(x: ts.Tensor["M", 1024, ts.f32], y: ts.Out["M", 1024, ts.f32]):
+    row = ts.tile.program_id(0)
+    y[row, :] = ts.tile.sort(x[row, :])
+    return y
+
+
+def test_floats_with_negative_zeros_take_the_same_path_as_others():
+    ptx = code(sort_floats, (np.zeros((1, 1024), np.float32),))
+    assert ptx.count("shfl.sync.bfly") == 15 * 32 and ptx.count("min.u32") == 40 * 16 + 15 * 32
+    # No vote, no loop: nothing depends on what the numbers are.
+    assert "vote" not in ptx and "bra" not in ptx
+
+
+@functools.lru_cache(maxsize=None)
+def sorter(dtype, descending):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", "N", dtype], y: ts.Out["M", "N", dtype]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.sort(x[row, :], descending=descending)
+        return y
+
+    return kernel
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("n", [1, 3, 32, 100, 1024, 3000])
+def test_zeros_of_both_signs_keep_their_order(kind, descending, n):
+    """Beside numbers that are next to zero and the largest of both signs, which have the neighbouring keys."""
+    dtype, numpy_dtype = tile_op_cases.DTYPES[kind]
+    rng = np.random.default_rng([n, descending])
+    info = ml_dtypes.finfo(numpy_dtype)
+    least, most = info.smallest_subnormal, info.max
+    rows = [
+        rng.choice(np.array([0.0, -0.0], numpy_dtype), n),
+        rng.choice(np.array([0.0, -0.0, least, -least, most, -most, np.inf, -np.inf, np.nan], numpy_dtype), n),
+        np.where(rng.random(n) < 0.01, -0.0, rng.standard_normal(n)).astype(numpy_dtype),
+        np.full(n, -np.inf, numpy_dtype),
+    ]
+    x = np.stack(rows)
+    at = tile_op_cases.ordered(x, 1, descending)
+    (y,) = on("ptx-emulated", "default", sorter(dtype, descending), (x,))
+    near(y, np.take_along_axis(x, at, 1), None, kind)
+
+
+@functools.lru_cache(maxsize=None)
+def placer(dtype):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", "N", dtype], y: ts.Out["M", "N", ts.i32], z: ts.Out["M", "N", ts.i32]):
+        ts.tile.grid(1)
+        t = x[:, :]
+        y[:, :] = ts.tile.argsort(t, axis=1)
+        z[:, :] = ts.tile.argsort(t, axis=0, descending=True)
+        return y, z
+
+    return kernel
+
+
+@pytest.mark.parametrize("warps", [None, 1, 4])
+@pytest.mark.parametrize("kind", sorted(tile_op_cases.DTYPES))
+@pytest.mark.parametrize("shape", [(1, 1024), (2, 700), (300, 3), (16, 64)])
+def test_places_in_digits_are_those_of_numpy(kind, shape, warps):
+    """Threads with many elements sort digit by digit."""
+    dtype, _ = tile_op_cases.DTYPES[kind]
+    x = tile_op_cases.drawn(np.random.default_rng([*shape, len(kind)]), kind, shape)
+    kernel = placer(dtype) if warps is None else placer(dtype).scheduled(num_warps=warps)
+    y, z = on("ptx-emulated", "default", kernel, (x,))
+    assert (y == tile_op_cases.ordered(x, 1)).all()
+    assert (z == tile_op_cases.ordered(x, 0, True)).all()
+
+
+@pytest.mark.parametrize("kind, digits", [("bf16", 1), ("f16", 1), ("u8", 1), ("i16", 1), ("f32", 2), ("u32", 2), ("i64", 3)])
+def test_narrow_keys_with_places_are_one_word(kind, digits):
+    dtype, numpy_dtype = tile_op_cases.DTYPES[kind]
+
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", 1024, dtype], y: ts.Out["M", 1024, ts.i32]):
+        row = ts.tile.program_id(0)
+        y[row, :] = ts.tile.argsort(x[row, :])
+        return y
+
+    ptx = code(kernel, (np.zeros((1, 1024), numpy_dtype),))
+    assert ptx.count("min.u32") == digits * (40 * 16 + 15 * 32)
+
+
+@ts.func
+def welford(n, mean, m2, k, other, n2):
+    count = n + k
+    delta = other - mean
+    return count, mean + delta * (k / count), m2 + n2 + delta * delta * (n * k / count)
+
+
+@functools.lru_cache(maxsize=None)
+def moments(length):
+    @ts.kernel
+    def kernel(x: ts.Tensor["M", length, ts.f32], y: ts.Out["M", 3, ts.f32]):
+        row = ts.tile.program_id(0)
+        n, mean, m2 = ts.tile.reduce((ts.tile.ones((length,)), x[row, :], ts.tile.zeros((length,))), welford)
+        y[row, 0], y[row, 1], y[row, 2] = n, mean, m2
+        return y
+
+    return kernel
+
+
+@pytest.mark.parametrize("warps", [None, 1, 4])
+def test_constants_of_a_combiner_are_folded_where_every_pair_has_them(warps):
+    x = np.random.default_rng(0).standard_normal((2, 1024)).astype(np.float32)
+    kernel = moments(1024) if warps is None else moments(1024).scheduled(num_warps=warps)
+    assert "div" not in code(kernel, (x,))
+    # A row that fills its last pairs with padding counts as it goes.
+    for length in (1024, 1000, 5):
+        part = np.ascontiguousarray(x[:, :length])
+        kernel = moments(length) if warps is None else moments(length).scheduled(num_warps=warps)
+        (right,) = on("interp", "strict", kernel, (part,))
+        (y,) = on("ptx-emulated", "strict", kernel, (part,))
+        same_bits(y, right, f"{length}")

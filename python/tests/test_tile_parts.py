@@ -347,6 +347,38 @@ def test_zeros_of_padding_stay_zeros_in_sums():
         assert y[0] == want
 
 
+# Rolls by any integer
+
+SHIFTS = [(np.int64, s) for s in (0, 1, -1, 7, -(2**63), -(2**63) + 1, 2**63 - 1)]
+SHIFTS += [(np.uint64, s) for s in (0, 3, 2**63, 2**63 + 1, 2**64 - 1)] + [(np.int8, -128), (np.uint32, 2**32 - 1)]
+
+
+@pytest.mark.parametrize("dtype, shift", SHIFTS)
+@pytest.mark.parametrize("n", [1, 3, 5, 8, 12])
+def test_a_roll_by_any_integer(dtype, shift, n):
+    """By -2**63 and by u64 above 2**63 the distance was wrong unless the extent was a power of two."""
+    name = NAMES.get(np.dtype(dtype), "i8")
+    text = f"@ts.kernel\ndef k(x: ts.Tensor[{n}, ts.i32], by: ts.Tensor[1, ts.{name}], y: ts.Tensor[2, {n}, ts.i32]):\n    ts.tile.grid(1)\n"
+    text += f"    y[0, :] = ts.tile.roll(x[:], by[0])\n    y[1, :] = ts.tile.roll(x[:], {int(shift)})\n"
+    x, y = np.arange(n, dtype=np.int32), np.zeros((2, n), np.int32)
+    load(text)["k"](x, np.array([shift], dtype), y)
+    want = x[(np.arange(n) - shift % n) % n]
+    np.testing.assert_array_equal(y, [want, want])
+
+
+@pytest.mark.parametrize("shift, axes", [((1, 2), (0, 1)), (3, (0, 1)), ((1, -2), (1, 0)), ((1, 1), (1, 1)), ((5,), (0,)), ((2,), 1)])
+def test_a_roll_along_several_axes(shift, axes):
+    x = numbers((4, 6))
+    run(f"r = ts.tile.roll(t, {shift}, axis={axes})", np.roll(x, shift, axes), x)
+
+
+def test_rolls_that_are_refused():
+    assert code("y[0:24] = ts.tile.reshape(ts.tile.roll(t, (1, 2, 3), axis=(0, 1)), (24,))")[0] == "E_ARGUMENT"
+    assert code("y[0:24] = ts.tile.reshape(ts.tile.roll(t, (1, 2)), (24,))")[0] == "E_ARGUMENT"
+    assert code("y[0:24] = ts.tile.reshape(ts.tile.roll(t, 1.5), (24,))")[0] == "E_TYPE"
+    assert "one axis after another" in code("y[0:4] = ts.tile.argsort(t, axis=(0, 1))")[1]
+
+
 # Derivatives and transformations
 
 GRAD = "@ts.kernel\ndef k(x: ts.Tensor[8, ts.f32], y: ts.Out[{n}, ts.f32]):\n    ts.tile.grid(1)\n    t = x[0:8]\n    y[0:{n}] = {value}\n    return y\n"

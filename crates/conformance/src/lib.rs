@@ -114,29 +114,3 @@ macro_rules! suite {
         }
     };
 }
-
-#[cfg(test)]
-mod tests {
-    /// The cases of each module, and the macro that names them.
-    const SOURCES: [&str; 7] = [
-        include_str!("lane/axes.rs"),
-        include_str!("lane/control.rs"),
-        include_str!("lane/groups.rs"),
-        include_str!("lane/memory.rs"),
-        include_str!("lane/print.rs"),
-        include_str!("lane/random.rs"),
-        include_str!("scalar/functions.rs"),
-    ];
-
-    #[test]
-    fn every_case_is_instantiated() {
-        let list = include_str!("lib.rs");
-        let names = SOURCES.iter().flat_map(|source| {
-            let heads = source.lines().filter(|line| line.ends_with("(case: &Case) {"));
-            heads.filter_map(|line| line.strip_prefix("pub fn ")?.split('(').next())
-        });
-        let missing: Vec<_> =
-            names.filter(|name| !list.lines().any(|line| line.trim() == *name)).collect();
-        assert!(missing.is_empty(), "not in `instantiate!`: {missing:?}");
-    }
-}

@@ -116,7 +116,7 @@ impl Counts {
 /// The cache lines that a row of `bytes` bytes touches, on average over its possible starts:
 /// multiples of `on`. TMA copies rows in pieces of a line's length, each by itself, and requests a
 /// whole line for a short one.
-fn lines(bytes: u64, on: u64) -> f64 {
+pub fn lines(bytes: u64, on: u64) -> f64 {
     let piece = |bytes: u64| match on.is_multiple_of(LINE) {
         true => 1.0,
         false => 1.0 + bytes.saturating_sub(on.max(1)) as f64 / LINE as f64,
@@ -131,19 +131,4 @@ fn bytes(ty: &Type) -> u64 {
     }
     let shape = ty.static_shape().unwrap_or_default();
     shape.iter().map(|&n| n.max(0) as u64).fold(ty.dtype().bytes() as u64, u64::saturating_mul)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_and_misaligned_rows_touch_more_lines() {
-        assert_eq!([64, 128, 256, 320].map(|bytes| lines(bytes, 128)), [1.0, 1.0, 2.0, 3.0]);
-        assert_eq!(lines(128, 16), 1.875);
-        assert_eq!(lines(64, 16), 1.375);
-        assert_eq!(lines(64, 64), 1.0);
-        // The same bytes in pieces of half the length are more lines.
-        assert!(2.0 * lines(64, 16) > lines(128, 16));
-    }
 }

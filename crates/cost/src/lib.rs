@@ -33,7 +33,7 @@ mod scalar;
 mod tally;
 mod walk;
 
-pub use counts::{Counts, Product, weight};
+pub use counts::{Counts, Product, lines, weight};
 pub use estimate::{Estimate, Limit, Requested, estimate};
 
 use scalar::Sizes;

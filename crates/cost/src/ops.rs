@@ -5,6 +5,7 @@
 use crate::tally::Tally;
 use tessera_ir::{Attr, Op, Type, Value};
 use tessera_numerics::{DType, ExpOp, ScalarFn, expansion};
+use tessera_tile::ops::asm::text_of;
 use tessera_tile::{Tile, TileFunc, TileOp};
 
 /// Adds what `op` does by itself to `tally`; regions are counted by the walk.
@@ -70,6 +71,12 @@ pub fn count(func: &TileFunc, op: &Op<Tile>, tally: &mut Tally) {
         | TileOp::Philox
         | TileOp::Print
         | TileOp::Assert | TileOp::Slice | TileOp::Concat | TileOp::Take | TileOp::ReduceBy | TileOp::ScanBy | TileOp::Sort | TileOp::Histogram | TileOp::Owned => {}
+        // One operation for each statement of the text: what it does is not known.
+        TileOp::Asm | TileOp::AsmEffect => {
+            let Some(&of) = op.results.first().or(op.operands.first()) else { return };
+            let statements = text_of(op).split([';', '\n']).filter(|s| !s.trim().is_empty());
+            tally.flops += elements(func.ty(of)) * statements.count() as u64;
+        }
     }
 }
 

@@ -124,7 +124,7 @@ impl Known<'_> {
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
             | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy
-            | Sort | Histogram | Owned => None,
+            | Sort | Histogram | Owned | Asm | AsmEffect => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::build::{Atomics, Target, Variant, is_serial};
 use crate::code::supported;
-use crate::frame::{Frame, Layouts, layouts_said};
+use crate::frame::{Frame, Layouts, layouts_first};
 use crate::isa::Isa;
 use crate::launch::{self, About};
 use std::collections::BTreeMap;
@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_ir::Attr;
 use tessera_numerics::{DType, Profile};
-use tessera_support::{ForkLock, Hash128, StableHasher};
+use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
 use tessera_target::{
-    Artifact, Backend, Caps, CompileOptions, LaunchArgs, ObjectStore, Settled, beside,
+    Artifact, Backend, Caps, CompileOptions, CpuCaps, HOST_SHARED_BYTES, LaunchArgs, MachineCaps,
+    ObjectStore, Settled, beside,
 };
-use tessera_tile::{KernelKind, TileFunc, kind_of};
+use tessera_tile::ops::asm::{AsmArch, AsmTarget};
+use tessera_tile::{AsmHost, KernelKind, TileFunc, choose_asm, kind_of};
 
 /// The host's processor; `isa` says which of its instructions are used.
 #[derive(Copy, Clone, Debug)]
@@ -58,6 +60,22 @@ impl Cpu {
     pub fn new(isa: Isa) -> Self {
         Self { isa, threads: 0 }
     }
+
+    /// The function with the assembly texts that run here, and no others.
+    fn texts(&self, func: &TileFunc, profile: Profile) -> Result<Option<TileFunc>, Diagnostics> {
+        let strict = profile == Profile::Strict;
+        let here = cfg!(target_arch = "x86_64") && !strict;
+        let name = match strict {
+            true => "the CPU in the profile strict".to_string(),
+            false => format!("the CPU ({} {})", std::env::consts::ARCH, self.isa),
+        };
+        let has = |arch: &AsmArch| match arch {
+            AsmArch::X86(name) => Isa::from_name(name).is_some_and(|isa| self.isa >= isa),
+            AsmArch::Sm { .. } => false,
+        };
+        let target = here.then_some(AsmTarget::X86_64);
+        choose_asm(func, &AsmHost { target, has: &has, name: &name })
+    }
 }
 
 impl Backend for Cpu {
@@ -72,15 +90,13 @@ impl Backend for Cpu {
             backend: "cpu",
             arch: self.isa.name().into(),
             mma_dtypes,
-            warp_size: crate::WARP,
-            async_copy: false,
-            // As much as the largest GPU block has, so that what runs here can run there.
-            shared_bytes_per_block: 228 << 10,
-            max_threads_per_block: 1 << 16,
-            regs_per_thread: 0,
             device_count: 1,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Cpu(CpuCaps {
+                warp_size: crate::WARP,
+                max_lanes: 1 << 16,
+                shared_bytes: HOST_SHARED_BYTES,
+            }),
             emulated: [("async_copy", "a synchronous copy"), ("lanes", "vectors with a mask")]
                 .into(),
         }
@@ -93,6 +109,10 @@ impl Backend for Cpu {
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         tessera_ir::verify(func)?;
         tessera_tile::has_elements(func)?;
+        let chosen = self.texts(func, options.profile)?;
+        let func = chosen.as_ref().unwrap_or(func);
+        let split = tessera_tile::split_asm(func);
+        let func = split.as_ref().unwrap_or(func);
         let always = tessera_tile::without_slow_paths(func);
         let func = always.as_ref().unwrap_or(func);
         let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
@@ -101,7 +121,7 @@ impl Backend for Cpu {
         let frame = Frame::new(func)?;
         let kernel = Kernel(Arc::new(Core {
             func: func.clone(),
-            first: layouts_said(&frame, &options.arrays),
+            first: layouts_first(&frame, options),
             frame,
             cpu: *self,
             profile: options.profile,
@@ -116,7 +136,7 @@ impl Backend for Cpu {
             }),
             store: options.store.clone(),
             variants: ForkLock::default(),
-            building: ForkLock::default(),
+            building: Flights::new(),
         }));
         // Code for other layouts is compiled when such arrays come.
         kernel.variant(&kernel.first)?;
@@ -139,15 +159,14 @@ impl Deref for Kernel {
 pub struct Core {
     pub func: TileFunc,
     pub frame: Frame,
-    /// The declared layouts of arrays.
+    /// The layouts that code was compiled for first.
     first: Layouts,
     pub cpu: Cpu,
     pub profile: Profile,
     pub about: Arc<About>,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Layouts, Arc<Variant>>>,
-    /// One thread builds at a time; the others find what it made.
-    building: ForkLock<()>,
+    building: Flights<Layouts>,
 }
 
 impl Core {
@@ -160,13 +179,12 @@ impl Core {
     }
 
     fn build(&self, layouts: &Layouts) -> Result<Arc<Variant>, Diagnostics> {
-        let _one = self.building.lock();
-        if let Some(variant) = self.found(layouts) {
-            return Ok(variant);
-        }
-        let variant = Arc::new(self.target().build(layouts, &*self.store)?);
-        self.variants.lock().insert(layouts.clone(), variant.clone());
-        Ok(variant)
+        let make = || {
+            let variant = Arc::new(self.target().build(layouts, &*self.store)?);
+            self.variants.lock().insert(layouts.clone(), variant.clone());
+            Ok::<_, Diagnostics>(variant)
+        };
+        Ok(self.building.once(layouts, || self.found(layouts), make)?.0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a Tile IR function to machine code in memory, for one set of layouts.
 
+use crate::asm_text::Text;
 use crate::code::{self, Code, Printing, Site};
 use crate::frame::{Frame, Layouts};
 use crate::isa::Isa;
@@ -11,7 +12,7 @@ use tessera_ir::{OpId, Type};
 use tessera_numerics::Profile;
 use tessera_support::{Hash128, StableHasher};
 use tessera_target::ObjectStore;
-use tessera_tile::{KernelKind, TileFunc, TileOp, kind_of};
+use tessera_tile::{KernelKind, TileFunc, TileOp, is_asm, kind_of};
 
 /// Raised when the same Tile IR may give other code than before.
 const VERSION: u64 = 3;
@@ -96,7 +97,22 @@ impl Target<'_> {
         let machine = Machine::new(cpu, features)?;
         machine.verify(ir)?;
         machine.run_passes(ir, PASSES)?;
-        machine.object(ir)
+        let object = machine.object(ir)?;
+        ir.refused().map_or(Ok(object), Err)
+    }
+
+    /// The error for the first text of the kernel that the assembler does not take by itself.
+    fn refused_text(&self) -> Option<Diagnostic> {
+        self.func.walk().into_iter().filter(|&id| is_asm(self.func.ops[id].code)).find_map(|id| {
+            let op = &self.func.ops[id];
+            let ir = Ir::new("text");
+            let text = Text::new(self.func, op).ok()?;
+            let f = ir.function(ENTRY, ir.void(), &text.parameters(&ir));
+            let args: Vec<_> = (0..op.operands.len() as u32).map(|i| ir.param(f, i)).collect();
+            text.call(&ir, &args, true);
+            ir.ret(None);
+            self.generate(&ir).err().map(|why| text.refused(op, &why))
+        })
     }
 
     pub fn build(
@@ -135,7 +151,10 @@ impl Target<'_> {
                 found
             }
             None => {
-                let object = self.generate(&ir).map_err(broken)?;
+                let object = self.generate(&ir).map_err(|why| match self.refused_text() {
+                    Some(refused) => refused.into(),
+                    None => broken(why),
+                })?;
                 stages.push(("LLVM", start.elapsed()));
                 let about =
                     format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());

@@ -2,9 +2,9 @@
 
 use tessera_diag::Diagnostics;
 use tessera_ir::Privilege;
-use tessera_target::arrays::{ArrayClass, Said, classes_said};
+use tessera_target::arrays::{ArrayClass, classes_said};
 use tessera_target::frame::ParamKind;
-use tessera_target::{BufferArg, LaunchArgs};
+use tessera_target::{BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 
 pub use tessera_target::frame::{CONTEXT, DOMAIN, Frame, GRID, LANES, PARTS, SLOTS, bits};
@@ -13,9 +13,21 @@ pub use tessera_target::frame::{CONTEXT, DOMAIN, Frame, GRID, LANES, PARTS, SLOT
 /// the types.
 pub type Layouts = Vec<u32>;
 
-/// The declared layouts of arrays; row-major contiguous, as most are, where nothing is declared.
-pub fn layouts_said(frame: &Frame, said: &Said) -> Layouts {
-    classes_said(frame, said).iter().map(|class| class.contiguous).collect()
+/// The layouts to compile for first: those of the call's arrays; without a call the declared ones, and row-major contiguous, as most
+/// are, where nothing is declared.
+pub fn layouts_first(frame: &Frame, options: &CompileOptions) -> Layouts {
+    let said = classes_said(frame, &options.arrays);
+    let mut out: Layouts = said.iter().map(|class| class.contiguous).collect();
+    for ((layout, param), array) in out.iter_mut().zip(&frame.params).zip(&options.call) {
+        if let (ParamKind::Array { .. }, Some(array)) = (&param.kind, array) {
+            *layout = layout_of(&param.kind, array);
+        }
+    }
+    out
+}
+
+fn layout_of(kind: &ParamKind, b: &BufferArg) -> u32 {
+    ArrayClass::of(b).contiguous | stream(kind, b)
 }
 
 /// The words of a launch and its layouts; both are written over.
@@ -29,7 +41,7 @@ pub fn fill(
     layouts.clear();
     layouts.resize(frame.params.len(), 0);
     frame.fill(func, args, words, |place, kind, b| {
-        layouts[place] = ArrayClass::of(b).contiguous | stream(kind, b);
+        layouts[place] = layout_of(kind, b);
     })
 }
 

@@ -6,6 +6,7 @@
 
 mod alone;
 mod amx;
+mod asm_text;
 mod atomic;
 mod backend;
 mod build;

@@ -55,18 +55,3 @@ fn quote(text: &str) -> String {
     out.push('"');
     out
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::{Code, Diagnostic, Loc, SourceFile};
-
-    #[test]
-    fn json_escapes_and_nests() {
-        let file = SourceFile::new("a\"b.py", "x\n", 1);
-        let d = Diagnostic::new(Code::E_NAME, "line\nbreak").at(Loc::span(&file, 1, 1, 1, 2));
-        let text = d.to_json();
-        assert!(text.contains(r#""message":"line\nbreak""#), "{text}");
-        assert!(text.contains(r#""file":"a\"b.py""#), "{text}");
-        assert!(text.contains(r#""help":null"#), "{text}");
-    }
-}

@@ -4,22 +4,29 @@ use std::sync::Arc;
 use tessera_frontend::{Capture, FuncSource};
 use tessera_numerics::{DType, NumType};
 use tessera_target::BufferArg;
+use tessera_target::device::DeviceId;
 
 /// Where an array's memory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Host,
-    /// An NVIDIA GPU, by its number.
-    Cuda(u32),
-    /// A device that no backend here reaches, by the name its users know: `rocm:0`.
+    Device(DeviceId),
+    /// A device that no platform here reaches, by the name its users know: `hip:0`.
     Other(String),
+}
+
+impl Place {
+    /// Where a device's arrays are: in host memory for the host.
+    pub fn of(device: DeviceId) -> Self {
+        if device.is_host() { Place::Host } else { Place::Device(device) }
+    }
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Host => f.write_str("in host memory"),
-            Place::Cuda(ordinal) => write!(f, "on cuda:{ordinal}"),
+            Place::Device(device) => write!(f, "on {device}"),
             Place::Other(name) => write!(f, "on {name}"),
         }
     }

@@ -2,19 +2,34 @@
 
 use crate::knobs;
 use crate::location::Location;
-use crate::nvidia;
+use crate::platforms;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_support::ForkLock;
-use tessera_target::{Backend, Caps};
+use tessera_target::device::{DeviceId, DeviceKind};
+use tessera_target::{Backend, Caps, MachineCaps};
+
+/// The backends of one kind of devices: one for each architecture that code is made for, and for each device that runs
+/// it.
+pub trait Family: Send + Sync {
+    /// The kind of devices whose memory launches work in.
+    fn memory(&self) -> DeviceKind;
+    /// Why no code can be run, if it cannot; it may be compiled all the same.
+    fn missing(&self) -> Option<String>;
+    /// The backend for an architecture, or for the device, or for what the library's schedules are made for.
+    fn to_compile(
+        &self,
+        arch: Option<&str>,
+        device: Option<u32>,
+    ) -> Result<Arc<dyn Backend>, Diagnostics>;
+    /// The backend for a device, to run on it; `arch` is what code is made for, where that is said.
+    fn on_device(&self, device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics>;
+}
 
 enum BackendState {
     Ready(Arc<dyn Backend>),
-    /// NVIDIA GPUs: code is made for many, and run on those that are there.
-    Nvidia,
-    /// The code of NVIDIA GPUs, run by an interpreter of PTX in host memory.
-    Emulated,
+    Family(Arc<dyn Family>),
     /// What is missing for it.
     Missing(&'static str),
 }
@@ -42,11 +57,6 @@ pub struct Choice {
 
 pub(crate) const NOT_IN_BUILD: &str = "this build does not contain it";
 
-/// A name for the backend of NVIDIA GPUs.
-pub(crate) const PTX: &str = "ptx";
-/// A name for a GPU in software.
-pub(crate) const PTX_EMULATED: &str = "ptx-emulated";
-
 impl Default for Backends {
     fn default() -> Self {
         let mut entries = vec![Entry {
@@ -54,21 +64,10 @@ impl Default for Backends {
             state: BackendState::Ready(Arc::new(tessera_interp::Interp)),
         }];
         entries.push(Entry { name: "cpu", state: cpu() });
-        let gpu = if cfg!(feature = "cuda") {
-            BackendState::Nvidia
-        } else {
-            BackendState::Missing(NOT_IN_BUILD)
-        };
-        entries.push(Entry { name: PTX, state: gpu });
-        let software = if cfg!(feature = "cuda") {
-            BackendState::Emulated
-        } else {
-            BackendState::Missing(NOT_IN_BUILD)
-        };
-        entries.push(Entry { name: PTX_EMULATED, state: software });
-        for name in ["rocm", "level_zero", "cudatile"] {
-            entries.push(Entry { name, state: BackendState::Missing(NOT_IN_BUILD) });
-        }
+        entries.extend(platforms::families().into_iter().map(|(name, found)| {
+            let state = found.map_or_else(BackendState::Missing, BackendState::Family);
+            Entry { name, state }
+        }));
         Self { entries, selected: ForkLock::new(None), changes: AtomicU64::new(0) }
     }
 }
@@ -88,8 +87,10 @@ impl Choice {
     /// What the backend can do, as the environment has it.
     pub fn caps(&self) -> Result<Caps, Diagnostics> {
         let mut caps = self.backend.caps();
-        if caps.backend == "interp" {
-            caps.warp_size = knobs::interp_warp()?;
+        if caps.backend == "interp"
+            && let MachineCaps::Cpu(machine) = &mut caps.machine
+        {
+            machine.warp_size = knobs::interp_warp()?;
         }
         #[cfg(feature = "cpu")]
         if caps.backend == "cpu" {
@@ -99,9 +100,19 @@ impl Choice {
         Ok(caps)
     }
 
-    /// Whether the backend works in the memory of NVIDIA GPUs.
-    pub fn is_cuda(&self) -> bool {
-        self.backend.name() == PTX
+    /// The kind of devices whose memory its launches work in.
+    pub fn memory(&self) -> DeviceKind {
+        self.backend.memory()
+    }
+
+    /// Whether it runs on devices with memory and streams of their own.
+    pub fn is_on_device(&self) -> bool {
+        self.memory() != DeviceKind::CPU
+    }
+
+    /// Whether launches take arrays there as they are; others are copied.
+    pub fn works_at(&self, location: Location) -> bool {
+        location.id().kind == self.memory()
     }
 }
 
@@ -113,11 +124,17 @@ struct Named {
 }
 
 impl Backends {
+    /// The same with one more family of backends, before all others.
+    pub fn with_family(mut self, name: &'static str, family: Arc<dyn Family>) -> Self {
+        self.entries.insert(0, Entry { name, state: BackendState::Family(family) });
+        self
+    }
+
     /// Each name, with what is missing for it if something is.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
         self.entries.iter().map(|e| match e.state {
-            BackendState::Ready(_) | BackendState::Emulated => (e.name, None),
-            BackendState::Nvidia => (e.name, nvidia::missing()),
+            BackendState::Ready(_) => (e.name, None),
+            BackendState::Family(ref family) => (e.name, family.missing()),
             BackendState::Missing(what) => (e.name, Some(what.to_string())),
         })
     }
@@ -178,9 +195,9 @@ impl Backends {
     fn by_location(&self, location: Location) -> Result<Choice, Diagnostics> {
         let choice = |backend, why| Ok(Choice { backend, why });
         match (location, self.present("cpu")) {
-            (Location::Cuda(device), _) => {
-                let backend = nvidia::on_device(device, None)?;
-                choice(backend, "the arrays are on a CUDA device")
+            (Location::Device(device), _) => {
+                let backend = self.of_memory(device)?.on_device(device.ordinal, None)?;
+                choice(backend, "the arrays are on a device")
             }
             (Location::Host, Some(cpu)) => choice(cpu, "the arrays are in host memory"),
             (Location::Host, None) => choice(
@@ -188,6 +205,19 @@ impl Backends {
                 "the arrays are in host memory and this build has no cpu backend",
             ),
         }
+    }
+
+    /// The backends that work in the memory of a device.
+    fn of_memory(&self, device: DeviceId) -> Result<&Arc<dyn Family>, Diagnostics> {
+        let found = self.entries.iter().find_map(|e| match &e.state {
+            BackendState::Family(family) if family.memory() == device.kind => Some(family),
+            BackendState::Family(_) | BackendState::Ready(_) | BackendState::Missing(_) => None,
+        });
+        found.ok_or_else(|| {
+            let message = format!("no backend of this build runs on {device}");
+            let help = "copy the arrays to host memory; `ts.runtime.backends()` lists the backends";
+            Diagnostic::new(Code::E_DRIVER, message).help(help).into()
+        })
     }
 
     /// The backend for checked and watched calls, whatever is selected; `why` it is needed.
@@ -198,16 +228,15 @@ impl Backends {
     fn present(&self, name: &str) -> Option<Arc<dyn Backend>> {
         self.entries.iter().find_map(|e| match &e.state {
             BackendState::Ready(backend) if e.name == name => Some(backend.clone()),
-            BackendState::Ready(_)
-            | BackendState::Nvidia
-            | BackendState::Emulated
-            | BackendState::Missing(_) => None,
+            BackendState::Ready(_) | BackendState::Family(_) | BackendState::Missing(_) => None,
         })
     }
 
     /// A backend by name, to compile with; `requested` names the setting that requests it.
     pub fn ready(&self, name: &str, requested: &str) -> Result<Arc<dyn Backend>, Diagnostics> {
-        self.find(name, requested, nvidia::to_compile)
+        self.find(name, requested, |family, target| {
+            family.to_compile(target.arch.as_deref(), target.device)
+        })
     }
 
     /// A backend by name, to run on arrays that are there.
@@ -217,19 +246,31 @@ impl Backends {
         requested: &str,
         location: Location,
     ) -> Result<Arc<dyn Backend>, Diagnostics> {
-        let backend = self.find(name, requested, |target| {
+        let backend = self.find(name, requested, |family, target| {
+            let (kind, arch) = (family.memory(), target.arch.as_deref());
+            if kind == DeviceKind::CPU {
+                return family.to_compile(arch, target.device);
+            }
             let device = match (location, target.device) {
-                (Location::Cuda(here), Some(named)) if here != named => {
-                    return Err(elsewhere(here, &format!("cuda:{named}"), requested));
+                (Location::Device(here), Some(named)) if here != DeviceId::new(kind, named) => {
+                    let place = DeviceId::new(kind, named).to_string();
+                    return Err(elsewhere(here, &place, requested));
                 }
-                (Location::Cuda(here), _) => here,
+                (Location::Device(here), None) if here.kind != kind => {
+                    let place = format!("the backend `{name}`, which runs on {kind} devices");
+                    return Err(elsewhere(here, &place, requested));
+                }
+                (Location::Device(here), _) => here.ordinal,
                 (Location::Host, named) => named.unwrap_or(0),
             };
-            let found = nvidia::on_device(device, target.arch.as_deref());
+            let found = family.on_device(device, arch);
             found.map_err(|errors| self.unavailable(errors, requested))
         })?;
         match location {
-            Location::Cuda(device) if ["cpu", PTX_EMULATED].contains(&backend.name()) => {
+            // The interpreter takes copies of arrays from anywhere.
+            Location::Device(device)
+                if backend.memory() == DeviceKind::CPU && backend.name() != "interp" =>
+            {
                 let place = format!("the backend `{}` in host memory", backend.name());
                 Err(elsewhere(device, &place, requested))
             }
@@ -241,12 +282,12 @@ impl Backends {
         &self,
         name: &str,
         requested: &str,
-        nvidia: impl FnOnce(&Target) -> Result<Arc<dyn Backend>, Diagnostics>,
+        of_family: impl FnOnce(&dyn Family, &Target) -> Result<Arc<dyn Backend>, Diagnostics>,
     ) -> Result<Arc<dyn Backend>, Diagnostics> {
         if let Some(backend) = self.present(name) {
             return Ok(backend);
         }
-        let target = Target::parse(name);
+        let target = platforms::target(name);
         let Some(entry) = self.entries.iter().find(|e| e.name == target.backend) else {
             let names: Vec<_> = self.entries.iter().map(|e| e.name).collect();
             return Err(Diagnostic::new(
@@ -258,8 +299,7 @@ impl Backends {
         };
         match &entry.state {
             BackendState::Ready(backend) => Ok(backend.clone()),
-            BackendState::Nvidia => nvidia(&target),
-            BackendState::Emulated => nvidia::emulated(&target),
+            BackendState::Family(family) => of_family(&**family, &target),
             BackendState::Missing(what) => {
                 let message = format!("the backend `{}` is not available: {what}", entry.name);
                 Err(self.unavailable(Diagnostic::new(Code::E_DRIVER, message).into(), requested))
@@ -286,8 +326,8 @@ impl Backends {
 }
 
 /// The error for arrays on one device and a request to run elsewhere.
-fn elsewhere(device: u32, place: &str, requested: &str) -> Diagnostics {
-    let message = format!("the arrays are on cuda:{device}, and {requested} requests {place}");
+fn elsewhere(device: DeviceId, place: &str, requested: &str) -> Diagnostics {
+    let message = format!("the arrays are on {device}, and {requested} requests {place}");
     let help = match requested {
         "`target=`" => "leave `target=` out, or copy the arrays to where it runs",
         "`select_backend`" => {
@@ -300,48 +340,13 @@ fn elsewhere(device: u32, place: &str, requested: &str) -> Diagnostics {
     Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help).into()
 }
 
-/// The target that a name means: users write backends, architectures, vendors, and devices such as
-/// `cuda:0`.
+/// The target that a name means: a backend, and what is said of it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
     pub backend: String,
-    /// An architecture of the backend: `sm90`.
+    /// An architecture of the backend.
     pub arch: Option<String>,
     pub device: Option<u32>,
-}
-
-impl Target {
-    pub fn parse(name: &str) -> Self {
-        let (text, device) = match name.split_once(':') {
-            Some((text, number)) => (text, number.parse().ok()),
-            None => (name, None),
-        };
-        let text = text.to_ascii_lowercase().replace('-', "_");
-        if text == "ptx_emulated" {
-            let arch = name.split_once(':').map(|(_, arch)| arch.to_ascii_lowercase());
-            return Self { backend: PTX_EMULATED.into(), arch, device: None };
-        }
-        let is = |prefix: &str| {
-            text.strip_prefix(prefix).is_some_and(|rest| {
-                rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit())
-            })
-        };
-        let (backend, arch) = match text.as_str() {
-            "x86" => ("cpu", None),
-            "cuda" | "gpu" | "nvidia" => (PTX, None),
-            "turing" => (PTX, Some("sm75")),
-            "ampere" => (PTX, Some("sm80")),
-            "ada" => (PTX, Some("sm89")),
-            "hopper" => (PTX, Some("sm90")),
-            "blackwell" => (PTX, Some("sm100")),
-            "amd" | "hip" | "mi300x" => ("rocm", None),
-            "intel" => ("level_zero", None),
-            other if is("sm") => (PTX, Some(other)),
-            _ if is("gfx") => ("rocm", None),
-            other => (other, None),
-        };
-        Self { backend: backend.into(), arch: arch.map(str::to_string), device }
-    }
 }
 
 #[cfg(test)]
@@ -358,22 +363,6 @@ mod tests {
         );
         let unknown = backends.select(Some("fpga")).unwrap_err().render();
         assert!(unknown.contains("got `fpga`") && unknown.contains("level_zero"), "{unknown}");
-    }
-
-    #[test]
-    fn names_stand_for_backends_architectures_and_devices() {
-        let target = |backend: &str, arch: Option<&str>, device| Target {
-            backend: backend.into(),
-            arch: arch.map(str::to_string),
-            device,
-        };
-        assert_eq!(Target::parse("cuda:1"), target(PTX, None, Some(1)));
-        assert_eq!(Target::parse("SM_90a"), target(PTX, Some("sm_90a"), None));
-        assert_eq!(Target::parse("hopper"), target(PTX, Some("sm90"), None));
-        assert_eq!(Target::parse("ptx"), target(PTX, None, None));
-        assert_eq!(Target::parse("smart"), target("smart", None, None));
-        assert_eq!(Target::parse("ptx-emulated"), target(PTX_EMULATED, None, None));
-        assert_eq!(Target::parse("ptx_emulated:sm_80"), target(PTX_EMULATED, Some("sm_80"), None));
     }
 
     #[test]
@@ -398,14 +387,18 @@ mod tests {
         assert!(arch("ptx-emulated:sm_80").is_ok_and(|a| a == "sm_80"));
         let error = arch("ptx-emulated:sm_42").unwrap_err().render();
         assert!(error.contains("sm_42") && error.contains("sm_80"), "{error}");
-        assert!(!backends.to_launch(Some("ptx-emulated"), Location::Host).unwrap().is_cuda());
+        assert!(!backends.to_launch(Some("ptx-emulated"), Location::Host).unwrap().is_on_device());
     }
 
     #[cfg(feature = "cpu")]
     #[test]
     fn a_backend_of_the_host_does_not_take_arrays_of_a_device() {
         let backends = Backends::default();
-        let error = backends.to_launch(Some("cpu"), Location::Cuda(1)).err().unwrap().render();
+        let error = backends
+            .to_launch(Some("cpu"), Location::Device(DeviceId::new(DeviceKind::CUDA, 1)))
+            .err()
+            .unwrap()
+            .render();
         assert!(error.contains("E_LAUNCH_DEVICE_MISMATCH") && error.contains("cuda:1"), "{error}");
     }
 }

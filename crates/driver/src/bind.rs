@@ -4,15 +4,19 @@
 mod sizes;
 
 use crate::args::{Arg, ArrayArg, Number, Place, shape};
+use crate::backends::Choice;
 use crate::dims::Sizes;
+use crate::location::Location;
 use crate::number::scalar_of;
 use crate::params::{Kind, Param, Params, show_dim};
+use crate::specialise::CallArrays;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_frontend::{ArgType, Capture, Config, axis_symbol, is_expression, symbol};
 use tessera_ir::DimExpr;
 use tessera_numerics::{DType, NumType, Scalar};
+use tessera_target::BufferArg;
 
 /// What a call gives.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +46,45 @@ pub struct Bound {
     pub sizes: Sizes,
     /// Without tunables, and with the static dims only.
     pub config: Config,
+}
+
+/// The address of an array that does not exist yet, in what is compiled for it: what is allocated is aligned to this.
+const ALIGNED: usize = 64;
+
+impl Bound {
+    /// The call, for what is compiled for it: where the backend gets copies of the arrays, none of its arrays says how they lie.
+    pub fn call_on(&self, location: Location, choice: &Choice) -> Option<&Self> {
+        choice.works_at(location).then_some(self)
+    }
+
+    /// Its arrays for such a backend.
+    pub fn arrays_on(&self, location: Location, choice: &Choice) -> CallArrays {
+        self.call_on(location, choice).map(Self::arrays).unwrap_or_default()
+    }
+
+    /// The arrays of the call; those that are left to it as they will be made: aligned and row-major.
+    pub fn arrays(&self) -> CallArrays {
+        let array = |slot: &Slot| match slot {
+            Slot::Array(array) => Some(array.buffer.clone()),
+            Slot::Missing { dims, elem } => Some(made(dims, *elem)),
+            Slot::Scalar(_) | Slot::Static => None,
+        };
+        self.slots.iter().map(array).collect()
+    }
+}
+
+fn made(dims: &[i64], elem: NumType) -> BufferArg {
+    let dtype = stored_as(elem);
+    let mut dims = stored(dims, elem);
+    if dims.is_empty() {
+        dims.push(1);
+    }
+    let mut strides = vec![dtype.bytes() as i64; dims.len()];
+    for axis in (1..dims.len()).rev() {
+        strides[axis - 1] = strides[axis].saturating_mul(dims[axis].max(1));
+    }
+    let data = std::ptr::without_provenance_mut(ALIGNED);
+    BufferArg { data, dims, strides, dtype, writable: true }
 }
 
 struct Binder<'a> {
@@ -520,6 +563,15 @@ fn is_packed(elem: Option<NumType>, axis: usize, dims: &[Option<DimExpr>]) -> bo
 }
 
 /// The dtype of the arrays that hold a type.
+/// The extents of the array that holds elements: two packed ones share a byte of the last axis.
+pub fn stored(dims: &[i64], elem: NumType) -> Vec<i64> {
+    let mut out = dims.to_vec();
+    if let Some(last) = out.last_mut().filter(|_| elem.packed) {
+        *last = *last / 2 + *last % 2;
+    }
+    out
+}
+
 fn stored_as(elem: NumType) -> DType {
     match elem.storage {
         _ if elem.packed => DType::U8,

@@ -2,7 +2,7 @@
 //! interpreter.
 
 use crate::copies::room;
-use crate::gpu;
+use crate::device;
 use crate::pack::{packed_bytes, row_major};
 use crate::specialise::Specialised;
 use tessera_diag::Diagnostics;
@@ -34,7 +34,7 @@ impl Fetched {
             let ArgValue::Buffer(buffer) = arg else { continue };
             let bytes = packed_bytes(buffer);
             let mut here = room(bytes)?;
-            gpu::read(buffer, queue, &mut as_bytes(&mut here)[..bytes])?;
+            device::read(buffer, queue, &mut as_bytes(&mut here)[..bytes])?;
             let there = buffer.clone();
             buffer.data = here.as_mut_ptr().cast();
             buffer.strides = row_major(&buffer.dims, buffer.dtype);
@@ -47,9 +47,9 @@ impl Fetched {
     pub fn put_back(mut self) -> Result<(), Diagnostics> {
         for item in self.items.iter_mut().filter(|item| item.written) {
             let bytes = packed_bytes(&item.there);
-            gpu::write(&item.there, self.queue, &as_bytes(&mut item.here)[..bytes])?;
+            device::write(&item.there, self.queue, &as_bytes(&mut item.here)[..bytes])?;
         }
-        gpu::synchronize(self.queue.device, Some(self.queue.stream))
+        device::synchronize(self.queue.device, Some(self.queue.stream))
     }
 }
 

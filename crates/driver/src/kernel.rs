@@ -1,6 +1,10 @@
 //! A kernel with everything that was compiled of it.
 
+#[cfg(test)]
+mod tests;
+
 use crate::backends::{Backends, Choice};
+use crate::bind::Bound;
 use crate::config::key;
 use crate::constraint::{self, Constraint};
 use crate::cost::{self, Cost};
@@ -22,7 +26,7 @@ use tessera_diag::{Diagnostic, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
-use tessera_support::{Census, Counted, ForkLock, Hash128};
+use tessera_support::{Census, Counted, Flights, ForkLock, Hash128};
 use tessera_target::arrays::Said;
 use tessera_target::beside;
 
@@ -61,8 +65,8 @@ pub fn census() -> (usize, usize) {
 
 struct Shared {
     state: ForkLock<KernelState>,
-    /// One configuration is compiled at a time; a thread that wants the same one finds the result.
-    compiling: ForkLock<()>,
+    /// Configurations that are being compiled.
+    compiling: Flights<Hash128>,
     /// Whether there may be warnings that were not handed out.
     news: AtomicBool,
     _counted: Counted,
@@ -71,7 +75,7 @@ struct Shared {
 impl Shared {
     fn new(state: KernelState) -> Self {
         let (state, news) = (ForkLock::new(state), AtomicBool::new(true));
-        Self { state, compiling: ForkLock::default(), news, _counted: ALIVE.count(0) }
+        Self { state, compiling: Flights::new(), news, _counted: ALIVE.count(0) }
     }
 
     fn find(&self, key: Hash128) -> Option<Arc<Specialised>> {
@@ -181,7 +185,8 @@ impl KernelHandle {
         errors.into_result().map(|_| ())
     }
 
-    /// The code for a configuration, and whether it was there. `pinned` are tunables with values.
+    /// The code for a configuration, and whether it was there. `pinned` are tunables with values; arrays like those of `call` are
+    /// what it is compiled for first.
     pub(crate) fn specialise(
         &self,
         config: &Config,
@@ -189,6 +194,7 @@ impl KernelHandle {
         choice: &Choice,
         mode: Mode,
         said: &Said,
+        call: Option<&Bound>,
     ) -> Result<(Arc<Specialised>, bool), Diagnostics> {
         let key = key(config, pinned, &*choice.backend, mode, said);
         if let Some(spec) = self.shared.find(key) {
@@ -197,15 +203,16 @@ impl KernelHandle {
         let (kernel, shared) = (self.kernel.clone(), self.shared.clone());
         let (candidates, loc) = (self.candidates(pinned), self.params.loc.clone());
         let (wanted, choice, said) = (config.clone(), choice.clone(), said.clone());
+        let call = call.map(Bound::arrays).unwrap_or_default();
         let (spec, was_there) = beside(move || {
-            let _one = shared.compiling.lock();
-            if let Some(spec) = shared.find(key) {
-                return Ok((spec, true));
-            }
-            let spec = first_legal(&kernel, &wanted, &candidates, &choice, mode, &said, &loc)?;
-            let spec = Arc::new(spec);
-            shared.keep(key, &spec);
-            Ok((spec, false))
+            let make = || {
+                let arrays = (&said, &call);
+                let spec = first_legal(&kernel, &wanted, &candidates, &choice, mode, arrays, &loc)?;
+                let spec = Arc::new(spec);
+                shared.keep(key, &spec);
+                Ok(spec)
+            };
+            shared.compiling.once(&key, || shared.find(key), make)
         })?;
         if !was_there {
             self.shared.state.lock().warnings.count_values(&self.params, config);
@@ -338,7 +345,8 @@ impl KernelHandle {
         let request = crate::request::read(&self.kernel, &self.params, given)?;
         self.require(&request.sizes)?;
         let mode = Mode { profile, off: given.off.and(crate::knobs::off()?), ..Mode::default() };
-        self.specialise(&request.config, &request.tunables, choice, mode, &request.said)
+        let (config, tunables) = (&request.config, &request.tunables);
+        self.specialise(config, tunables, choice, mode, &request.said, None)
     }
 
     /// Its calls that can be repeated.

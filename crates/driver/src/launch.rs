@@ -3,8 +3,9 @@
 use crate::alias;
 use crate::args::{Arg, ArrayArg, Number};
 use crate::backends::{Backends, Choice};
-use crate::bind::{Bound, Call, Slot, bind};
+use crate::bind::{Bound, Call, Slot, bind, stored};
 use crate::copies::Copies;
+use crate::device::{hold_back, or_wait, wait_for};
 use crate::explain::{How, Launch, Record};
 use crate::fetch::Fetched;
 use crate::geometry::{Geometry, check_axes, geometry};
@@ -12,9 +13,8 @@ use crate::kernel::KernelHandle;
 use crate::knobs;
 use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
-use crate::nvidia;
 use crate::profile::Span;
-use crate::replay::{Basis, HOST, Note, Recipe, Replays, Variant};
+use crate::replay::{Basis, Note, Recipe, Replays, Variant};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use tessera_ir::{DimExpr, Privilege};
 use tessera_lower::Launched;
 use tessera_numerics::{NumType, Profile};
 use tessera_support::ForkLock;
+use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, Backend, LaunchArgs, Queue};
 
 /// How a call is to be run, beside its arguments.
@@ -68,15 +69,6 @@ impl Ask {
         let (grid, off) = (GridFrom::caller(self.grid.as_deref()), knobs::off()?);
         Ok(Mode { profile: self.profile, grid, form, off })
     }
-}
-
-/// The extents of the array that holds elements: two packed ones share a byte of the last axis.
-fn stored(dims: &[i64], elem: NumType) -> Vec<i64> {
-    let mut out = dims.to_vec();
-    if let Some(last) = out.last_mut().filter(|_| elem.packed) {
-        *last = *last / 2 + *last % 2;
-    }
-    out
 }
 
 /// An array that a caller leaves to the call.
@@ -171,10 +163,10 @@ impl Prepared {
     /// Where it is put, if it is not run to its end in host memory.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self.location {
-            Location::Cuda(device) if self.spec.choice.is_cuda() => {
+            Location::Device(device) if self.spec.choice.works_at(self.location) => {
                 Some(Queue { device, stream: self.streams.on })
             }
-            Location::Cuda(_) | Location::Host => None,
+            Location::Device(_) | Location::Host => None,
         }
     }
 
@@ -246,7 +238,9 @@ impl KernelHandle {
             (spec.clone(), true)
         } else {
             let choice = if here { &spec.choice } else { &place.choice };
-            self.specialise(&spec.config, &spec.config.tunables, choice, mode, &spec.said)?
+            let (config, tunables) = (&spec.config, &spec.config.tunables);
+            let call = bound.call_on(place.location, choice);
+            self.specialise(config, tunables, choice, mode, &spec.said, call)?
         };
         Ok(place.prepared(self, bound, spec, cache_hit, ask, plain))
     }
@@ -258,14 +252,16 @@ impl KernelHandle {
         let made = self.made(&call);
         let ready = self.ready(call)?;
         let device = match ready.location {
-            Location::Cuda(device) if ready.spec.choice.is_cuda() && !checked => Some(device),
-            Location::Cuda(_) | Location::Host => None,
+            Location::Device(device) if ready.spec.choice.works_at(ready.location) && !checked => {
+                Some(device)
+            }
+            Location::Device(_) | Location::Host => None,
         };
         if let Some(device) = device {
             return self.enqueue(ready, device);
         }
         if !checked {
-            let how = if ready.spec.choice.is_cuda() { How::Copied } else { How::Backend };
+            let how = if ready.spec.choice.is_on_device() { How::Copied } else { How::Backend };
             return self.run(ready, how, |spec, args| {
                 spec.artifact.launch(args).map_err(|e| e.inside_kernel(Kind::Check))
             });
@@ -334,7 +330,7 @@ impl KernelHandle {
         if spec.is_lane() && (checked || spec.choice.backend.name() == "interp") {
             tessera_interp::set_warp_size(knobs::interp_warp()?);
         }
-        let here = (location == Location::Host) != spec.choice.is_cuda();
+        let here = spec.choice.works_at(location);
         // The interpreter is used to inspect a call, and is too slow for replay to matter.
         let repeatable = here && !checked && spec.choice.backend.name() != "interp";
         let note = replays.filter(|_| repeatable).and_then(|replays| {
@@ -352,10 +348,10 @@ impl KernelHandle {
                 Slot::Static | Slot::Missing { .. } => None,
             });
         let tables = match location {
-            Location::Cuda(device) if spec.choice.is_cuda() && !checked => {
+            Location::Device(device) if here && !checked => {
                 spec.tables.there(Queue { device, stream: streams.on })?
             }
-            Location::Cuda(_) | Location::Host => spec.tables.here(),
+            Location::Device(_) | Location::Host => spec.tables.here(),
         };
         let args = LaunchArgs {
             params: params.chain(tables.into_iter().map(ArgValue::Buffer)).collect(),
@@ -368,7 +364,7 @@ impl KernelHandle {
     }
 
     /// Puts a launch on its stream.
-    fn enqueue(&self, ready: Ready, device: u32) -> Result<(), Diagnostics> {
+    fn enqueue(&self, ready: Ready, device: DeviceId) -> Result<(), Diagnostics> {
         let queue = Queue { device, stream: ready.streams.on };
         let Ready { spec, cache_hit, geometry, args, streams, again, .. } = ready;
         let again = again
@@ -376,10 +372,10 @@ impl KernelHandle {
             .filter(|(note, basis, replays)| !geometry.is_empty() && !replays.has(note, basis));
         let (mut settled, mut span) = (None, None);
         if !geometry.is_empty() {
-            nvidia::wait_for(queue, &streams.after)?;
+            wait_for(queue, &streams.after)?;
             span = Span::open(Some(queue));
             spec.artifact.enqueue(&args, queue)?;
-            nvidia::hold_back(queue, &streams.then)?;
+            or_wait(queue, hold_back(queue, &streams.then))?;
             settled = again
                 .as_ref()
                 .filter(|_| spec.tables.len() == 0)
@@ -417,7 +413,9 @@ impl KernelHandle {
             fetched.put_back()?;
         }
         let again = again
-            .map(|(note, basis, replays)| (note, Basis { device: HOST, ..basis }, replays))
+            .map(|(note, basis, replays)| {
+                (note, Basis { device: DeviceId::HOST, ..basis }, replays)
+            })
             .filter(|(note, basis, replays)| {
                 how == How::Backend && !geometry.is_empty() && !replays.has(note, basis)
             });
@@ -476,9 +474,9 @@ pub(crate) struct Ready {
 impl Ready {
     /// Replaces arrays of a device by copies on the host, after the work on them.
     fn fetch(&mut self) -> Result<Option<Fetched>, Diagnostics> {
-        let Location::Cuda(device) = self.location else { return Ok(None) };
+        let Location::Device(device) = self.location else { return Ok(None) };
         let queue = Queue { device, stream: self.streams.on };
-        nvidia::wait_for(queue, &self.streams.after)?;
+        wait_for(queue, &self.streams.after)?;
         Fetched::of(&self.spec, &mut self.args, queue).map(Some)
     }
 }
@@ -505,7 +503,14 @@ impl Placed {
             backends.to_launch(target, location).map_err(|errors| {
                 let first = first_array(&kernel.params, &bound.slots);
                 let loc = first.map_or(&kernel.params.loc, |param| &param.loc);
-                placed(errors, loc)
+                let errors = placed(errors, loc);
+                match (first, location) {
+                    (Some(param), Location::Device(device)) => {
+                        let there = format!("`{}` is on {device}", param.name);
+                        errors.with_first(|error| error.note(there))
+                    }
+                    _ => errors,
+                }
             })
         };
         let choice: Choice = match ask.purpose {
@@ -521,7 +526,7 @@ impl Placed {
             let (environment, off) = knobs::of_launches(|k| (k.backend.clone(), k.off.clone()));
             basis = Basis { selection: backends.changes(), environment, off, ..basis };
         }
-        let moves = (location != Location::Host) != choice.is_cuda();
+        let moves = !choice.works_at(location);
         if moves && ask.purpose == Purpose::Run && !checked {
             kernel.warn(host_copy(&choice, location, &kernel.params.loc));
         }
@@ -578,9 +583,9 @@ fn host_copy(choice: &Choice, location: Location, loc: &Loc) -> Diagnostic {
             ),
             "keep the arrays on the device: `ts.array(x, device=\"cuda:0\")`, or tensors of another library that are there",
         ),
-        Location::Cuda(_) => (
+        Location::Device(device) => (
             format!(
-                "the arrays are on a CUDA device and are copied to the host and back at every call: {backend} runs the kernel, for {}",
+                "the arrays are on {device} and are copied to the host and back at every call: {backend} runs the kernel, for {}",
                 choice.why
             ),
             "unset TESSERA_BACKEND or call `ts.runtime.select_backend(None)` to run where the arrays are",

@@ -4,7 +4,7 @@
 //!
 //! - [`KernelHandle`] is a kernel with its cache; [`Compiled`] one compiled without data.
 //! - [`Backends`] says what there is and what a call runs on; [`knobs`] what the environment sets.
-//! - [`gpu`] is what the binding needs of CUDA devices beyond launches.
+//! - [`device`] is what the binding needs of devices beyond launches; [`register`] adds a platform.
 //! - [`memory`] tells how much the process keeps of what it compiled.
 //! - [`module::parse`] reads IR text of any level; [`layouts::describe`] draws a layout; [`cache`]
 //!   holds what was compiled on disk.
@@ -23,12 +23,12 @@ mod constraint;
 mod copies;
 mod cost;
 mod described;
+pub mod device;
 mod dims;
 mod explain;
 mod factors;
 mod fetch;
 mod geometry;
-pub mod gpu;
 pub mod graph;
 mod inspect;
 mod kernel;
@@ -37,22 +37,16 @@ mod launch;
 pub mod layouts;
 mod location;
 mod made;
+mod matmuls;
 pub mod memory;
 mod mode;
 pub mod module;
 mod number;
-#[cfg(feature = "cuda")]
-mod nvidia;
-#[cfg(not(feature = "cuda"))]
-#[path = "nvidia_absent.rs"]
-mod nvidia;
 mod overlap;
-// A build without GPUs copies less.
-mod matmuls;
-#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 mod pack;
 mod params;
 mod place;
+mod platforms;
 mod pointwise;
 mod processor;
 pub mod profile;
@@ -66,7 +60,7 @@ pub mod tuning;
 mod warnings;
 
 pub use args::{Arg, ArrayArg, Number, Place};
-pub use backends::{Backends, Choice};
+pub use backends::{Backends, Choice, Family};
 pub use bind::Call;
 pub use compiled::Compiled;
 pub use constraint::Constraint;
@@ -79,10 +73,10 @@ pub use launch::{Ask, Missing, Prepared, Purpose, Streams, grid_of};
 pub use location::Location;
 pub use made::{TracedKernel, compile_made, launch_made};
 pub use matmuls::{grouped_columns, matmul_plans};
-pub use nvidia::features;
 pub use pack::{is_packed, packed_bytes, row_major};
+pub use platforms::{assembler, features, register};
 pub use processor::{Processor, processor, set_threads, threads};
-pub use replay::{Function, HOST, MAX_RANK, Made, Replay, Replays, Seen, View};
+pub use replay::{Function, MAX_RANK, Made, Replay, Replays, Seen, View};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
@@ -95,4 +89,5 @@ pub use tessera_interp::{
 };
 pub use tessera_lower::stage::Off;
 pub use tessera_support::{ForkLock, after_fork, before_fork, forked};
-pub use tessera_target::{Artifact, BufferArg, Queue, beside, deep};
+pub use tessera_target::device::{DeviceId, DeviceKind};
+pub use tessera_target::{Artifact, BufferArg, MachineCaps, Queue, beside, deep};

@@ -4,14 +4,24 @@ use crate::args::Place;
 use crate::bind::Slot;
 use crate::params::{Param, Params};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_target::device::DeviceId;
 
 /// Where a call's data is. A call without arrays is one on the host.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Location {
     #[default]
     Host,
-    /// A CUDA device, by its number.
-    Cuda(u32),
+    Device(DeviceId),
+}
+
+impl Location {
+    /// The device, the host among them.
+    pub fn id(self) -> DeviceId {
+        match self {
+            Location::Host => DeviceId::HOST,
+            Location::Device(device) => device,
+        }
+    }
 }
 
 /// The one place of all arrays; where they are in several, each is named.
@@ -26,7 +36,7 @@ pub fn location(params: &Params, slots: &[Slot]) -> Result<Location, Diagnostics
         }
     }
     Ok(match found {
-        Some((_, Place::Cuda(ordinal))) => Location::Cuda(*ordinal),
+        Some((_, Place::Device(device))) => Location::Device(*device),
         Some((_, Place::Host | Place::Other(_))) | None => Location::Host,
     })
 }

@@ -16,7 +16,7 @@ use tessera_frontend::Table;
 use tessera_ir::{Attr, DimExpr, PassContext, PassManager, PassOptions, Privilege, Type};
 use tessera_lower::{Bounds, Canonicalise, Launched, covers};
 use tessera_numerics::{DType, Profile, Scalar};
-use tessera_support::StableHasher;
+use tessera_support::{Flights, StableHasher};
 use tessera_target::{ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, beside};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 
@@ -132,6 +132,7 @@ fn set_grid(func: &mut TileFunc, grid: &[i64]) -> Result<(), Diagnostics> {
 }
 
 static COMPILED: Artifacts = Artifacts::new();
+static BUILDING: Flights<String> = Flights::new();
 
 /// Those that are alive, and the bytes of their code.
 pub fn census() -> (usize, usize) {
@@ -158,16 +159,19 @@ pub fn compile_made(
     }
     let mut func = func.clone();
     beside(move || {
-        // What would be refused in a user's kernel was settled when this one was made.
-        let options =
-            PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-        let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
-        passes.run(&mut func, &mut PassContext::default())?;
-        let (store, arrays) = (cache::store()?, Default::default());
-        let options = CompileOptions { profile, store, arrays };
-        let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
-        COMPILED.insert(key, &made);
-        Ok(made)
+        let make = || {
+            // What would be refused in a user's kernel was settled when this one was made.
+            let options =
+                PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
+            let passes = PassManager::new(options).with(Bounds).with(Canonicalise);
+            passes.run(&mut func, &mut PassContext::default())?;
+            let (store, arrays) = (cache::store()?, Default::default());
+            let options = CompileOptions { profile, store, arrays, call: Vec::new() };
+            let made: Arc<dyn Artifact> = Arc::from(choice.backend.compile(&func, &options)?);
+            COMPILED.insert(key.clone(), &made);
+            Ok::<_, Diagnostics>(made)
+        };
+        Ok(BUILDING.once(&key, || COMPILED.get(&key), make)?.0)
     })
 }
 

@@ -1,14 +1,15 @@
 //! Schedules of matmuls for the library: tile sizes, pipeline depth and passes from the cost model.
 
-use crate::backends::{Backends, PTX};
+use crate::backends::Backends;
+use crate::platforms::LIBRARY_TARGET;
 use tessera_cost::matmul::{MatmulPlan, Shape, plans};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::speed::Speed;
 
 /// The speed of the GPU that is there, or of the one that code is made for where there is none.
 fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
-    let caps = backends.to_compile(Some(PTX))?.caps()?;
-    caps.speed.ok_or_else(|| {
+    let caps = backends.to_compile(Some(LIBRARY_TARGET))?.caps()?;
+    caps.speed().ok_or_else(|| {
         Diagnostic::new(Code::E_UNSUPPORTED, "the target has no figures of its speed").into()
     })
 }

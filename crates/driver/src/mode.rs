@@ -4,7 +4,7 @@ use crate::reproducible::Reproducible;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Changed, DimExpr, Pass, PassContext, PassManager, PassOptions};
 use tessera_lower::stage::Off;
-use tessera_lower::{TILE_PASSES, races, tile_pipeline};
+use tessera_lower::{TILE_PASSES, lane_races, races, tile_pipeline};
 use tessera_numerics::Profile;
 use tessera_tile::{KernelKind, Tile, TileFunc, kind_of};
 
@@ -92,7 +92,7 @@ impl Mode {
 }
 
 /// Replaces `tile-geometry` where the caller gives the grid: nothing may depend on the kernel's own
-/// grid, and an element that several groups of the caller's grid write is a race.
+/// grid, and an element that several groups or lanes of the caller's grid write is a race.
 struct CallerGrid([bool; 3]);
 
 impl Pass<Tile> for CallerGrid {
@@ -102,10 +102,13 @@ impl Pass<Tile> for CallerGrid {
 
     fn run(&self, func: &mut TileFunc, _: &mut PassContext) -> Result<Changed, Diagnostics> {
         let stated = ["grid", "domain"].map(|name| func.attrs.remove(name).is_some());
-        if kind_of(func) == Some(KernelKind::Group) {
-            let grid = self.0.map(|several| DimExpr::Const(if several { 2 } else { 1 }));
-            races(func, &grid).into_result()?;
+        let extents = self.0.map(|several| DimExpr::Const(if several { 2 } else { 1 }));
+        match kind_of(func) {
+            Some(KernelKind::Group) => races(func, &extents),
+            Some(KernelKind::Lane) => lane_races(func, &extents),
+            None => Diagnostics::new(),
         }
+        .into_result()?;
         Ok(if stated.contains(&true) { Changed::Yes } else { Changed::No })
     }
 }

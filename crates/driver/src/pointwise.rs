@@ -86,7 +86,7 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
         for id in func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&v)) {
             let op = &func.ops[id];
             match op.code {
-                Ew(_) | Select | Cast | Bitcast => {
+                Ew(_) | Select | Cast | Bitcast | Asm => {
                     list.extend(op.results.iter().map(|&r| (r, straight)));
                 }
                 Transpose | Broadcast | Expand | Reshape | Gather | Philox | Slice | Concat
@@ -101,7 +101,7 @@ fn is_in_step(func: &TileFunc, load: OpId, write: OpId) -> bool {
                 | Load | Store | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
                 | GroupShuffle | Print | Assert | Reduce | Scan | ArgReduce | ReduceBy | ScanBy
-                | Sort | Histogram | Owned => {
+                | Sort | Histogram | Owned | AsmEffect => {
                     let before = place(id).is_some_and(|at| at < last);
                     if !(before || straight && together(id)) {
                         return false;

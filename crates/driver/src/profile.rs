@@ -5,8 +5,8 @@
 //! for it until the session ends.
 
 use crate::cost;
+use crate::device::{self, Mark};
 use crate::explain::{How, Record};
-use crate::gpu::{self, Mark};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_support::ForkLock;
 use tessera_target::Queue;
+use tessera_target::device::DeviceId;
 
 /// One thing that ran.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ pub struct Sample {
     pub begin: f64,
     pub seconds: f64,
     pub thread: u64,
-    pub device: Option<u32>,
+    pub device: Option<DeviceId>,
     pub stream: u64,
     pub work: Option<Work>,
     /// Bytes in use when it had run: of the device's pool, or of the function's own memory.
@@ -47,7 +48,7 @@ struct Noted {
 struct Session {
     start: Instant,
     /// For each device the first event, and its time on the host: the offset of the two clocks.
-    origins: BTreeMap<u32, (Mark, f64)>,
+    origins: BTreeMap<DeviceId, (Mark, f64)>,
     noted: Vec<Noted>,
 }
 
@@ -113,7 +114,7 @@ pub(crate) struct Span {
 impl Span {
     /// `None` where no session holds, or where the stream is being recorded and nothing runs.
     pub fn open(queue: Option<Queue>) -> Option<Self> {
-        if !is_on() || (queue.is_some() && gpu::is_recording()) {
+        if !is_on() || (queue.is_some() && device::is_recording()) {
             return None;
         }
         let before = match queue {
@@ -163,8 +164,8 @@ impl Span {
             (Some(queue), Some(_)) => Mark::new(queue, true).ok(),
             _ => None,
         };
-        let device = self.queue.map(|q| q.device);
-        let held = || device.and_then(|d| gpu::memory_stats(d).ok()).map(|m| m.in_use);
+        let on_device = self.queue.map(|q| q.device);
+        let held = || on_device.and_then(|d| device::memory_stats(d).ok()).map(|m| m.in_use);
         let memory = memory.or_else(held);
         let mut session = SESSION.lock();
         let Some(session) = session.as_mut() else { return };
@@ -176,7 +177,7 @@ impl Span {
             begin: self.start.saturating_duration_since(session.start).as_secs_f64(),
             seconds,
             thread: thread(),
-            device,
+            device: on_device,
             stream: self.queue.map_or(0, |q| q.stream),
             work,
             memory,

@@ -19,6 +19,7 @@ use tessera_frontend::{ArgType, Capture, FuncSource};
 use tessera_ir::Privilege;
 use tessera_numerics::{DType, NumType, Profile, Scalar};
 use tessera_support::ForkLock;
+use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
 /// Calls with arrays of more axes take the full path.
@@ -53,14 +54,11 @@ impl PartialEq for Function {
     }
 }
 
-/// Stands for the host among the numbers of devices.
-pub const HOST: u32 = u32::MAX;
-
-/// An array on a CUDA device, or on the host.
+/// An array on a device, or on the host.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct View {
     pub address: u64,
-    pub device: u32,
+    pub device: DeviceId,
     pub dtype: DType,
     pub rank: usize,
     pub dims: [i64; MAX_RANK],
@@ -137,7 +135,7 @@ pub(crate) enum Variant {
 pub(crate) struct Basis {
     pub profile: Profile,
     pub grid: Option<Vec<i64>>,
-    pub device: u32,
+    pub device: DeviceId,
     /// What the choice of the backend depends on, beside where the arrays are.
     pub selection: u64,
     pub environment: Option<String>,
@@ -278,7 +276,7 @@ impl KernelHandle {
 }
 
 impl Replay {
-    pub fn device(&self) -> u32 {
+    pub fn device(&self) -> DeviceId {
         self.recipe.basis.device
     }
 

@@ -13,8 +13,12 @@ use tessera_ir::{Attr, DimExpr, PassContext, PassOptions, Privilege, Type};
 use tessera_lower::stage::Off;
 use tessera_lower::{Cover, Launched};
 use tessera_target::arrays::Said;
-use tessera_target::{Artifact, CompileOptions};
+use tessera_target::{Artifact, BufferArg, CompileOptions};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
+
+/// The arrays of a call by the kernel's parameters, `None` for what is no array; empty without a call. Only where and how they lie
+/// counts: code for such arrays is what is compiled first.
+pub type CallArrays = Vec<Option<BufferArg>>;
 
 /// What was compiled, and how it came about.
 pub struct Specialised {
@@ -87,8 +91,9 @@ fn compile(
     choice: &Choice,
     mode: Mode,
     said: &Said,
+    call: &CallArrays,
 ) -> Result<Specialised, Diagnostics> {
-    lower(kernel, config, choice, mode)?.compile(config, choice, mode, said)
+    lower(kernel, config, choice, mode)?.compile(config, choice, mode, said, call)
 }
 
 /// A configuration that has been through the tile pipeline, and is still to be compiled.
@@ -118,9 +123,9 @@ pub fn lower(
     elaborated.printed.iter().for_each(|line| tessera_target::tell(line));
     stages.push(("elaborate".to_string(), start.elapsed()));
     let mut func = elaborated.func;
-    let mut context = PassContext { notes: elaborated.notes };
+    let mut context = PassContext { notes: elaborated.notes, ..PassContext::default() };
     let options = PassOptions { verify_each: knobs::VERIFY.is_on(), dump_dir: knobs::dump_dir() };
-    let passes = mode.pipeline(options, choice.is_cuda());
+    let passes = mode.pipeline(options, choice.is_on_device());
     let passed = passes.run(&mut func, &mut context).map_err(|e| e.inside_kernel(Kind::Type))?;
     for report in passed {
         stages.push((report.name.to_string(), report.time));
@@ -141,11 +146,13 @@ impl Lowered {
         choice: &Choice,
         mode: Mode,
         said: &Said,
+        call: &CallArrays,
     ) -> Result<Specialised, Diagnostics> {
         let Lowered { func, params, tables, returns, mut notes, mut stages } = self;
         let start = Instant::now();
         let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
-        let options = CompileOptions { profile, store, arrays };
+        let call = params.iter().map(|&p| call.get(p).cloned().flatten()).collect();
+        let options = CompileOptions { profile, store, arrays, call };
         let artifact = choice.backend.compile(&scheduled(&func, config, mode.off), &options)?;
         notes.extend(artifact.warnings().iter().cloned());
         notes.extend(cache::take_warnings());
@@ -205,16 +212,16 @@ pub fn first_legal(
     candidates: &[std::collections::BTreeMap<String, tessera_frontend::Capture>],
     choice: &Choice,
     mode: Mode,
-    said: &Said,
+    (said, call): (&Said, &CallArrays),
     loc: &Loc,
 ) -> Result<Specialised, Diagnostics> {
     if candidates.is_empty() {
-        return compile(kernel, config, choice, mode, said);
+        return compile(kernel, config, choice, mode, said, call);
     }
     let mut failures: Vec<(String, Diagnostics)> = Vec::new();
     for candidate in candidates {
         let config = Config { tunables: candidate.clone(), ..config.clone() };
-        match compile(kernel, &config, choice, mode, said) {
+        match compile(kernel, &config, choice, mode, said, call) {
             Ok(mut spec) => {
                 spec.rejected = failures.into_iter().map(|(c, d)| (c, first_message(&d))).collect();
                 return Ok(spec);

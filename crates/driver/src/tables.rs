@@ -1,18 +1,19 @@
 //! Constant arrays of compiled kernels, where the kernels run.
 
-use crate::gpu;
+use crate::device::{self, Memory};
 use crate::pack::row_major;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_frontend::Table;
 use tessera_support::ForkLock;
+use tessera_target::device::DeviceId;
 use tessera_target::{BufferArg, Queue};
 
 pub struct Tables {
     items: Vec<Arc<Table>>,
     /// Their copies on devices, made at the first launch there.
-    there: ForkLock<BTreeMap<u32, Vec<gpu::Memory>>>,
+    there: ForkLock<BTreeMap<DeviceId, Vec<Memory>>>,
 }
 
 impl Tables {
@@ -44,16 +45,16 @@ impl Tables {
         Ok(rows.map(|(table, memory)| view(table, memory.address() as *mut u8)).collect())
     }
 
-    fn copied(&self, queue: Queue) -> Result<Vec<gpu::Memory>, Diagnostics> {
+    fn copied(&self, queue: Queue) -> Result<Vec<Memory>, Diagnostics> {
         let mut made = Vec::new();
         for table in &self.items {
             let bytes = table.bytes();
-            let memory = gpu::Memory::new(queue, bytes.len() as u64)?;
-            gpu::write(&view(table, memory.address() as *mut u8), queue, &bytes)?;
+            let memory = Memory::new(queue, bytes.len() as u64)?;
+            device::write(&view(table, memory.address() as *mut u8), queue, &bytes)?;
             made.push(memory);
         }
         // Launches on other streams read them too.
-        gpu::synchronize(queue.device, Some(queue.stream))?;
+        device::synchronize(queue.device, Some(queue.stream))?;
         Ok(made)
     }
 }

@@ -1,4 +1,5 @@
 //! The tests of the driver without Python. They are one binary, which is linked once.
 
+mod devices;
 mod graph;
 mod launch;

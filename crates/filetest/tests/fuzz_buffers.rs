@@ -59,10 +59,9 @@ fn on(
 
 /// The kernel in Staged IR, by its interpreter.
 fn staged(func: &TileFunc, gpu: &Emulated, args: &LaunchArgs) -> Result<(), Diagnostics> {
-    let caps = tessera_ptx::stage_caps(&gpu.caps);
     let class = ArrayClass { contiguous: 1, align: 16, tma_compatible: false };
     let classes = vec![class; func.params().len()];
-    let staging = Staging { caps: &caps, classes: &classes, profile: Profile::Strict };
+    let staging = Staging { caps: &gpu.caps.gpu, classes: &classes, profile: Profile::Strict };
     let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
     let func = expanded.as_ref().unwrap_or(func);
     let staged = stage(func, &staging, MOST_STAGES, &mut Diagnostics::new())?;

@@ -32,7 +32,7 @@ const MODULES: &[(&str, &str)] = &[
 ];
 
 /// Names, several to a row, and what to write for them.
-const NAMES: &[(&str, &str)] = &[
+pub const NAMES: &[(&str, &str)] = &[
     // Compile-time values and loops.
     (
         "constexpr",
@@ -287,6 +287,10 @@ const NAMES: &[(&str, &str)] = &[
         "functions of `ts.xp` take whole arrays, outside a kernel: in a kernel `ts.xp.exp(x)` is `ts.tile.exp(x)`",
     ),
     (
+        "nn",
+        "functions of `ts.nn` take whole arrays, outside a kernel: write them with functions of ts.tile, `ts.tile.maximum(x, 0.0)` for relu",
+    ),
+    (
         "asinh acosh atanh arcsinh arccosh arctanh cbrt digamma erfinv gammaln i0 lgamma logaddexp logaddexp2 \
          nextafter polygamma sinc",
         "the tile language does not have it; `ts.xp` does, for whole arrays outside a kernel",
@@ -299,7 +303,8 @@ const NAMES: &[(&str, &str)] = &[
     ),
     (
         "inline_asm_elementwise inline_ptx asm",
-        "write it with functions of ts.tile: text of a target cannot stand in a kernel",
+        "write `ts.target.asm(\"ex2.approx.ftz.f32 $0, $1;\", x, dtype=ts.f32)`: registers follow from \
+         dtypes, without constraints, and `otherwise=` says what other targets run",
     ),
     ("pallas_call BlockSpec", "decorate a function with `@ts.kernel` and slice its parameters"),
     ("launch_bounds __launch_bounds__", "write `@ts.kernel(lanes=256)`"),
@@ -308,7 +313,7 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Names that the language has too, where a module of another library means something else by them.
-const ELSEWHERE: &[(&str, &str)] = &[
+pub const ELSEWHERE: &[(&str, &str)] = &[
     (
         "load",
         "slice the array, `x[m:m + 16]`, or write `ts.tile.load(x, index, mask=…, other=…)`: arrays take the place of pointers",
@@ -326,7 +331,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 /// Attributes and methods of tiles and arrays.
-const METHODS: &[(&str, &str)] = &[
+pub const METHODS: &[(&str, &str)] = &[
     ("astype to type type_as half bfloat16 convert_element_type", "write `ts.tile.cast(x, dtype)`"),
     ("float double", "write `ts.tile.cast(x, ts.f32)`"),
     ("int long", "write `ts.tile.cast(x, ts.i64)`"),
@@ -356,7 +361,7 @@ const METHODS: &[(&str, &str)] = &[
 ];
 
 /// Keyword arguments: of which functions (a prefix, empty for all), the names, and what to write.
-const KEYWORDS: &[(&str, &str, &str)] = &[
+pub const KEYWORDS: &[(&str, &str, &str)] = &[
     ("", "keep_dims keepdim", "write `keepdims=`"),
     ("", "dim axes", "write `axis=`"),
     ("tile.reshape", "newshape new_shape", "write `shape=`"),
@@ -457,7 +462,7 @@ const KEYWORDS: &[(&str, &str, &str)] = &[
 ];
 
 /// Built-in functions of Python that people try and kernels do not have.
-const PYTHON: &[(&str, &str)] = &[
+pub const PYTHON: &[(&str, &str)] = &[
     ("divmod", "write `a // b` and `a % b`"),
     ("map filter iter next", "loops count: `for i in range(n):`, then index with `i`"),
     ("sum", "write `ts.tile.sum(x)` for a tile, and a loop for anything else"),
@@ -568,98 +573,4 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     rows[a.len()][b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fixes() -> impl Iterator<Item = (String, &'static str)> {
-        let names = NAMES
-            .iter()
-            .chain(ELSEWHERE)
-            .chain(METHODS)
-            .chain(PYTHON)
-            .map(|(n, w)| (n.to_string(), *w));
-        names.chain(KEYWORDS.iter().map(|(of, n, w)| (format!("{of} {n}"), *w)))
-    }
-
-    #[test]
-    fn every_function_that_a_fix_names_exists() {
-        for (names, write) in fixes() {
-            for piece in write.split("ts.").skip(1) {
-                let path: String = piece
-                    .chars()
-                    .take_while(|c| c.is_alphanumeric() || "_.".contains(*c))
-                    .collect();
-                let path = path.trim_end_matches('.');
-                if let Some(function) = path.strip_prefix("tile.") {
-                    let row = crate::api::find(&format!("tile.{function}"));
-                    let is_there =
-                        row.is_some_and(|r| !matches!(r.handler, crate::api::Handler::Reserved(_)));
-                    assert!(
-                        is_there || function == "group",
-                        "`{names}`: `ts.{path}` is no function"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_the_language_has_is_not_foreign() {
-        for (names, _) in NAMES {
-            for name in names.split(' ') {
-                assert!(
-                    crate::api::find(&format!("tile.{name}")).is_none(),
-                    "`{name}` is a function of ts.tile"
-                );
-            }
-        }
-        for (names, _) in ELSEWHERE {
-            for name in names.split(' ') {
-                assert!(
-                    crate::api::find(&format!("tile.{name}")).is_some(),
-                    "`{name}` belongs to NAMES"
-                );
-            }
-        }
-        for (of, names, _) in KEYWORDS.iter().filter(|(of, ..)| of.contains('.')) {
-            for row in crate::api::all().iter().filter(|r| r.name.starts_with(of)) {
-                for name in names.split(' ') {
-                    let has = row.parameters().iter().any(|p| p.name == name);
-                    assert!(!has, "`{}` has a parameter `{name}`", row.name);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn no_name_stands_twice() {
-        let mut seen = std::collections::BTreeSet::new();
-        for (names, _) in NAMES {
-            for name in names.split(' ') {
-                assert!(seen.insert(name), "`{name}` stands twice");
-            }
-        }
-    }
-
-    #[test]
-    fn paths_are_answered_by_their_last_telling_part() {
-        assert!(path("np.dot").is_some_and(|w| w.contains("ts.tile.mma")));
-        assert!(path("cuda.threadIdx.x").is_some_and(|w| w.contains("local_id")));
-        assert!(path("tl.math.exp").is_some_and(|w| w == "write `ts.tile.exp(x)`"));
-        assert!(path("np.float32").is_some_and(|w| w == "write `ts.float32`"));
-        assert_eq!(path("np.quux"), None);
-    }
-
-    #[test]
-    fn typos_are_near_and_other_words_are_not() {
-        assert_eq!(closest("vlaue", ["value", "v"]), Some("value"));
-        assert_eq!(closest("expp", ["exp", "exp2", "expm1"]), Some("exp"));
-        assert_eq!(closest("axsi", ["x", "axis"]), Some("axis"));
-        assert_eq!(closest("j", ["x", "i"]), None);
-        assert_eq!(closest("m", ["M", "x"]), Some("M"));
-        assert_eq!(closest("program", ["transpose"]), None);
-    }
 }

@@ -10,6 +10,8 @@ mod api;
 mod dim_text;
 mod elab;
 mod foreign;
+#[doc(hidden)]
+pub mod inner;
 mod kernel;
 mod names;
 mod parsed;

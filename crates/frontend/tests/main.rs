@@ -3,5 +3,6 @@
 mod common;
 mod error_help;
 mod execute;
+mod inner;
 mod programs;
 mod refusals;

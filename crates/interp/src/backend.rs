@@ -6,7 +6,9 @@ use crate::program::{Action, Program};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tessera_diag::Diagnostics;
 use tessera_support::{Hash128, StableHasher};
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, LaunchArgs};
+use tessera_target::{
+    Artifact, Backend, Caps, CompileOptions, CpuCaps, HOST_SHARED_BYTES, LaunchArgs, MachineCaps,
+};
 use tessera_tile::TileFunc;
 
 /// Incremented when the same Tile IR may give other bits than before.
@@ -26,15 +28,13 @@ impl Backend for Interp {
             backend: "interp",
             arch: "host".into(),
             mma_dtypes: Vec::new(),
-            warp_size: warp_size(),
-            async_copy: false,
-            // As much as the largest GPU block has, so that what runs here can run there.
-            shared_bytes_per_block: 228 << 10,
-            max_threads_per_block: MAX_LANES as u32,
-            regs_per_thread: 0,
             device_count: 1,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Cpu(CpuCaps {
+                warp_size: warp_size(),
+                max_lanes: MAX_LANES as u32,
+                shared_bytes: HOST_SHARED_BYTES,
+            }),
             emulated: [
                 ("async_copy", "a copy that completes immediately"),
                 ("mma", "one fused multiply-add for each k, in order"),

@@ -1,4 +1,4 @@
-//! Reductions and scans by a region of the program.
+//! Reductions and scans by a region of the program, and what texts of assembly compute by theirs.
 
 use crate::fault::{Outcome, broken};
 use crate::machine::Machine;
@@ -70,6 +70,19 @@ impl Machine<'_> {
             }
         }
         self.give_elements(inst, &out)
+    }
+
+    /// The region for each element by itself: the branches that it takes are its own.
+    pub(crate) fn asm(&mut self, inst: &Inst, otherwise: usize, elements: usize) -> Outcome<()> {
+        let tiles = self.carried(inst, 0)?;
+        if elements == 1 {
+            // Scalars, of all lanes in a lane kernel.
+            let results = self.block(otherwise, tiles, &inst.loc)?;
+            return self.give(inst, results);
+        }
+        let out: Outcome<Vec<Vec<Tile>>> =
+            (0..elements).map(|i| self.block(otherwise, at(&tiles, i), &inst.loc)).collect();
+        self.give_elements(inst, &out?)
     }
 
     /// Binds the results: one tile of each element of the tuples.

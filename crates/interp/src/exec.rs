@@ -166,6 +166,9 @@ impl Machine<'_> {
                 let values = self.value(inst, 0)?.positions().ok_or_else(odd)?;
                 Arc::new(histogram(&values, *bins))
             }
+            Action::Asm { otherwise, elements } => {
+                return self.asm(inst, *otherwise, *elements).map(|()| None);
+            }
             Action::Ew { f, kernel } => {
                 let args: Outcome<Vec<_>> =
                     (0..inst.args.len()).map(|i| self.take(inst, i)).collect();

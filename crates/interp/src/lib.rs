@@ -54,6 +54,8 @@ mod graph;
 mod group;
 mod host;
 mod indexed;
+#[doc(hidden)]
+pub mod inner;
 mod interrupt;
 mod lanes;
 mod launch;

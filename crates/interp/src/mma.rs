@@ -71,7 +71,7 @@ fn block<T: Copy + Default, const W: usize>(
 
 macro_rules! float_rows {
     ($name:ident, $fused:ident, $t:ident) => {
-        fn $name(a: &[$t], b: &[$t], acc: &mut [$t], k: usize, n: usize) {
+        pub fn $name(a: &[$t], b: &[$t], acc: &mut [$t], k: usize, n: usize) {
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 // SAFETY: the processor has the features the function is compiled for.
@@ -91,26 +91,3 @@ macro_rules! float_rows {
 
 float_rows!(f32_rows, f32_rows_fused, f32);
 float_rows!(f64_rows, f64_rows_fused, f64);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fused_instructions_give_the_bits_of_the_definition() {
-        for (m, k, n) in [(3, 5, 1), (2, 7, 13), (1, 33, 64), (4, 3, 150)] {
-            let noise = |i: usize| ((i * 2654435761) % 1009) as f32 / 7.0 - 70.0;
-            let a: Vec<f32> = (0..m * k).map(noise).collect();
-            let b: Vec<f32> = (0..k * n).map(|i| noise(i + 5)).collect();
-            let mut acc: Vec<f32> = (0..m * n).map(|i| noise(i + 9)).collect();
-            let mut wanted = acc.clone();
-            for (at, sum) in wanted.iter_mut().enumerate() {
-                for kk in 0..k {
-                    *sum = a[at / n * k + kk].mul_add(b[kk * n + at % n], *sum);
-                }
-            }
-            f32_rows(&a, &b, &mut acc, k, n);
-            assert_eq!(acc, wanted, "{m}x{n}x{k}");
-        }
-    }
-}

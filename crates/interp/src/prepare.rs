@@ -323,6 +323,14 @@ impl Preparer<'_> {
                 Action::Sort { len, inner, descending: flag(op, "descending") }
             }
             TileOp::Histogram => Action::Histogram { bins: elements(result()) },
+            TileOp::Asm | TileOp::AsmEffect => {
+                let Some(&region) = op.regions.first() else {
+                    return Err(Box::new(tessera_tile::no_otherwise(op, "the interpreter")));
+                };
+                let values = op.operands.iter().chain(&op.results);
+                let elements = values.map(|&v| elements(func.ty(v))).max().unwrap_or(1);
+                Action::Asm { otherwise: self.block(region, errors), elements }
+            }
         }))
     }
 

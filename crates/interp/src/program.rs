@@ -258,6 +258,11 @@ pub(crate) enum Action {
     Histogram {
         bins: usize,
     },
+    /// A text of assembly, by its other meaning: a block over one element of each operand.
+    Asm {
+        otherwise: usize,
+        elements: usize,
+    },
 }
 
 /// What an atomic op does with an element.

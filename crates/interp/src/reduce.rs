@@ -5,7 +5,7 @@ use tessera_numerics::{CHUNK, LANES, ReduceOp, canonical_reduce};
 
 /// `x` has the shape outer × len × inner; the middle axis is reduced. `None` when the operator does
 /// not take the type.
-pub(crate) fn reduce(x: &Data, op: ReduceOp, len: usize, inner: usize) -> Option<Data> {
+pub fn reduce(x: &Data, op: ReduceOp, len: usize, inner: usize) -> Option<Data> {
     match (x, op) {
         // The sum inlined, so that it vectorises over the 64 partial results.
         (Data::F32(xs), ReduceOp::Sum) => {
@@ -72,41 +72,4 @@ fn fold<T: Copy>(mut lanes: [T; LANES], join: impl Fn(T, T) -> T) -> T {
         low.iter_mut().zip(high).for_each(|(a, b)| *a = join(*a, *b));
     }
     lanes[0]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_length_gives_the_bits_of_the_canonical_reduction() {
-        for len in [1, 2, 63, 64, 65, 1000, CHUNK, CHUNK + 1] {
-            let xs: Vec<f32> =
-                (0..len * 2).map(|i| ((i * 7919) % 1013) as f32 / 3.0 - 99.0).collect();
-            for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Prod] {
-                let rows = reduce(&Data::F32(xs.clone()), op, len, 1).unwrap();
-                let wanted =
-                    xs.chunks(len).map(|r| canonical_reduce(op, r.iter().copied()).unwrap());
-                assert_eq!(bits(&rows), wanted.map(f32::to_bits).collect::<Vec<_>>(), "{op} {len}");
-                let columns = reduce(&Data::F32(xs.clone()), op, len, 2).unwrap();
-                let wanted = [0, 1].map(|i| {
-                    canonical_reduce(op, xs[i..].iter().step_by(2).copied()).unwrap().to_bits()
-                });
-                assert_eq!(bits(&columns), wanted, "{op} {len}");
-            }
-        }
-    }
-
-    fn bits(data: &Data) -> Vec<u32> {
-        f32::of(data).unwrap().iter().map(|x| x.to_bits()).collect()
-    }
-
-    #[test]
-    fn operators_that_do_not_take_a_type_are_refused() {
-        assert!(reduce(&Data::F32(vec![1.0]), ReduceOp::Xor, 1, 1).is_none());
-        assert_eq!(
-            reduce(&Data::Bool(vec![true, false]), ReduceOp::Or, 2, 1),
-            Some(Data::Bool(vec![true]))
-        );
-    }
 }

@@ -5,10 +5,10 @@ use crate::fault::{Outcome, fault};
 use tessera_diag::{Code, Loc};
 
 /// Smaller allocations are not tried.
-const LARGE: usize = 1 << 20;
+pub const LARGE: usize = 1 << 20;
 
 /// Refuses an op that needs this many bytes in one piece where the process cannot have them.
-pub(crate) fn room(bytes: usize, loc: &Loc) -> Outcome<()> {
+pub fn room(bytes: usize, loc: &Loc) -> Outcome<()> {
     // Nothing is written to it, so it costs a system call and no pages.
     if bytes < LARGE || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
         return Ok(());
@@ -19,23 +19,9 @@ pub(crate) fn room(bytes: usize, loc: &Loc) -> Outcome<()> {
 }
 
 /// The bytes of as many elements as an array of these extents has, in the widest carrier and with a position for each.
-pub(crate) fn bytes_of(elements: usize) -> usize {
+pub fn bytes_of(elements: usize) -> usize {
     elements.saturating_mul(WIDEST)
 }
 
 /// A number of 64 bits and its position.
 const WIDEST: usize = 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_no_machine_has_is_refused() {
-        assert!(room(100, &Loc::unknown()).is_ok());
-        assert!(room(2 * LARGE, &Loc::unknown()).is_ok());
-        let code = room(1 << 62, &Loc::unknown()).map_err(|e| e.code);
-        assert_eq!(code, Err(Code::E_OOM));
-        assert!(room(bytes_of(usize::MAX), &Loc::unknown()).is_err());
-    }
-}

@@ -11,10 +11,10 @@ use tessera_numerics::{
 };
 
 /// A value as the environment holds it: shared until someone writes.
-pub(crate) type Tile = Arc<Data>;
+pub type Tile = Arc<Data>;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Data {
+pub enum Data {
     Bool(Vec<bool>),
     I32(Vec<i32>),
     I64(Vec<i64>),
@@ -95,7 +95,7 @@ impl Data {
 
 /// A carrier type that a [`Data`] holds, with its codec for whole rows. `dtype` is always one with
 /// this carrier.
-pub(crate) trait Elem: Carrier + PartialEq {
+pub trait Elem: Carrier + PartialEq {
     fn of(data: &Data) -> Option<&[Self]>;
     fn of_mut(data: &mut Data) -> Option<&mut [Self]>;
     fn wrap(xs: Vec<Self>) -> Data;
@@ -150,29 +150,4 @@ fn read<const W: usize, T>(bytes: &[u8], out: &mut [T], f: impl Fn([u8; W]) -> T
 #[inline(always)]
 fn write<const W: usize, T: Copy>(xs: &[T], out: &mut [u8], f: impl Fn(T) -> [u8; W]) {
     xs.iter().zip(out.as_chunks_mut::<W>().0).for_each(|(x, o)| *o = f(*x));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_of_every_dtype_read_back() {
-        for &dtype in DType::ALL {
-            let codes: Vec<u8> = (0..8)
-                .flat_map(|c: u8| [c, 0, 0, 0, 0, 0, 0, 0][..dtype.bytes()].to_vec())
-                .collect();
-            let data = Data::decode(dtype, &codes);
-            assert_eq!(data.len(), 8, "{dtype}");
-            let bits = if dtype == DType::Bool { 1 } else { 7 };
-            let wanted: Vec<u8> = codes.iter().map(|c| c & bits).collect();
-            assert_eq!(data.encode(dtype), wanted, "{dtype}");
-        }
-    }
-
-    #[test]
-    fn positions_beyond_64_bits_stay_outside() {
-        assert_eq!(Data::U64(vec![u64::MAX]).positions().unwrap()[..], [i64::MAX]);
-        assert!(Data::F32(vec![0.0]).positions().is_none());
-    }
 }

@@ -2,8 +2,8 @@
 //! its results their types, by the row's inference where none are written.
 
 use crate::{
-    Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, Type, Value, ValueData,
-    ValueDef,
+    Attr, Attrs, BlockId, Func, InferContext, Level, Op, OpId, Opcode, RegionSpec, Type, Value,
+    ValueData, ValueDef,
 };
 use std::sync::Arc;
 use tessera_diag::Loc;
@@ -16,6 +16,8 @@ pub struct OpSpec<L: Level> {
     pub groups: Vec<(&'static str, Vec<Value>)>,
     pub attrs: Attrs,
     pub results: Option<Vec<Type>>,
+    /// Whether the op has the region that its row makes optional.
+    pub optional_region: bool,
 }
 
 impl<L: Level> OpSpec<L> {
@@ -26,7 +28,14 @@ impl<L: Level> OpSpec<L> {
             groups: Vec::new(),
             attrs: Attrs::new(),
             results: None,
+            optional_region: false,
         }
+    }
+
+    /// With the optional region, where `has`.
+    pub fn optional_region(mut self, has: bool) -> Self {
+        self.optional_region = has;
+        self
     }
 
     pub fn group(mut self, name: &'static str, values: &[Value]) -> Self {
@@ -51,7 +60,8 @@ impl<L: Level> OpSpec<L> {
 }
 
 impl<L: Level> Func<L> {
-    /// Puts an op into `block` at `place`. Region blocks are made, empty, one for each of the row.
+    /// Puts an op into `block` at `place`. Region blocks are made, empty, one for each of the row
+    /// that the op has.
     /// `Err` says why the result types cannot be inferred.
     pub fn insert(
         &mut self,
@@ -127,7 +137,8 @@ impl<L: Level> Func<L> {
                 self.values.push(ValueData { ty, name: None, def: ValueDef::Result(id, index) });
             self.ops[id].results.push(value);
         }
-        for _ in info.regions {
+        let has = |r: &&RegionSpec| !r.optional || spec.optional_region;
+        for _ in info.regions.iter().filter(has) {
             let region = self.add_block(Some(id));
             self.ops[id].regions.push(region);
         }

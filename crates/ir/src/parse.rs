@@ -294,6 +294,11 @@ impl<'s> Parser<'_, 's> {
         }
         let text_loc = self.c.loc_at(start, self.c.pos());
         let loc = if self.c.eat_word("loc") { self.loc()? } else { text_loc.clone() };
+        if info.regions.iter().any(|r| r.optional) {
+            let mark = self.c.pos();
+            spec.optional_region = self.c.eat_word("do");
+            self.c.set_pos(mark);
+        }
         let place = func.blocks[block].ops.len();
         let id = func
             .insert(block, place, spec, loc)

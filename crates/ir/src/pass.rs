@@ -3,7 +3,7 @@
 use crate::{Func, Level, PrintOptions, render_in_place, verify};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Changed {
@@ -15,6 +15,9 @@ pub enum Changed {
 #[derive(Default)]
 pub struct PassContext {
     pub notes: Diagnostics,
+    /// Writes behind a promise about the same memory that could not be shown to keep to it: where the
+    /// promise is, and where the write.
+    pub beyond: Vec<(Loc, Loc)>,
 }
 
 pub trait Pass<L: Level>: Send + Sync {

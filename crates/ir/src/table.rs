@@ -167,6 +167,8 @@ pub struct AttrSpec {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct RegionSpec {
     pub name: &'static str,
+    /// An op may be without it. Such a region is the only one of its row.
+    pub optional: bool,
 }
 
 /// What an op does beside giving results.
@@ -248,7 +250,7 @@ macro_rules! define_ops {
                 operands: [$($oname:ident : $oclass:ident),* $(,)?],
                 groups: [$($gname:ident : $gclass:ident [$gmin:expr, $gmax:expr]),* $(,)?],
                 attrs: [$($aname:ident : $akind:ident $areq:ident),* $(,)?],
-                regions: [$($rname:ident),* $(,)?],
+                regions: [$($rname:ident $($ropt:ident)?),* $(,)?],
                 results: $results:expr,
                 effects: $effects:ident,
                 infer: $infer:expr,
@@ -280,7 +282,9 @@ macro_rules! define_ops {
                             operands: &[$($crate::OperandSpec { name: stringify!($oname), class: $crate::TypeClass::$oclass }),*],
                             groups: &[$($crate::GroupSpec { name: stringify!($gname), class: $crate::TypeClass::$gclass, min: $gmin, max: $gmax }),*],
                             attrs: &[$($crate::AttrSpec { name: stringify!($aname), kind: $crate::AttrKind::$akind, required: $crate::define_ops!(@req $areq) }),*],
-                            regions: &[$($crate::RegionSpec { name: stringify!($rname) }),*],
+                            regions: &[$($crate::RegionSpec {
+                                name: stringify!($rname), optional: $crate::define_ops!(@opt $($ropt)?),
+                            }),*],
                             results: $results, effects: $crate::Effects::$effects, infer: $infer, verify: $verify,
                         };
                         &INFO
@@ -295,6 +299,8 @@ macro_rules! define_ops {
             }
         }
     };
+    (@opt optional) => { true };
+    (@opt) => { false };
     (@req required) => { true };
     (@req optional) => { false };
 }

@@ -218,7 +218,8 @@ fn structure<L: Level>(func: &Func<L>, id: OpId, defined: &BTreeSet<Value>, erro
             errors.structure(format!("expected an attribute of the op, got `{name}`"));
         }
     }
-    if op.regions.len() != info.regions.len() {
+    let least = info.regions.iter().filter(|r| !r.optional).count();
+    if !(least..=info.regions.len()).contains(&op.regions.len()) {
         errors.structure(format!(
             "expected {} regions, got {}",
             info.regions.len(),

@@ -9,10 +9,9 @@
 //! Must not: change what is read or written, or trust sizes known only at run time.
 
 use crate::facts::reach;
-use crate::interval::interval_of;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, Changed, Dim, Op, OpId, Opcode, Pass, PassContext, Value};
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, interval_of};
 
 pub struct Bounds;
 

@@ -1,18 +1,23 @@
 //! `tile-check`: refuses divergent barriers and provable races.
 //!
 //! Input: no implicit origins; the grid is stated where it could be inferred. Output: the same
-//! function. In a lane kernel no barrier is under lane-dependent control flow. In a group kernel
+//! function. In a lane kernel no barrier is under lane-dependent control flow, and with a `domain` no
+//! plain write goes to one element from different lanes ([`lane_races`]). In a group kernel
 //! with a `grid`, no plain store goes to one element from different groups along an axis, as far as
-//! linear forms show; [`races`] checks the same for a caller's grid.
+//! linear forms show; [`races`] checks the same for a caller's grid,
+//! as `lane_races` does for a caller's domain.
 //! Must not: change anything, or refuse what it cannot prove wrong. What depends on memory or on an
 //! atomic's result is never provable, and neither is a write that an acquire may order: checked
 //! mode finds those.
 
 use crate::facts::{is_view, quoted, written};
+use crate::lane_races::lane_races;
 use crate::taint::{Taint, taint};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, Changed, DimExpr, Op, OpId, Pass, PassContext, Type};
-use tessera_tile::{Atom, KernelKind, Tile, TileFunc, TileOp, is_collective, kind_of, linear_of};
+use tessera_tile::{
+    Atom, KernelKind, Tile, TileFunc, TileOp, domain_of, is_collective, kind_of, linear_of,
+};
 
 pub struct Check;
 
@@ -23,7 +28,13 @@ impl Pass<Tile> for Check {
 
     fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
         let errors = match kind_of(func) {
-            Some(KernelKind::Lane) => divergent_barriers(func),
+            Some(KernelKind::Lane) => {
+                let mut errors = divergent_barriers(func);
+                if let Some(domain) = domain_of(func) {
+                    errors.extend(lane_races(func, &domain));
+                }
+                errors
+            }
             Some(KernelKind::Group) => match func.attrs.get("grid").and_then(Attr::as_exprs) {
                 Some(grid) => races(func, &grid),
                 None => Diagnostics::new(),
@@ -111,7 +122,7 @@ pub fn races(func: &TileFunc, grid: &[DimExpr]) -> Diagnostics {
 }
 
 /// An atomic that orders what follows it after another group's release: a lock's, for one.
-fn acquires(func: &TileFunc, id: OpId) -> bool {
+pub(crate) fn acquires(func: &TileFunc, id: OpId) -> bool {
     let op = &func.ops[id];
     let order = op.attr("order").and_then(Attr::as_word).unwrap_or("relaxed");
     op.code == TileOp::Atomic

@@ -16,7 +16,7 @@ use tessera_ir::{
     Attr, Attrs, Changed, Dim, Effects, OpId, OpSpec, Opcode, Pass, PassContext, Type, Value,
 };
 use tessera_numerics::{DType, ReduceOp, Scalar};
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Tile, TileFunc, TileOp, is_asm};
 
 pub struct Empty;
 
@@ -33,7 +33,8 @@ impl Pass<Tile> for Empty {
         for id in func.walk() {
             let op = &func.ops[id];
             // A combiner's region is of scalars; loops and branches are replaced op by op.
-            if op.regions.is_empty() || matches!(op.code, TileOp::ReduceBy | TileOp::ScanBy) {
+            let own = matches!(op.code, TileOp::ReduceBy | TileOp::ScanBy) || is_asm(op.code);
+            if op.regions.is_empty() || own {
                 undefined.extend(replace(func, id));
             }
         }
@@ -102,6 +103,8 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
     }
     let taken = op.operands.iter().find(|&&v| is_empty(func, v)).copied()?;
     match op.code {
+        // A text runs for each element.
+        TileOp::AsmEffect if op.results.is_empty() => func.erase(id),
         // No element: no write, and nothing to copy.
         _ if op.results.is_empty() => match op.code.info().effects {
             Effects::Host => print(func, id),
@@ -137,6 +140,10 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
             op.group_lens = vec![kept.len()];
             op.operands = kept;
         }
+        // Every position of a buffer without elements is outside.
+        TileOp::Load | TileOp::Gather | TileOp::Atomic if taken == op.operands[0] => {
+            outside(func, id);
+        }
         // Every position is outside.
         TileOp::Take | TileOp::Histogram => set(func, id, zero(func.ty(op.results[0]).dtype())),
         TileOp::ReduceBy => {
@@ -168,6 +175,22 @@ fn replace(func: &mut TileFunc, id: OpId) -> Option<(OpId, Diagnostic)> {
         _ => {}
     }
     None
+}
+
+/// A read of what does not exist: zeros, or the number that the kernel names.
+fn outside(func: &mut TileFunc, id: OpId) {
+    let op = func.ops[id].clone();
+    let ty = func.ty(op.result()).clone();
+    let Some(&other) = op.group("other").first().filter(|_| op.code != TileOp::Atomic) else {
+        return set(func, id, zero(ty.dtype()));
+    };
+    if *func.ty(other) == ty {
+        func.replace_uses(op.result(), other);
+        return func.erase(id);
+    }
+    let op = &mut func.ops[id];
+    (op.code, op.attrs) = (TileOp::Broadcast, Attrs::new());
+    (op.operands, op.group_lens) = (vec![other], Vec::new());
 }
 
 fn undefined(func: &TileFunc, id: OpId, taken: Value, operator: &str) -> Diagnostic {

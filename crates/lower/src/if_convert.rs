@@ -58,6 +58,8 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
                 && op.attr("inbounds").is_none()
                 && matches!(func.ty(op.operands[0]), Type::View { .. })
         }
+        // A text without effects may run anywhere, and so may its other meaning.
+        Asm => true,
         // Lanes do these together; the others are slow.
         GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Mma | Reduce | Scan
         | ArgReduce => false,
@@ -66,7 +68,7 @@ fn may_run(func: &TileFunc, id: OpId) -> bool {
         | Bitcast | Reshape | Transpose | Broadcast | Expand | Store | Gather | Scatter
         | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
         | Philox | Print | Assert | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy
-        | Sort | Histogram | Owned) => {
+        | Sort | Histogram | Owned | AsmEffect) => {
             code.info().effects == Effects::Pure && op.regions.is_empty()
         }
     }

@@ -28,7 +28,9 @@ mod fast_math;
 mod geometry;
 pub mod graph;
 mod if_convert;
-mod interval;
+#[doc(hidden)]
+pub mod inner;
+mod lane_races;
 mod lazy_rescale;
 mod lift;
 mod lift_plan;
@@ -45,6 +47,7 @@ mod split;
 pub mod stage;
 mod stage_waits;
 mod taint;
+mod tickets;
 
 pub use bounds::Bounds;
 pub use canonicalise::Canonicalise;
@@ -56,12 +59,14 @@ pub use expand_parts::ExpandParts;
 pub use facts::user_name;
 pub use geometry::{Geometry, geometry_error};
 pub use if_convert::IfConvert;
+pub use lane_races::lane_races;
 pub use lazy_rescale::lazy_rescale;
 pub use lift::Lift;
 pub use normalise::Normalise;
-pub use ownership::{Ownership, unowned_after};
+pub use ownership::{Ownership, Shows, order_shows};
 pub use ragged::Ragged;
 pub use split::split;
+pub use tickets::Differs;
 
 use tessera_diag::Diagnostics;
 use tessera_ir::{Changed, Pass, PassContext, PassManager, PassOptions};

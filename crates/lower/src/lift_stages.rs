@@ -10,7 +10,7 @@ use crate::facts::{extents, int_const, read, subtree, written};
 use crate::stage_waits;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{BlockId, DimExpr, DimOp, OpId, Value, ValueDef};
-use tessera_numerics::ScalarFn;
+use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{Factor, Polynomial, TileFunc, TileOp};
 
 /// Remainders of remainders that are looked into.
@@ -292,8 +292,14 @@ impl Study<'_> {
         value: Value,
         poly: &dyn Fn(Value) -> Option<Polynomial>,
     ) -> Option<Polynomial> {
+        // Casts to types that hold every stage.
+        let holds = |dtype: DType| keeps_up_to(dtype, self.stages - 1);
         let mut value = value;
         while let Some(op) = self.func.def(value).filter(|op| op.code == TileOp::Cast) {
+            let [from, to] = [op.operands[0], value].map(|v| self.func.ty(v).dtype());
+            if !from.is_int() || !holds(to) {
+                return None;
+            }
             value = op.operands[0];
         }
         if let Some(carried) = self.carried(value) {
@@ -554,6 +560,12 @@ impl Study<'_> {
     }
 }
 
+/// Whether an integer type has the numbers from 0 to this one.
+fn keeps_up_to(dtype: DType, most: i64) -> bool {
+    let bits = dtype.bits() - u32::from(dtype.is_signed_int());
+    dtype.is_int() && (bits >= 63 || most < 1 << bits)
+}
+
 /// `q` and the rest of `q·k + rest`.
 pub(crate) fn rate(p: &Polynomial, iv: Value) -> Option<(i64, Polynomial)> {
     let alone = [Factor::Value(iv)];
@@ -579,7 +591,7 @@ fn conditions(
         ScalarFn::Gt => out.push(side(0)?.minus(&side(1)?)?.minus(&one)?),
         ScalarFn::Le => out.push(side(1)?.minus(&side(0)?)?),
         ScalarFn::Ge => out.push(side(0)?.minus(&side(1)?)?),
-        ScalarFn::And if func.ty(value).dtype() == tessera_numerics::DType::Bool => {
+        ScalarFn::And if func.ty(value).dtype() == DType::Bool => {
             conditions(func, op.operands[0], poly, out)?;
             conditions(func, op.operands[1], poly, out)?;
         }

@@ -239,7 +239,7 @@ impl Proof<'_> {
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
             | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-            | Histogram | Owned => true,
+            | Histogram | Owned | Asm | AsmEffect => true,
         }
     }
 

@@ -33,9 +33,7 @@ struct Walk<'f> {
     func: &'f TileFunc,
     taint: Taint,
     memory: BTreeSet<Value>,
-    through_memory: bool,
-    /// A value read from memory is independent, whatever the position.
-    apart: bool,
+    rules: Rules,
     seed: &'f dyn Fn(&Op<Tile>) -> bool,
     changed: bool,
 }
@@ -48,24 +46,33 @@ pub(crate) fn taint(
     through_memory: bool,
     seed: &dyn Fn(&Op<Tile>) -> bool,
 ) -> Taint {
-    run(func, through_memory, false, seed)
+    run(func, Rules { through_memory, ..Rules::default() }, seed)
+}
+
+/// The same between the lanes of a group, where lanes that shuffle from one lane get one value.
+pub(crate) fn of_lanes(func: &TileFunc, seed: &dyn Fn(&Op<Tile>) -> bool) -> Taint {
+    run(func, Rules { shuffles: true, ..Rules::default() }, seed)
 }
 
 /// Everything that is computed from the results of the `seed` ops by arithmetic and control flow
 /// alone: what is read from memory is a number from outside.
 pub(crate) fn computed_from(func: &TileFunc, seed: &dyn Fn(&Op<Tile>) -> bool) -> Taint {
-    run(func, false, true, seed)
+    run(func, Rules { apart: true, ..Rules::default() }, seed)
 }
 
-fn run(
-    func: &TileFunc,
+#[derive(Copy, Clone, Default)]
+struct Rules {
     through_memory: bool,
+    /// A value read from memory is independent, whatever the position.
     apart: bool,
-    seed: &dyn Fn(&Op<Tile>) -> bool,
-) -> Taint {
+    /// Lanes that shuffle from one lane get one value.
+    shuffles: bool,
+}
+
+fn run(func: &TileFunc, rules: Rules, seed: &dyn Fn(&Op<Tile>) -> bool) -> Taint {
     let taint = Taint { values: SideTable::new(false), control: BTreeSet::new() };
     let memory = BTreeSet::new();
-    let mut walk = Walk { func, taint, memory, through_memory, apart, seed, changed: true };
+    let mut walk = Walk { func, taint, memory, rules, seed, changed: true };
     // Marks are only ever added, so this ends.
     while walk.changed {
         walk.changed = false;
@@ -123,16 +130,22 @@ impl Walk<'_> {
                 let mut tainted =
                     (self.seed)(op) || op.operands.iter().any(|&v| self.taint.value(v));
                 // The lanes of a group all get one result, whatever each of them gave.
-                let uniform = matches!(op.code, TileOp::GroupReduce | TileOp::GroupBroadcast);
-                tainted &= self.through_memory || !uniform;
+                let uniform = match op.code {
+                    TileOp::GroupReduce | TileOp::GroupBroadcast => true,
+                    TileOp::GroupShuffle => {
+                        self.rules.shuffles && !self.taint.values[op.operands[1]]
+                    }
+                    _ => false,
+                };
+                tainted &= self.rules.through_memory || !uniform;
                 if let Some(memory) = read(op) {
-                    tainted &= !self.apart;
+                    tainted &= !self.rules.apart;
                     tainted |= self.memory.contains(&memory);
                 }
                 for &result in &op.results {
                     self.mark(result, tainted);
                 }
-                if let Some(memory) = written(op).filter(|_| self.through_memory)
+                if let Some(memory) = written(op).filter(|_| self.rules.through_memory)
                     && (tainted || under)
                     && self.memory.insert(memory)
                 {

@@ -9,6 +9,7 @@
 //! n=4 grid=1,1` is a launch for which the interpreter of Staged IR must give the results of the
 //! interpreter of Tile IR, bit by bit, or with `within: 1e-5` that close, whatever the timing.
 
+use crate::golden;
 use crate::ir_diff::ir_diff;
 use crate::outline::outline;
 use std::fmt::Write;
@@ -16,7 +17,7 @@ use std::path::Path;
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
 use tessera_ir::{Attr, Dim, PassContext, PassOptions, Type, verify};
-use tessera_lower::stage::{MOST_STAGES, MatrixRow, Off, StageCaps, Staging, Step, stage};
+use tessera_lower::stage::{GpuCaps, MOST_STAGES, MatrixRow, Off, Staging, Step, stage};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
@@ -58,16 +59,11 @@ fn classes(func: &TileFunc, text: &str) -> Vec<ArrayClass> {
     func.params().iter().map(one).collect()
 }
 
-fn caps() -> StageCaps {
+fn caps() -> GpuCaps {
     use DType::{BF16, F16, F32, Fp8E4M3, I8, I32, Tf32, U8};
     let row = |a, b, acc, k| MatrixRow { a, b, acc, k };
-    StageCaps {
-        max_threads: 1024,
-        shared_bytes: 227 * 1024,
-        regs_per_thread: 255,
-        regs_per_block: 65536,
+    GpuCaps {
         max_cluster: 8,
-        async_copy: true,
         matrix: vec![row(BF16, BF16, F32, 16), row(F16, F16, F32, 16), row(I8, I8, I32, 32)],
         async_mma: vec![
             row(BF16, BF16, F32, 16),
@@ -79,8 +75,7 @@ fn caps() -> StageCaps {
         ],
         folds: vec![(ReduceOp::Sum, F32)],
         register_pools: true,
-        multiprocessors: 132,
-        cache_bytes: 32 << 20,
+        ..golden::caps()
     }
 }
 

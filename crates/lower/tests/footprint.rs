@@ -9,7 +9,7 @@ use std::fmt::Write;
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_lower::stage::{
-    MOST_STAGES, MatrixRow, StageCaps, Staging, footprint, stage, with_warps,
+    GpuCaps, MOST_STAGES, MatrixRow, Staging, footprint, stage, with_warps,
 };
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_target::arrays::ArrayClass;
@@ -20,9 +20,9 @@ fn headers<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     found.flat_map(str::split_whitespace).collect()
 }
 
-fn caps(async_mma: bool) -> StageCaps {
+fn caps(async_mma: bool) -> GpuCaps {
     let row = MatrixRow { a: DType::BF16, b: DType::BF16, acc: DType::F32, k: 16 };
-    StageCaps {
+    GpuCaps {
         matrix: vec![row],
         async_mma: if async_mma { vec![row] } else { Vec::new() },
         folds: if async_mma { vec![(ReduceOp::Sum, DType::F32)] } else { Vec::new() },
@@ -34,7 +34,7 @@ fn caps(async_mma: bool) -> StageCaps {
 fn lowered(text: &str) -> TileFunc {
     let mut func = tessera_tile::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let passes = tessera_lower::tile_pipeline(PassOptions::default());
-    let mut context = PassContext { notes: Diagnostics::new() };
+    let mut context = PassContext::default();
     passes.run(&mut func, &mut context).unwrap_or_else(|e| panic!("{e}"));
     func
 }

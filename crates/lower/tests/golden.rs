@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use tessera_ir::{Pass, PassContext, verify};
 use tessera_lower::Canonicalise;
-use tessera_lower::stage::StageCaps;
+use tessera_lower::stage::GpuCaps;
+use tessera_target::speed::Speed;
 use tessera_tile::TileFunc;
 
 pub const SPLIT: &str = "\n=>\n";
@@ -45,19 +46,42 @@ pub fn tile_func(text: &str) -> TileFunc {
 }
 
 /// A target without MMAs.
-pub fn caps() -> StageCaps {
-    StageCaps {
-        max_threads: 1024,
-        shared_bytes: 227 * 1024,
-        regs_per_thread: 255,
-        regs_per_block: 65536,
+/// No pass of this crate reads it.
+const SPEED: Speed = Speed {
+    processors: 132,
+    clock: 1e9,
+    matrix: 1024.0,
+    scalar: 128.0,
+    local_bytes: 1 << 18,
+    shared_bytes: 227 << 10,
+    l2_lines_per_s: 1e11,
+    memory: 1e12,
+    memory_latency: 2048.0,
+    group: 1e-6,
+    max_resident_blocks: 16,
+    epilogue_overhead: 96.0,
+    launch: 4e-6,
+};
+
+pub fn caps() -> GpuCaps {
+    GpuCaps {
+        warp_size: 32,
+        max_threads_per_block: 1024,
+        registers_per_thread: 255,
+        registers_per_sm: 65536,
+        threads_per_sm: 2048,
+        blocks_per_sm: 32,
+        shared_per_block: 227 * 1024,
+        shared_per_sm: 228 * 1024,
+        shared_reserved: 1024,
+        multiprocessors: 132,
         max_cluster: 1,
+        l2_bytes: 50 << 20,
         async_copy: true,
         matrix: Vec::new(),
         async_mma: Vec::new(),
         folds: Vec::new(),
         register_pools: false,
-        multiprocessors: 132,
-        cache_bytes: 32 << 20,
+        speed: SPEED,
     }
 }

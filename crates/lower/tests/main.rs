@@ -6,6 +6,7 @@ mod footprint;
 mod free;
 mod golden;
 mod hoist;
+mod inner;
 #[path = "../../filetest/src/ir_diff.rs"]
 mod ir_diff;
 mod outline;

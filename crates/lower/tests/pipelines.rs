@@ -7,7 +7,7 @@ use crate::golden;
 use std::fmt::Write;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Type, verify};
-use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pipelines};
+use tessera_lower::stage::{GpuCaps, MOST_STAGES, Staging, pipelines};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
@@ -35,11 +35,11 @@ fn classes(func: &StagedFunc, text: &str) -> Vec<ArrayClass> {
 fn run(text: &str) -> String {
     let func = tessera_staged::parse(text).unwrap_or_else(|e| panic!("{e}"));
     verify(&func).unwrap_or_else(|e| panic!("input: {e}"));
-    let caps = StageCaps {
-        shared_bytes: 99 * 1024,
+    let caps = GpuCaps {
+        shared_per_block: 99 * 1024,
         async_copy: header(text, "without async").is_none(),
         multiprocessors: 108,
-        cache_bytes: 24 << 20,
+        l2_bytes: 40 << 20,
         ..golden::caps()
     };
     let classes = classes(&func, text);

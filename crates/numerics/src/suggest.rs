@@ -94,25 +94,3 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn suggestions_name_the_near_types_only() {
-        assert_eq!(unknown_dtype_suggestions("fp7"), ["fp6", "fp4"]);
-        assert_eq!(unknown_dtype_suggestions("BF16"), ["bf16", "f16"]);
-        assert!(unknown_dtype_suggestions("fp8_e4m4").starts_with(&["fp8_e4m3"]));
-        assert!(unknown_dtype_suggestions("matrix").is_empty());
-        assert!(unknown_dtype_suggestions(&"f".repeat(100_000)).is_empty());
-    }
-
-    #[test]
-    fn unknown_dtype_text_is_one_line_and_says_both_sides() {
-        let text = "fp7".parse::<DType>().unwrap_err().to_string();
-        assert_eq!(text, "expected a dtype (did you mean `fp6`, `fp4`?), got `fp7`");
-        let text = "zzzzzz".parse::<DType>().unwrap_err().to_string();
-        assert!(text.contains("fp8_e4m3") && !text.contains('\n'));
-    }
-}

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use tessera_numerics::{
     Accum, DType, NumType, PolicyError, PolicyItem, Profile, Rounding, Scalar, ScaleMode,
+    unknown_dtype_suggestions,
 };
 
 #[test]
@@ -198,4 +199,55 @@ proptest! {
             prop_assert!(text.starts_with("expected ") && !text.contains('\n'), "{}", text);
         }
     }
+}
+
+/// What a fix quotes is read.
+#[test]
+fn every_text_that_a_fix_quotes_parses() {
+    let wrong = [
+        "fp7",
+        "half",
+        "complex64",
+        "matrix",
+        "bf16 @acum(f32)",
+        "bf16 @zzz",
+        "bf16 @accum",
+        "bf16 @compute(q)",
+        "bf16 @round(odd)",
+        "bf16 @stochastic_round(1)",
+        "bf16 @saturate(3)",
+        "bf16 @scale(x)",
+        "bf16 @loss_scale(x)",
+        "bf16 @packed",
+        "bf16 accum(f32)",
+        "",
+        "bf16 @",
+        "i4 @packed(2)",
+        "bf16 @accum(f32) @accum(f32)",
+    ];
+    for text in wrong {
+        let help = NumType::parse(text).expect_err(text).help();
+        let quoted: Vec<&str> = help.split('"').skip(1).step_by(2).collect();
+        assert!(!help.is_empty());
+        for q in quoted {
+            assert!(NumType::parse(q).is_ok(), "{text}: the fix {help} quotes {q}");
+        }
+    }
+}
+
+#[test]
+fn suggestions_name_the_near_types_only() {
+    assert_eq!(unknown_dtype_suggestions("fp7"), ["fp6", "fp4"]);
+    assert_eq!(unknown_dtype_suggestions("BF16"), ["bf16", "f16"]);
+    assert!(unknown_dtype_suggestions("fp8_e4m4").starts_with(&["fp8_e4m3"]));
+    assert!(unknown_dtype_suggestions("matrix").is_empty());
+    assert!(unknown_dtype_suggestions(&"f".repeat(100_000)).is_empty());
+}
+
+#[test]
+fn unknown_dtype_text_is_one_line_and_says_both_sides() {
+    let text = "fp7".parse::<DType>().unwrap_err().to_string();
+    assert_eq!(text, "expected a dtype (did you mean `fp6`, `fp4`?), got `fp7`");
+    let text = "zzzzzz".parse::<DType>().unwrap_err().to_string();
+    assert!(text.contains("fp8_e4m3") && !text.contains('\n'));
 }

@@ -5,8 +5,12 @@
 //! they are queried from the device at run time.
 
 use crate::inst::{MmaRow, Ty};
+use crate::matrix_caps::{async_mma_rows, fold_rows, matrix_rows, mma_dtypes};
 use crate::module::{Target, Version};
+use crate::speed::speed;
 use std::sync::LazyLock;
+use tessera_numerics::DType;
+use tessera_target::GpuCaps;
 
 /// Which targets have a feature.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -139,17 +143,8 @@ pub struct PtxCaps {
     pub target: Target,
     /// Warp-level MMAs of the target, the deepest last for each type.
     pub mma_rows: Vec<MmaRow>,
-    /// Shared memory bytes that a launch may request, and those of a multiprocessor; each block
-    /// costs `shared_reserved` more than it requests.
-    pub shared_per_block: u32,
-    pub shared_per_sm: u32,
-    pub shared_reserved: u32,
-    pub registers_per_sm: u32,
-    pub threads_per_sm: u32,
-    pub blocks_per_sm: u32,
-    /// The largest cluster that every chip can launch; 1 where there are no clusters.
-    pub max_cluster: u32,
-    pub l2_bytes: u64,
+    /// What passes, the cost model and reports know of it.
+    pub gpu: GpuCaps,
 }
 
 /// Of every target.
@@ -209,22 +204,39 @@ const SIZES: &[Sizes] = &[
 
 static CAPS: LazyLock<Vec<PtxCaps>> = LazyLock::new(|| {
     let caps = TARGETS.iter().filter_map(|(target, _)| {
-        let s = SIZES.iter().find(|s| s.sm == target.sm)?;
-        Some(PtxCaps {
-            target: *target,
-            mma_rows: mma_rows(*target),
-            shared_per_block: s.shared_per_block_kb * 1024,
-            shared_per_sm: s.shared_per_sm_kb * 1024,
-            shared_reserved: if target.sm >= 80 { 1024 } else { 0 },
-            registers_per_sm: 65536,
-            threads_per_sm: s.threads_per_sm,
-            blocks_per_sm: s.blocks_per_sm,
-            max_cluster: s.max_cluster,
-            l2_bytes: s.l2_mb << 20,
-        })
+        let sizes = SIZES.iter().find(|s| s.sm == target.sm)?;
+        let mma_rows = mma_rows(*target);
+        let gpu = gpu(*target, sizes, &mma_rows);
+        Some(PtxCaps { target: *target, mma_rows, gpu })
     });
     caps.collect()
 });
+
+fn gpu(target: Target, sizes: &Sizes, mma_rows: &[MmaRow]) -> GpuCaps {
+    let has = |feature: Feature| feature.on().has(target);
+    let (registers_per_sm, shared_per_block) = (65536, sizes.shared_per_block_kb * 1024);
+    let speed = speed(target.sm, registers_per_sm, shared_per_block);
+    GpuCaps {
+        warp_size: 32,
+        max_threads_per_block: MAX_THREADS,
+        registers_per_thread: MAX_REGISTERS,
+        registers_per_sm,
+        threads_per_sm: sizes.threads_per_sm,
+        blocks_per_sm: sizes.blocks_per_sm,
+        shared_per_block,
+        shared_per_sm: sizes.shared_per_sm_kb * 1024,
+        shared_reserved: if target.sm >= 80 { 1024 } else { 0 },
+        multiprocessors: speed.processors as u32,
+        max_cluster: sizes.max_cluster,
+        l2_bytes: sizes.l2_mb << 20,
+        async_copy: has(Feature::CpAsync),
+        matrix: matrix_rows(mma_rows),
+        async_mma: async_mma_rows(target),
+        folds: fold_rows(target),
+        register_pools: has(Feature::SetMaxRegs),
+        speed,
+    }
+}
 
 impl PtxCaps {
     pub fn all() -> &'static [PtxCaps] {
@@ -246,6 +258,11 @@ impl PtxCaps {
 
     pub fn has(&self, feature: Feature) -> bool {
         feature.on().has(self.target)
+    }
+
+    /// Dtypes that MMA instructions of a warp or warpgroup take without conversion.
+    pub fn mma_dtypes(&self) -> Vec<DType> {
+        mma_dtypes(&self.mma_rows)
     }
 
     pub fn has_mma(&self, row: &MmaRow) -> bool {

@@ -1,87 +1,19 @@
 //! Compilation of a kernel: from Tile IR through staging and selection to PTX.
 
-use crate::caps::{Feature, PtxCaps};
+use crate::caps::PtxCaps;
 use crate::code::{Classes, Code, Shape};
-use crate::inst::{Ty, WgmmaRow};
-use crate::module::{Kernel, Module};
-use crate::select::{Greatest, Selected, mma_type};
+use crate::module::{Kernel, Module, Target};
+use crate::select::{Greatest, Selected};
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{OpId, Type};
-use tessera_lower::stage::{MOST_STAGES, MatrixRow, StageCaps, Staging, stage};
-use tessera_numerics::{DType, Profile, ReduceOp};
+use tessera_lower::stage::{MOST_STAGES, Staging, stage};
+use tessera_numerics::Profile;
 use tessera_staged::ops::team::Team;
 use tessera_staged::ops::tiles::is_once;
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame::Frame;
-use tessera_tile::ops::mma::LEGAL;
-use tessera_tile::{KernelKind, TileFunc, kind_of};
-
-/// The capabilities of this target, as the passes need them.
-pub fn stage_caps(caps: &PtxCaps) -> StageCaps {
-    StageCaps {
-        max_threads: 1024,
-        shared_bytes: caps.shared_per_block,
-        regs_per_thread: 255,
-        regs_per_block: caps.registers_per_sm,
-        max_cluster: caps.max_cluster,
-        async_copy: Feature::CpAsync.on().has(caps.target),
-        matrix: matrix_rows(caps),
-        async_mma: async_mma_rows(caps),
-        folds: fold_rows(caps),
-        register_pools: caps.has(Feature::SetMaxRegs),
-        multiprocessors: MULTIPROCESSORS,
-        cache_bytes: CACHE,
-    }
-}
-
-/// Multiprocessors of the chips that have WGMMA.
-const MULTIPROCESSORS: u32 = 132;
-/// Of their 50 MB of L2.
-const CACHE: u32 = 32 << 20;
-
-/// Reductions that TMA does with the same bits as threads: sums, as far as observed on a GPU.
-fn fold_rows(caps: &PtxCaps) -> Vec<(ReduceOp, DType)> {
-    let sums = [DType::F32, DType::I32, DType::U32].map(|dtype| (ReduceOp::Sum, dtype));
-    if caps.has(Feature::Tma) { sums.to_vec() } else { Vec::new() }
-}
-
-/// The dtypes of WGMMA.
-fn async_mma_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
-    let row = |&(a, b, acc): &(DType, DType, DType)| {
-        let [ta, tb, tc] = [a, b, acc].map(mma_type);
-        let k = 256 / ta?.bits();
-        let row = WgmmaRow { n: 64, k, a: ta?, b: tb?, c: tc?, sat: false };
-        let needs = crate::legal::wgmma(&row).ok()?;
-        needs.iter().all(|&f| caps.has(f)).then_some(MatrixRow { a, b, acc, k })
-    };
-    LEGAL.iter().filter_map(row).collect()
-}
-
-/// Pairs of dtypes that tensor cores multiply by `mma.sync`, with the depth of their fragments.
-fn matrix_rows(caps: &PtxCaps) -> Vec<MatrixRow> {
-    let mut out = Vec::new();
-    for &a in DType::ALL {
-        for &b in DType::ALL {
-            for acc in [DType::F32, DType::I32, DType::F64] {
-                let (Some(ta), Some(tb), Some(tc)) = (mma_type(a), mma_type(b), mma_type(acc))
-                else {
-                    continue;
-                };
-                if ta == Ty::F32 {
-                    continue;
-                }
-                let k = if ta == Ty::F64 { 4 } else { 256 / ta.bits() };
-                let has = caps.mma_rows.iter().any(|r| {
-                    (r.a, r.b, r.c) == (ta, tb, tc) && (r.k == k || r.k == k / 2 && r.m == 16)
-                });
-                if has {
-                    out.push(MatrixRow { a, b, acc, k });
-                }
-            }
-        }
-    }
-    out
-}
+use tessera_tile::ops::asm::{AsmArch, AsmTarget};
+use tessera_tile::{AsmHost, KernelKind, TileFunc, choose_asm, kind_of};
 
 /// The most stages of a pipeline.
 fn stages_of(func: &StagedFunc) -> u32 {
@@ -94,11 +26,12 @@ fn stages_of(func: &StagedFunc) -> u32 {
 
 /// Resident blocks of a multiprocessor, as far as is known before register allocation.
 fn resident(kernel: &Kernel, caps: &PtxCaps) -> u32 {
-    let by_shared = caps.shared_per_sm / (kernel.shared_bytes() + caps.shared_reserved).max(1);
-    let by_threads = caps.threads_per_sm / kernel.threads;
-    let by_registers = caps.registers_per_sm / (USUAL_REGISTERS * kernel.threads);
+    let by_shared =
+        caps.gpu.shared_per_sm / (kernel.shared_bytes() + caps.gpu.shared_reserved).max(1);
+    let by_threads = caps.gpu.threads_per_sm / kernel.threads;
+    let by_registers = caps.gpu.registers_per_sm / (USUAL_REGISTERS * kernel.threads);
     // With register reallocation between roles, one block has all registers.
-    let most = kernel.min_blocks.unwrap_or(caps.blocks_per_sm);
+    let most = kernel.min_blocks.unwrap_or(caps.gpu.blocks_per_sm);
     by_shared.min(by_threads).min(by_registers).clamp(1, most.max(1))
 }
 
@@ -128,14 +61,54 @@ pub fn compile(
     profile: Profile,
     classes: &Classes,
 ) -> Result<Code, Diagnostics> {
+    // The bits of a text are the processor's.
+    let runs = (profile != Profile::Strict).then_some(AsmTarget::Ptx);
+    let target = caps.target.to_string();
+    let name = if runs.is_some() { target } else { format!("{target} in the profile strict") };
+    compile_with(
+        func,
+        caps,
+        profile,
+        classes,
+        &AsmHost { target: runs, has: &|a| has(caps, a), name: &name },
+    )
+}
+
+/// The same for [`crate::interp`], which runs no assembly text.
+pub fn compile_emulated(
+    func: &TileFunc,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+) -> Result<Code, Diagnostics> {
+    let name = "the emulated GPU";
+    compile_with(func, caps, profile, classes, &AsmHost { target: None, has: &|_| false, name })
+}
+
+fn has(caps: &PtxCaps, arch: &AsmArch) -> bool {
+    match *arch {
+        AsmArch::Sm { sm, exact: false } => caps.target.sm >= sm,
+        AsmArch::Sm { sm, exact: true } => caps.target == (Target { sm, exact: true }),
+        AsmArch::X86(_) => false,
+    }
+}
+
+fn compile_with(
+    func: &TileFunc,
+    caps: &PtxCaps,
+    profile: Profile,
+    classes: &Classes,
+    texts: &AsmHost<'_>,
+) -> Result<Code, Diagnostics> {
     tessera_ir::verify(func)?;
     tessera_tile::has_elements(func)?;
+    let chosen = choose_asm(func, texts)?;
+    let func = chosen.as_ref().unwrap_or(func);
     let scans = match profile {
         Profile::Default => tessera_tile::Scans::Parallel,
         Profile::Deterministic | Profile::Strict => tessera_tile::Scans::Ordered,
     };
-    let known = stage_caps(caps);
-    let kept = |id| tessera_lower::stage::is_selected(func, &known, profile, id);
+    let kept = |id| tessera_lower::stage::is_selected(func, &caps.gpu, profile, id);
     let expanded = tessera_tile::expand_parts_but(func, scans, &kept);
     let func = expanded.as_ref().unwrap_or(func);
     let frame = Frame::new(func)?;
@@ -149,8 +122,7 @@ pub fn compile(
             (selected, None, shape)
         }
         _ => {
-            let stage_caps = stage_caps(caps);
-            let staging = Staging { caps: &stage_caps, classes, profile };
+            let staging = Staging { caps: &caps.gpu, classes, profile };
             let select = |stages: u32, reported: &mut Diagnostics| {
                 let staged = stage(func, &staging, stages, reported)?;
                 let selected = crate::select::select(&staged, &frame, classes, caps, profile)?;
@@ -160,20 +132,22 @@ pub fn compile(
             let (mut selected, mut staged) = select(stages, &mut reported)?;
             // What ops need beside pipelines is known after selection: if it does not fit, the
             // pipeline depth is reduced.
-            while selected.kernel.dynamic_shared > caps.shared_per_block && stages > 1 {
+            while selected.kernel.dynamic_shared > caps.gpu.shared_per_block && stages > 1 {
                 stages = stages_of(&staged).min(stages) - 1;
                 reported = Diagnostics::new();
                 (selected, staged) = select(stages, &mut reported)?;
             }
             let shape = shape_of(&staged, &selected.kernel, caps);
-            let found = crate::footprint::of_staged(&staged, &stage_caps);
+            let found = crate::footprint::of_staged(&staged, &caps.gpu);
             footprint = Some((crate::footprint::warn(func, &staging, &found), found));
             (selected, Some(staged), shape)
         }
     };
     let shared = selected.kernel.shared_bytes();
-    if shared > caps.shared_per_block {
-        return Err(too_much_shared(func, shared, caps.shared_per_block, selected.greatest).into());
+    if shared > caps.gpu.shared_per_block {
+        return Err(
+            too_much_shared(func, shared, caps.gpu.shared_per_block, selected.greatest).into()
+        );
     }
     let mut code = finish(selected, &frame, caps, staged.as_ref(), shape, &reported)?;
     if let Some((warning, found)) = footprint {

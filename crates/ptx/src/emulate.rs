@@ -2,16 +2,19 @@
 //! generated code can be run and compared anywhere.
 
 use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Code, MapRecipe, classes_said};
-use crate::compile::compile;
+use crate::code::{ArrayClass, Classes, Code, MapRecipe};
+use crate::compile::compile_emulated;
 use crate::interp::{self, Grid, Memory, Options, TensorMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
-use tessera_numerics::{DType, Profile};
-use tessera_support::{ForkLock, Hash128, StableHasher};
-use tessera_target::arrays::misaligned;
+use tessera_numerics::Profile;
+use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
+use tessera_target::arrays::{classes_first, misaligned};
 use tessera_target::frame::{self, Frame};
-use tessera_target::{ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs};
+use tessera_target::{
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
+};
 use tessera_tile::TileFunc;
 
 /// Few, so that blocks take several groups each.
@@ -51,15 +54,10 @@ impl Backend for Emulated {
         Caps {
             backend: self.name,
             arch: self.caps.target.to_string(),
-            mma_dtypes: vec![DType::BF16, DType::F16],
-            warp_size: 32,
-            async_copy: true,
-            shared_bytes_per_block: self.caps.shared_per_block.into(),
-            max_threads_per_block: 1024,
-            regs_per_thread: 255,
+            mma_dtypes: self.caps.mma_dtypes(),
             device_count: 0,
             memory_bytes: 0,
-            speed: None,
+            machine: MachineCaps::Gpu(Box::new(self.caps.gpu.clone())),
             emulated: [("device", "an interpreter of PTX")].into(),
         }
     }
@@ -70,14 +68,14 @@ impl Backend for Emulated {
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
         let frame = Frame::new(func)?;
-        let classes = classes_said(&frame, &options.arrays);
-        let usual = compile(func, &self.caps, options.profile, &classes)?;
+        let classes = classes_first(&frame, options);
+        let first = Arc::new(compile_emulated(func, &self.caps, options.profile, &classes)?);
         Ok(Box::new(Kernel {
             func: func.clone(),
             frame,
-            classes,
-            usual,
-            others: ForkLock::new(Vec::new()),
+            variants: ForkLock::new([(classes, first.clone())].into()),
+            building: Flights::new(),
+            first,
             profile: options.profile,
             machine: self.clone(),
         }))
@@ -87,11 +85,10 @@ impl Backend for Emulated {
 struct Kernel {
     func: TileFunc,
     frame: Frame,
-    /// The array classes of `usual`.
-    classes: Classes,
-    usual: Code,
-    /// Code for other array classes.
-    others: ForkLock<Vec<(Classes, Arc<Code>)>>,
+    /// What was compiled first.
+    first: Arc<Code>,
+    variants: ForkLock<BTreeMap<Classes, Arc<Code>>>,
+    building: Flights<Classes>,
     profile: Profile,
     machine: Emulated,
 }
@@ -177,25 +174,27 @@ pub fn run(
 }
 
 impl Kernel {
-    fn other(&self, classes: Classes) -> Result<Arc<Code>, Diagnostics> {
-        if let Some((_, code)) = self.others.lock().iter().find(|(of, _)| *of == classes) {
-            return Ok(code.clone());
-        }
-        let code = Arc::new(compile(&self.func, &self.machine.caps, self.profile, &classes)?);
-        self.others.lock().push((classes, code.clone()));
-        Ok(code)
+    fn variant(&self, classes: &Classes) -> Result<Arc<Code>, Diagnostics> {
+        let find = || self.variants.lock().get(classes).cloned();
+        let make = || {
+            let code = compile_emulated(&self.func, &self.machine.caps, self.profile, classes)?;
+            let code = Arc::new(code);
+            self.variants.lock().insert(classes.clone(), code.clone());
+            Ok::<_, Diagnostics>(code)
+        };
+        Ok(self.building.once(classes, find, make)?.0)
     }
 }
 
 impl Artifact for Kernel {
     fn target_text(&self) -> String {
-        self.usual.module.text()
+        self.first.module.text()
     }
 
     fn hash(&self) -> Hash128 {
         let mut h = StableHasher::new();
         h.write_str("target.ptx.emulated");
-        h.write_str(&self.usual.module.hash().to_string());
+        h.write_str(&self.first.module.hash().to_string());
         h.finish()
     }
 
@@ -213,18 +212,12 @@ impl Artifact for Kernel {
         if let Some(error) = error {
             return Err(error.into());
         }
-        let other;
-        let code = if classes == self.classes {
-            &self.usual
-        } else {
-            other = self.other(classes)?;
-            &*other
-        };
+        let code = self.variant(&classes)?;
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
-        run(code, &self.frame, args, words, blocks, &self.machine.options)
+        run(&code, &self.frame, args, words, blocks, &self.machine.options)
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {
-        self.usual.notes.clone()
+        self.first.notes.clone()
     }
 }

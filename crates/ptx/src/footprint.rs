@@ -3,9 +3,8 @@
 
 use crate::caps::PtxCaps;
 use crate::code::Classes;
-use crate::compile::stage_caps;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_lower::stage::{MOST_STAGES, StageCaps, Staging, pinned_warps, stage, with_warps};
+use tessera_lower::stage::{GpuCaps, MOST_STAGES, Staging, pinned_warps, stage, with_warps};
 use tessera_numerics::Profile;
 use tessera_staged::StagedFunc;
 use tessera_target::Footprint;
@@ -18,8 +17,7 @@ pub fn footprint(
     profile: Profile,
     classes: &Classes,
 ) -> Option<Footprint> {
-    let stage_caps = stage_caps(caps);
-    of_staging(func, &Staging { caps: &stage_caps, classes, profile })
+    of_staging(func, &Staging { caps: &caps.gpu, classes, profile })
 }
 
 fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
@@ -30,7 +28,7 @@ fn of_staging(func: &TileFunc, staging: &Staging<'_>) -> Option<Footprint> {
     Some(of_staged(&staged, staging.caps))
 }
 
-pub fn of_staged(func: &StagedFunc, caps: &StageCaps) -> Footprint {
+pub fn of_staged(func: &StagedFunc, caps: &GpuCaps) -> Footprint {
     let found = tessera_lower::stage::footprint(func, caps);
     // Where the target has no WGMMA, MMAs are `mma.sync`.
     Footprint { async_mma: found.async_mma.filter(|_| !caps.async_mma.is_empty()), ..found }
@@ -51,7 +49,7 @@ pub fn warn(func: &TileFunc, staging: &Staging<'_>, found: &Footprint) -> Option
         let other = of_staging(&with_warps(func, n), staging);
         other.is_some_and(|o| o.spilled() == 0 && o.async_mma >= found.async_mma)
     };
-    let most = staging.caps.max_threads / 32;
+    let most = staging.caps.max_threads_per_block / 32;
     let more = (0..).map(|i| 1 << i).take_while(|&n| n <= most).filter(|&n| i64::from(n) > warps);
     let help = match more.into_iter().find(fits) {
         Some(n) => format!(

@@ -4,6 +4,8 @@
 //! Registers have a width and no number type; an instruction says how it reads them. A kernel is
 //! valid when `verify` accepts it for its target.
 
+use tessera_tile::ops::asm::Piece;
+
 /// The width of a register.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
@@ -427,6 +429,9 @@ pub enum Inst {
     Ret,
     Trap,
     Nanosleep { ns: u32 },
+    /// Text of the user's: its registers are those of `d`, then those of `a`. Nothing is known of it
+    /// but what it reads and writes.
+    Text { pieces: Vec<Piece>, d: Vec<Reg>, a: Vec<Reg> },
     /// Marks an event for a profiler. The assembler moves nothing across it.
     Event { number: u32 },
 

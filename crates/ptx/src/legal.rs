@@ -170,6 +170,7 @@ fn form(inst: &Inst) -> Needs {
         | Inst::Ret
         | Inst::Trap
         | Inst::Nanosleep { .. }
+        | Inst::Text { .. }
         | Inst::Event { .. }
         | Inst::Prefetch { .. } => plain(),
     }
@@ -585,6 +586,10 @@ pub fn version_of(needs: &[Feature], target: Target) -> Option<Version> {
     Some(needs.iter().map(|f| f.version(target)).fold(first, Version::max))
 }
 
+/// The version of PTX of modules with assembly text of users: that of CUDA 12.4, which has all
+/// instructions of the targets up to sm_90a.
+const TEXT_VERSION: Version = Version { major: 8, minor: 4 };
+
 impl Module {
     /// The first version of PTX that has all features of the module.
     pub fn minimum_version(&self) -> Version {
@@ -594,6 +599,9 @@ impl Module {
             needs.extend(kernel.instructions().filter_map(|i| requires(i).ok()).flatten());
         }
         let needs: Vec<Feature> = needs.into_iter().collect();
-        version_of(&needs, self.target).unwrap_or(self.version)
+        let least = version_of(&needs, self.target).unwrap_or(self.version);
+        let has_text = |k: &Kernel| k.instructions().any(|i| matches!(i, Inst::Text { .. }));
+        // What a text needs is not known.
+        if self.kernels.iter().any(has_text) { least.max(TEXT_VERSION) } else { least }
     }
 }

@@ -105,6 +105,7 @@ impl Inst {
             | Inst::Ret
             | Inst::Trap
             | Inst::Nanosleep { .. }
+            | Inst::Text { .. }
             | Inst::Event { .. }
             | Inst::TmaPrefetch { .. }
             | Inst::BulkCommit
@@ -343,6 +344,10 @@ impl Operands {
             Inst::Elect { p, mask } => {
                 self.word(*mask);
                 self.write(*p, Class::Pred);
+            }
+            Inst::Text { d, a, .. } => {
+                a.iter().for_each(|&r| self.read(r, r.class));
+                d.iter().for_each(|&r| self.write(r, r.class));
             }
             Inst::BarSync { id, .. } | Inst::BarArrive { id, .. } => self.word(*id),
             Inst::Fence { .. }

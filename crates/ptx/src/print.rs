@@ -8,6 +8,7 @@ use crate::inst::*;
 use crate::module::*;
 use std::fmt::{self, Display, Formatter, Write};
 use tessera_support::{Hash128, StableHasher};
+use tessera_tile::ops::asm::Piece;
 
 impl Module {
     pub fn text(&self) -> String {
@@ -215,6 +216,22 @@ impl Display for Guarded<'_> {
                 let op = cvt(self.inst).0;
                 write!(f, "{{ .reg .b8 %b; {g}mov.b16 {{%b, _}}, {a}; {g}{op} {d}, %b; }}")
             }
+            // A scope of its own: labels and registers of the text may be declared in it again.
+            Inst::Text { pieces, d, a } => {
+                let text = |p: &Piece| match p {
+                    Piece::Text(text) => text.clone(),
+                    Piece::Register(n) => match d.iter().chain(a).nth(*n) {
+                        Some(r) => r.to_string(),
+                        None => format!("${n}"),
+                    },
+                };
+                let text: String = pieces.iter().map(text).collect();
+                // A comment at its end must not hide what follows.
+                match text.contains('\n') || text.contains("//") {
+                    true => write!(f, "{{\n{text}\n    }}"),
+                    false => write!(f, "{{ {} }}", text.trim()),
+                }
+            }
             inst => {
                 write!(f, "{g}")?;
                 write_inst(f, inst)?;
@@ -333,6 +350,8 @@ fn write_inst(f: &mut Formatter<'_>, inst: &Inst) -> fmt::Result {
         Inst::Bra { to, uniform } => write!(f, "bra{} {to}", flag(*uniform, ".uni")),
         Inst::Ret => f.write_str("ret"),
         Inst::Trap => f.write_str("trap"),
+        // `Guarded` writes it.
+        Inst::Text { .. } => Ok(()),
         Inst::Nanosleep { ns } => write!(f, "nanosleep.u32 {ns}"),
         Inst::Event { number } => write!(f, "pmevent {number}"),
         Inst::PrefetchMap { map } => write!(f, "prefetch.tensormap [{map}]"),

@@ -14,8 +14,8 @@ use tessera_tile::ops::host::pieces;
 /// What a `print` op prints.
 #[derive(Clone, Debug)]
 pub struct Printing {
-    pieces: Vec<String>,
-    shapes: Vec<Vec<usize>>,
+    pub pieces: Vec<String>,
+    pub shapes: Vec<Vec<usize>>,
     /// Carriers of the values.
     pub dtypes: Vec<DType>,
 }
@@ -117,32 +117,4 @@ fn place(name: &str, grid: [i64; 3], group: u32) -> String {
     let last = grid.iter().rposition(|&g| g > 1).unwrap_or(0);
     let at: Vec<_> = at[..=last].iter().map(i64::to_string).collect();
     format!("{name}[{}]", at.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(which: u32, group: u32, value: f32) -> Vec<u8> {
-        let mut out: Vec<u8> = [24, which, group, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
-        out.extend(value.to_le_bytes());
-        out.resize(24, 0);
-        out
-    }
-
-    #[test]
-    fn lines_are_in_the_order_of_groups() {
-        let pieces = vec!["x = ".to_string(), String::new()];
-        let prints = [Printing { pieces, shapes: vec![vec![]], dtypes: vec![DType::F32] }];
-        let all = [record(0, 4, 1.0), record(0, 0, 2.0), record(0, 4, 0.5)].concat();
-        let reported = lines("k", [2, 3, 1], &prints, &all, 72);
-        assert_eq!(reported, ["k[0, 0]: x = 2.0", "k[1, 1]: x = 1.0", "k[1, 1]: x = 0.5"]);
-        // A record that does not fit is counted, and leaves nothing after the last one.
-        let mut cut = all.clone();
-        cut.extend([0; 64]);
-        let reported = lines("k", [2, 3, 1], &prints, &cut, context::ROOM + 100);
-        assert_eq!(reported.len(), 4);
-        assert!(reported[3].contains("the rest is left out"), "{}", reported[3]);
-        assert!(lines("k", [1, 1, 1], &prints, &all[..10], 72).is_empty());
-    }
 }

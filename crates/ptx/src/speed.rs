@@ -1,7 +1,6 @@
 //! Machine models of the targets, for choosing between schedules. Hopper's figures were fitted to
 //! measured launches (docs/perf/gemm.md); the others are from data sheets.
 
-use crate::caps::PtxCaps;
 use tessera_target::speed::Speed;
 
 /// A generation: multiprocessors of its large chip, clock, multiply-adds of 16-bit elements and of
@@ -32,44 +31,24 @@ const ROWS: &[Row] = &[
     row(120, 170, 2.2e9, 512.0, 128.0, 1.6e12),
 ];
 
-/// The speed of a target; `processors` are those of the present device.
-pub fn speed(caps: &PtxCaps, processors: Option<u32>) -> Speed {
-    let row = ROWS.iter().rev().find(|row| row.from <= caps.target.sm).unwrap_or(&ROWS[0]);
-    let processors = processors.map_or(row.processors, |n| u64::from(n.max(1)));
-    let part = processors as f64 / row.processors as f64;
+/// The speed of the usual chip of a generation, with these registers of a multiprocessor and bytes of shared memory of a
+/// block.
+pub fn speed(sm: u32, registers_per_sm: u32, shared_per_block: u32) -> Speed {
+    let row = ROWS.iter().rev().find(|row| row.from <= sm).unwrap_or(&ROWS[0]);
     Speed {
-        processors,
+        processors: row.processors,
         clock: row.clock,
         matrix: row.matrix,
         scalar: row.scalar,
-        local_bytes: u64::from(caps.registers_per_sm) * 4,
-        shared_bytes: caps.shared_per_block.into(),
-        // 24 multiply-adds of one multiprocessor of Hopper; the L2 cache scales with the chip.
-        l2_lines_per_s: row.matrix * row.clock / 24.0 * part.min(1.0),
-        memory: row.memory * part.min(1.0),
+        local_bytes: u64::from(registers_per_sm) * 4,
+        shared_bytes: shared_per_block.into(),
+        // 24 multiply-adds of one multiprocessor of Hopper.
+        l2_lines_per_s: row.matrix * row.clock / 24.0,
+        memory: row.memory,
         memory_latency: 2048.0,
         group: 1.5e-6,
         max_resident_blocks: 16,
         epilogue_overhead: 96.0,
         launch: 3.9e-6,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_target_has_a_speed_and_parts_of_a_chip_are_slower() {
-        for (target, _) in crate::caps::TARGETS {
-            let caps = PtxCaps::of(target.sm, target.exact).unwrap();
-            let (whole, half) = (speed(caps, None), speed(caps, Some(40)));
-            assert!(whole.matrix > whole.scalar && whole.memory > 1e11, "{target}");
-            assert_eq!(half.processors, 40);
-            assert!(
-                half.memory < whole.memory && half.l2_lines_per_s < whole.l2_lines_per_s,
-                "{target}"
-            );
-        }
     }
 }

@@ -15,6 +15,7 @@ use crate::operands::{Role, alu_classes};
 use crate::print::Guarded;
 use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc, SourceFile};
+use tessera_tile::ops::asm::Piece;
 
 /// All errors of a module.
 pub fn verify(module: &Module) -> Result<(), Diagnostics> {
@@ -84,13 +85,13 @@ impl Check<'_> {
         self.expect(in_range, || {
             format!("expected 1 to {MAX_THREADS} threads, got {}", kernel.threads)
         });
-        self.expect((1..=caps.max_cluster.max(1)).contains(&kernel.cluster), || {
-            let (most, got) = (caps.max_cluster, kernel.cluster);
+        self.expect((1..=caps.gpu.max_cluster.max(1)).contains(&kernel.cluster), || {
+            let (most, got) = (caps.gpu.max_cluster, kernel.cluster);
             format!("expected clusters of at most {most} blocks, got {got}")
         });
         if let Some(blocks) = kernel.min_blocks {
-            let fits = blocks <= caps.blocks_per_sm
-                && blocks * kernel.threads <= caps.threads_per_sm
+            let fits = blocks <= caps.gpu.blocks_per_sm
+                && blocks * kernel.threads <= caps.gpu.threads_per_sm
                 && blocks > 0;
             self.expect(fits, || {
                 format!("expected a number of blocks that fit on a multiprocessor, got {blocks}")
@@ -107,7 +108,7 @@ impl Check<'_> {
                 "expected at most {MAX_STATIC_SHARED} bytes of fixed shared memory, got {fixed}"
             )
         });
-        let (most, all) = (caps.shared_per_block, kernel.shared_bytes());
+        let (most, all) = (caps.gpu.shared_per_block, kernel.shared_bytes());
         self.expect(all <= most, || {
             format!("expected at most {most} bytes of shared memory, got {all}")
         });
@@ -266,6 +267,10 @@ impl Check<'_> {
             Inst::CpAsync { bytes, src_bytes: Some(n), .. } => within(n, 0..=i64::from(*bytes)),
             Inst::WgmmaWait { groups } => *groups < 8,
             Inst::Nanosleep { ns } => *ns <= 1_000_000,
+            Inst::Text { pieces, d, a } => pieces.iter().all(|p| match p {
+                Piece::Register(n) => *n < d.len() + a.len(),
+                Piece::Text(_) => true,
+            }),
             Inst::Event { number } => *number < 16,
             Inst::MbarInit { count, .. } => within(count, 1..=(1 << 20) - 1),
             Inst::MbarArriveExpect { bytes, .. } | Inst::MbarExpect { bytes, .. } => {
@@ -362,6 +367,8 @@ fn is_collective(inst: &Inst) -> bool {
         | Inst::WgmmaCommit
         | Inst::WgmmaWait { .. }
         | Inst::SetMaxRegs { .. } => true,
+        // A guard is of one instruction, and a text may be several.
+        Inst::Text { .. } => true,
         _ => false,
     }
 }

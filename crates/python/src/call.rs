@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
 use tessera_diag::Diagnostics;
 use tessera_driver::{
-    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays, gpu,
+    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays, device,
     grid_of,
 };
 use tessera_numerics::Profile;
@@ -67,7 +67,7 @@ impl<'py> Given<'_, 'py> {
             given.fill(&mut prepared, self.allocate)?;
             enter_call(py, || kernel.launch(prepared))?;
         }
-        if let Location::Cuda(device) = location {
+        if let Location::Device(device) = location {
             given.used(py, Queue { device, stream });
         }
         warn(py, kernel, 2)?;
@@ -109,14 +109,14 @@ impl<'py> Converted<'py> {
     pub fn fill(&mut self, prepared: &mut Prepared, allocate: &Bound<'py, PyAny>) -> PyResult<()> {
         let py = allocate.py();
         let device = match prepared.location() {
-            Location::Cuda(device) => Some(device),
+            Location::Device(device) => Some(device.to_string()),
             Location::Host => None,
         };
         let like = self.objects.iter().flatten().find(|o| arrays::is_array(o)).cloned();
         for Missing { param, dims, elem, privilege, clear } in prepared.missing() {
             let dims = PyTuple::new(py, dims)?;
             let elem = crate::dtype::DType(elem);
-            let what = (dims, elem, privilege.name(), like.as_ref(), device, clear);
+            let what = (dims, elem, privilege.name(), like.as_ref(), device.as_deref(), clear);
             let made = allocate.call1(what)?;
             let mut found = Found::default();
             if let Arg::Array(array) = argument(&made, &mut self.keep, &mut found)? {
@@ -136,7 +136,7 @@ impl<'py> Converted<'py> {
             }
         }
         let keep = std::mem::take(&mut self.keep);
-        if !gpu::is_recording() {
+        if !device::is_recording() {
             holding::hold(py, keep, queue);
         }
     }

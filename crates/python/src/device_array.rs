@@ -4,21 +4,21 @@ use crate::dtype::DType;
 use crate::enter::{enter, exception};
 use crate::export;
 use crate::streams::{self, Found};
-use crate::{cuda_interface, dlpack};
+use crate::{array_interface, devices, dlpack};
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyEllipsis, PySlice, PyTuple};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::{
-    Arg, ArrayArg, BufferArg, Place, Queue, gpu, is_packed, packed_bytes, row_major,
+    Arg, ArrayArg, BufferArg, DeviceId, Place, Queue, device, is_packed, packed_bytes, row_major,
 };
 use tessera_numerics::NumType;
 
-/// An array on a CUDA device. Slices are views of the same memory.
+/// An array on a device. Slices are views of the same memory.
 #[pyclass(frozen, name = "Array", module = "tessera")]
 pub struct DeviceArray {
-    pub memory: Arc<gpu::Memory>,
+    pub memory: Arc<device::Memory>,
     pub buffer: BufferArg,
     elem: NumType,
 }
@@ -36,7 +36,7 @@ impl DeviceArray {
             let message = format!("expected sizes that memory has room for, got {dims:?}");
             Diagnostic::new(Code::E_ARGUMENT, message)
         })?;
-        let memory = gpu::Memory::new(queue, bytes)?;
+        let memory = device::Memory::new(queue, bytes)?;
         let buffer = BufferArg {
             data: memory.address() as *mut u8,
             strides: row_major(&dims, elem.storage),
@@ -50,7 +50,7 @@ impl DeviceArray {
     /// A view of memory with another owner, for work in the order of the queue.
     pub fn lent(buffer: &BufferArg, queue: Queue) -> Self {
         let bytes = packed_bytes(buffer) as u64;
-        let memory = gpu::Memory::lent(buffer.data as u64, bytes, queue);
+        let memory = device::Memory::lent(buffer.data as u64, bytes, queue);
         Self {
             memory: Arc::new(memory),
             buffer: buffer.clone(),
@@ -61,10 +61,7 @@ impl DeviceArray {
     /// The array as an argument of a call.
     pub fn argument(&self, found: &mut Found) -> Arg {
         found.made(self.memory.last());
-        Arg::Array(ArrayArg {
-            buffer: self.buffer.clone(),
-            place: Place::Cuda(self.memory.device()),
-        })
+        Arg::Array(ArrayArg { buffer: self.buffer.clone(), place: Place::of(self.memory.device()) })
     }
 
     fn part(&self, buffer: BufferArg) -> Self {
@@ -74,7 +71,7 @@ impl DeviceArray {
     /// The stream for reads and writes from the host, ordered after all work on the array.
     fn settle(&self) -> Result<Queue, tessera_diag::Diagnostics> {
         let queue = Queue { device: self.memory.device(), stream: streams::own() };
-        gpu::wait_for(queue, &[self.memory.last()])?;
+        device::wait_for(queue, &[self.memory.last()])?;
         self.memory.used_on(queue.stream);
         Ok(queue)
     }
@@ -122,7 +119,7 @@ impl DeviceArray {
 
     #[getter]
     fn device(&self) -> String {
-        format!("cuda:{}", self.memory.device())
+        self.memory.device().to_string()
     }
 
     /// The address of the first element.
@@ -208,7 +205,7 @@ impl DeviceArray {
             let queue = self.settle()?;
             // SAFETY: the array is packed and has this number of bytes; Python keeps it meanwhile.
             let to = unsafe { std::slice::from_raw_parts_mut(data.get(), bytes) };
-            gpu::read(&self.buffer, queue, to)
+            device::read(&self.buffer, queue, to)
         })
     }
 
@@ -223,7 +220,7 @@ impl DeviceArray {
             let queue = self.settle()?;
             // SAFETY: as above.
             let from = unsafe { std::slice::from_raw_parts(data.get(), bytes) };
-            gpu::write(&self.buffer, queue, from)
+            device::write(&self.buffer, queue, from)
         })
     }
 
@@ -255,7 +252,7 @@ impl DeviceArray {
         enter(py, || {
             let queue = self.settle()?;
             let made = Self::new(self.buffer.dims.clone(), self.elem, queue)?;
-            gpu::copy_on_device(
+            device::copy_on_device(
                 made.buffer.data as u64,
                 self.buffer.data as u64,
                 packed_bytes(&self.buffer) as u64,
@@ -341,7 +338,8 @@ impl DeviceArray {
     }
 
     fn __dlpack_device__(&self) -> (i32, u32) {
-        (2, self.memory.device())
+        let DeviceId { kind, ordinal } = self.memory.device();
+        (kind.dlpack(), ordinal)
     }
 
     /// `stream` is the one that the other side will use it on, as DLPack says: 1 for the default
@@ -371,8 +369,8 @@ impl DeviceArray {
             0 => return Err(PyValueError::new_err("expected a stream that is not 0, got 0")),
             stream => {
                 let stream = streams::canonical(stream as u64);
-                let device = this.memory.device();
-                enter(py, || gpu::wait_for(Queue { device, stream }, &[this.memory.last()]))?;
+                let queue = Queue { device: this.memory.device(), stream };
+                enter(py, || device::wait_for(queue, &[this.memory.last()]))?;
                 this.memory.used_on(stream);
             }
         }
@@ -381,7 +379,12 @@ impl DeviceArray {
 
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Some(code) = cuda_interface::code_of(self.buffer.dtype) else {
+        if self.memory.device().kind != array_interface::KIND {
+            let device = self.memory.device();
+            let why = format!("an array on {device} has no `__cuda_array_interface__`");
+            return Err(PyAttributeError::new_err(why));
+        }
+        let Some(code) = array_interface::code_of(self.buffer.dtype) else {
             return Err(PyAttributeError::new_err(format!(
                 "`__cuda_array_interface__` has no type for {}",
                 self.elem
@@ -509,8 +512,9 @@ pub fn device_empty(
     py: Python<'_>,
     shape: Vec<i64>,
     dtype: &DType,
-    device: u32,
+    device: &str,
 ) -> PyResult<DeviceArray> {
     let elem = dtype.0;
+    let device = devices::named(py, device)?;
     enter(py, || DeviceArray::new(shape, elem, Queue { device, stream: streams::own() }))
 }

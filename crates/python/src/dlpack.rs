@@ -8,7 +8,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::{CStr, c_void};
-use tessera_driver::{Arg, ArrayArg, BufferArg, Described, MOST_AXES, Place};
+use tessera_driver::{
+    Arg, ArrayArg, BufferArg, Described, DeviceId, DeviceKind, MOST_AXES, Place, device as devices,
+};
 use tessera_numerics::DType;
 
 /// `DLTensor`.
@@ -39,29 +41,22 @@ struct Versioned {
 /// The version of the layout below.
 const MAJOR: u32 = 1;
 const READ_ONLY: u64 = 1;
-/// Plain host memory, and host memory that is pinned for CUDA or ROCm.
-const HOST: [i32; 3] = [1, 3, 11];
-/// Memory of a CUDA device, and CUDA managed memory.
-const CUDA: [i32; 2] = [2, 13];
 
 /// Where a DLPack device is, or what is wrong with it.
 pub fn place(device: (i32, i32)) -> Result<Place, String> {
-    let (kind, index) = device;
-    if HOST.contains(&kind) {
+    let (code, index) = device;
+    let kind = DeviceKind::of_dlpack(code);
+    if kind == Some(DeviceKind::CPU) {
         return Ok(Place::Host);
     }
-    let Ok(number) = u32::try_from(index) else {
+    let Ok(ordinal) = u32::try_from(index) else {
         return Err(format!("expected a number of a device through DLPack, got {index}"));
     };
-    if CUDA.contains(&kind) {
-        return Ok(Place::Cuda(number));
-    }
-    let name = match kind {
-        10 => "rocm",
-        14 => "oneapi",
-        _ => "device",
-    };
-    Ok(Place::Other(format!("{name}:{index}")))
+    Ok(match kind.map(|kind| DeviceId::new(kind, ordinal)) {
+        Some(id) if devices::is_known(id.kind) => Place::Device(id),
+        Some(id) => Place::Other(id.to_string()),
+        None => Place::Other(format!("device:{index}")),
+    })
 }
 
 /// `keep` gets the capsule; `found` the stream that the producer has made the data ready for.
@@ -79,7 +74,7 @@ pub fn argument<'py>(
     let stream = match &place {
         Place::Host => None,
         // The producer makes this stream wait for what it still does.
-        Place::Cuda(_) => Some(streams::own()),
+        Place::Device(_) => Some(streams::own()),
         Place::Other(_) => return Ok(elsewhere(place)),
     };
     let capsule = match capsule(value, stream) {

@@ -7,6 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use tessera_driver::DeviceId;
 
 #[repr(C)]
 struct Header {
@@ -31,7 +32,6 @@ unsafe impl Sync for Exchange {}
 
 const NAME: &std::ffi::CStr = c"dlpack_exchange_api";
 const MAJOR: u32 = 1;
-const CUDA: c_int = 2;
 
 impl Exchange {
     /// The table of a type, where it has one that can be used here.
@@ -69,13 +69,13 @@ impl Exchange {
         Ok(unsafe { out.assume_init() })
     }
 
-    /// The library's current stream of a CUDA device.
+    /// The library's current stream of a device.
     #[inline]
-    pub fn stream(&self, py: Python<'_>, device: u32) -> PyResult<u64> {
+    pub fn stream(&self, py: Python<'_>, device: DeviceId) -> PyResult<u64> {
         let mut stream = std::ptr::null_mut();
         let read = self.current_stream.map(|f| {
             // SAFETY: `stream` is a place for one.
-            unsafe { f(CUDA, device as i32, &mut stream) }
+            unsafe { f(device.kind.dlpack(), device.ordinal as i32, &mut stream) }
         });
         if read == Some(0) { Ok(stream as u64) } else { Err(PyErr::fetch(py)) }
     }

@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
-use tessera_driver::gpu::Memory;
+use tessera_driver::device::Memory;
 
 /// `DLManagedTensor` and `DLManagedTensorVersioned`, each with what it needs behind it.
 #[repr(C)]
@@ -49,9 +49,10 @@ pub fn capsule<'py>(
         strides: array.buffer.strides.iter().map(|s| s / size).collect(),
     };
     let (code, bits) = dlpack::code_of(array.buffer.dtype).unwrap_or_default();
+    let device = array.memory.device();
     let tensor = Tensor {
         data: array.buffer.data,
-        device: (2, array.memory.device() as i32),
+        device: (device.kind.dlpack(), device.ordinal as i32),
         rank: kept.dims.len() as i32,
         code,
         bits,

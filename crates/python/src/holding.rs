@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 use tessera_driver::Queue;
-use tessera_driver::gpu::Mark;
+use tessera_driver::device::Mark;
 
 static HELD: Mutex<Vec<(Mark, Vec<Py<PyAny>>)>> = Mutex::new(Vec::new());
 

@@ -2,19 +2,19 @@
 //! into the compiler through [`enter::enter`].
 
 mod aligned;
+mod array_interface;
 mod arrays;
 mod blocks;
 mod cache;
 mod call;
-mod cuda_interface;
 mod declare;
 mod device_array;
+mod devices;
 mod dlpack;
 mod dtype;
 mod enter;
 mod exchange;
 mod export;
-mod gpu;
 mod graph;
 mod holding;
 mod kernel;
@@ -46,12 +46,13 @@ mod _core {
     #[pymodule_export]
     use crate::device_array::{DeviceArray, device_empty};
     #[pymodule_export]
-    use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
-    #[pymodule_export]
-    use crate::gpu::{
-        Event, Stream, cuda_devices, cuda_launches, cuda_memory_stats, cuda_missing, cuda_ptxas,
-        cuda_synchronize, cuda_trim, grouped_columns, matmul_plans, named_stream, set_stream,
+    use crate::devices::{
+        Event, Stream, device_assembler, device_launches, device_memory_stats, device_name,
+        device_names, device_of_dlpack, device_synchronize, device_trim, devices, grouped_columns,
+        matmul_plans, named_stream, platforms, set_stream,
     };
+    #[pymodule_export]
+    use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]
     use crate::graph::{
         Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute,

@@ -27,7 +27,7 @@ pub fn profile_end(py: Python<'_>) -> PyResult<(Bound<'_, PyList>, f64)> {
         row.set_item("begin", sample.begin)?;
         row.set_item("seconds", sample.seconds)?;
         row.set_item("thread", sample.thread)?;
-        row.set_item("device", sample.device.map(|d| format!("cuda:{d}")))?;
+        row.set_item("device", sample.device.map(|d| d.to_string()))?;
         row.set_item("stream", sample.stream)?;
         row.set_item("flops", sample.work.map(|w| w.flops))?;
         row.set_item("bytes", sample.work.map(|w| w.bytes()))?;

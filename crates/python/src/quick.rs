@@ -14,7 +14,7 @@ use crate::{dlpack, record, streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
-use tessera_driver::{Function, HOST, MAX_RANK, Made, Place, Purpose, Seen, View};
+use tessera_driver::{DeviceId, Function, MAX_RANK, Made, Place, Purpose, Seen, View};
 use tessera_numerics::Profile;
 
 /// Where the stream of a call is to be had from.
@@ -24,7 +24,7 @@ enum Source {
     Host,
     /// Arrays of our own, last used on this stream.
     Own(u64),
-    Library(&'static Exchange, u32),
+    Library(&'static Exchange, DeviceId),
 }
 
 pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>> {
@@ -53,7 +53,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
                 seen.push(Seen::Array(own(array)?));
                 source = merged(source, Source::Own(array.memory.last()))?;
             }
-            Some(Reader::Torch | Reader::Cupy | Reader::Dlpack | Reader::CudaInterface) => {
+            Some(Reader::Torch | Reader::Cupy | Reader::Dlpack | Reader::ArrayInterface) => {
                 return None;
             }
             None => seen.push(constant(value)?),
@@ -102,7 +102,7 @@ fn merged(before: Option<Source>, now: Source) -> Option<Option<Source>> {
 
 fn shared(exchange: &Exchange, value: &Bound<'_, PyAny>, writable: bool) -> Option<View> {
     let tensor = exchange.tensor(value).ok()?;
-    let Ok(Place::Cuda(device)) = dlpack::place(tensor.device) else { return None };
+    let Ok(Place::Device(device)) = dlpack::place(tensor.device) else { return None };
     let dtype = dlpack::dtype(tensor.code, tensor.bits).filter(|_| tensor.lanes == 1)?;
     let rank = usize::try_from(tensor.rank).ok().filter(|&r| r <= MAX_RANK)?;
     if tensor.strides.is_null() || tensor.dims.is_null() {
@@ -129,7 +129,15 @@ fn numpy(value: &Bound<'_, PyAny>) -> Option<View> {
     for axis in 0..rank {
         (dims[axis], strides[axis]) = (extents[axis] as i64, steps[axis] as i64);
     }
-    Some(View { address: data as u64, device: HOST, dtype, rank, dims, strides, writable })
+    Some(View {
+        address: data as u64,
+        device: DeviceId::HOST,
+        dtype,
+        rank,
+        dims,
+        strides,
+        writable,
+    })
 }
 
 fn own(array: &DeviceArray) -> Option<View> {

@@ -4,15 +4,18 @@ use crate::arrays::descr_dtype;
 use crate::device_array::DeviceArray;
 use crate::exchange::{self, Exchange};
 use crate::streams::Found;
-use crate::{cuda_interface, dlpack};
+use crate::{array_interface, dlpack};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{ffi, intern};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use tessera_driver::{Arg, ArrayArg, Described, Place};
+use tessera_driver::{Arg, ArrayArg, Described, DeviceId, DeviceKind, Place};
 use tessera_numerics::DType;
+
+/// The devices of PyTorch's and CuPy's arrays, as their own attributes report them.
+const LIBRARIES: DeviceKind = DeviceKind::CUDA;
 
 #[derive(Copy, Clone)]
 pub enum Reader {
@@ -24,7 +27,7 @@ pub enum Reader {
     Torch,
     Cupy,
     Dlpack,
-    CudaInterface,
+    ArrayInterface,
 }
 
 /// What was found out, by the address of a type that the list keeps alive.
@@ -75,7 +78,7 @@ pub fn of(value: &Bound<'_, PyAny>) -> PyResult<Option<Reader>> {
     {
         Reader::Dlpack
     } else if value.hasattr(intern!(py, "__cuda_array_interface__"))? {
-        Reader::CudaInterface
+        Reader::ArrayInterface
     } else {
         return Ok(None);
     };
@@ -119,7 +122,7 @@ impl Reader {
             Reader::Own => Ok(value.cast::<DeviceArray>()?.get().argument(found)),
             Reader::Exchange(exchange, writable) => match exchange.tensor(value) {
                 Ok(tensor) => {
-                    if let Ok(Place::Cuda(device)) = dlpack::place(tensor.device) {
+                    if let Ok(Place::Device(device)) = dlpack::place(tensor.device) {
                         found.current(exchange.stream(value.py(), device)?);
                     }
                     // SAFETY: the library has just filled it in.
@@ -136,7 +139,7 @@ impl Reader {
             Reader::Torch => torch(value, found),
             Reader::Cupy => cupy(value, found),
             Reader::Dlpack => dlpack::argument(value, keep, found),
-            Reader::CudaInterface => cuda_interface::argument(value, keep, found),
+            Reader::ArrayInterface => array_interface::argument(value, keep, found),
         }
     }
 }
@@ -166,7 +169,10 @@ fn torch(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     let dtype = torch_dtype(&value.getattr(intern!(py, "dtype"))?)?;
     let strides: Vec<i64> = value.call_method0(intern!(py, "stride"))?.extract()?;
     let place = match value.getattr(intern!(py, "is_cuda"))?.extract::<bool>()? {
-        true => Place::Cuda(value.call_method0(intern!(py, "get_device"))?.extract()?),
+        true => {
+            let ordinal = value.call_method0(intern!(py, "get_device"))?.extract()?;
+            Place::Device(DeviceId::new(LIBRARIES, ordinal))
+        }
         false => {
             let device = value.getattr(intern!(py, "device"))?;
             match device.getattr(intern!(py, "type"))?.extract::<String>()?.as_str() {
@@ -175,10 +181,10 @@ fn torch(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
             }
         }
     };
-    if let Place::Cuda(device) = place {
+    if let Place::Device(DeviceId { ordinal, .. }) = place {
         // The module is there: the tensor is of it.
         let torch = py.import("torch._C")?;
-        let stream = torch.call_method1(intern!(py, "_cuda_getCurrentRawStream"), (device,))?;
+        let stream = torch.call_method1(intern!(py, "_cuda_getCurrentRawStream"), (ordinal,))?;
         found.current(stream.extract()?);
     }
     Ok(array(
@@ -204,7 +210,7 @@ fn torch_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<Result<DType, String>> {
 fn cupy(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
     let py = value.py();
     let memory = value.getattr(intern!(py, "data"))?;
-    let device: u32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
+    let ordinal: u32 = memory.getattr(intern!(py, "device_id"))?.extract()?;
     // The module is there: the array is of it.
     let stream = py
         .import("cupy.cuda")?
@@ -216,6 +222,6 @@ fn cupy(value: &Bound<'_, PyAny>, found: &mut Found) -> PyResult<Arg> {
         value.getattr(intern!(py, "shape"))?.cast::<PyTuple>()?.extract()?,
         (value.getattr(intern!(py, "strides"))?.cast::<PyTuple>()?.extract()?, Some(1)),
         descr_dtype(&value.getattr(intern!(py, "dtype"))?)?,
-        Place::Cuda(device),
+        Place::Device(DeviceId::new(LIBRARIES, ordinal)),
     ))
 }

@@ -6,7 +6,7 @@ use crate::streams;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::cell::RefCell;
-use tessera_driver::{Queue, gpu};
+use tessera_driver::{Queue, device};
 
 thread_local! {
     /// Arguments of the launches in the recording of this thread: its graph keeps them.
@@ -16,7 +16,7 @@ thread_local! {
 /// Keeps the arguments of a call, if calls are being recorded.
 #[inline]
 pub fn keep(args: &Bound<'_, PyTuple>) {
-    if gpu::is_recording() {
+    if device::is_recording() {
         ARGUMENTS.with_borrow_mut(|all| all.push(args.clone().unbind()));
     }
 }
@@ -24,7 +24,7 @@ pub fn keep(args: &Bound<'_, PyTuple>) {
 /// Launches that are done again as one.
 #[pyclass(frozen, module = "tessera.runtime")]
 pub struct Graph {
-    graph: gpu::Graph,
+    graph: device::Graph,
     arguments: Vec<Py<PyTuple>>,
 }
 
@@ -44,7 +44,7 @@ impl Graph {
         before.sort_unstable();
         before.dedup();
         enter(py, || {
-            gpu::wait_for(Queue { device: self.graph.device(), stream }, &before)?;
+            device::wait_for(Queue { device: self.graph.device(), stream }, &before)?;
             self.graph.replay(stream)
         })?;
         arrays.iter().for_each(|array| array.get().memory.used_on(stream));
@@ -59,20 +59,20 @@ impl Graph {
 
     #[getter]
     fn device(&self) -> String {
-        format!("cuda:{}", self.graph.device())
+        self.graph.device().to_string()
     }
 
     fn __repr__(&self) -> String {
-        let (nodes, device) = (self.graph.nodes(), self.graph.device());
-        format!("<tessera graph of {nodes} operations on cuda:{device}>")
+        let (nodes, on) = (self.graph.nodes(), self.graph.device());
+        format!("<tessera graph of {nodes} operations on {on}>")
     }
 }
 
 /// Begins a recording on this thread; gives the stream that it records.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn record_begin(py: Python<'_>, device: u32) -> PyResult<u64> {
-    let stream = enter(py, || gpu::begin_recording(device))?;
+pub fn record_begin(py: Python<'_>, device: &str) -> PyResult<u64> {
+    let stream = enter(py, || device::begin_recording(device::named(device)?))?;
     ARGUMENTS.take();
     Ok(stream)
 }
@@ -80,7 +80,7 @@ pub fn record_begin(py: Python<'_>, device: u32) -> PyResult<u64> {
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn record_end(py: Python<'_>) -> PyResult<Graph> {
-    let graph = enter(py, gpu::end_recording);
+    let graph = enter(py, device::end_recording);
     let arguments = ARGUMENTS.take();
     Ok(Graph { graph: graph?, arguments })
 }
@@ -89,6 +89,6 @@ pub fn record_end(py: Python<'_>) -> PyResult<Graph> {
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn record_drop() {
-    gpu::drop_recording();
+    device::drop_recording();
     ARGUMENTS.take();
 }

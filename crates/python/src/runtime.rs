@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
-use tessera_driver::{Location, deep, frontend, knobs};
+use tessera_driver::{Location, MachineCaps, deep, frontend, knobs};
 use tessera_numerics::{DType, Profile, Real, ScalarFn};
 
 #[tessera_entry::entry]
@@ -43,11 +43,28 @@ pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bou
     out.set_item("backend", caps.backend)?;
     out.set_item("arch", &caps.arch)?;
     out.set_item("tensorcore", units)?;
-    out.set_item("warp_size", caps.warp_size)?;
-    out.set_item("cp_async", caps.async_copy)?;
-    out.set_item("shared_bytes_per_block", caps.shared_bytes_per_block)?;
-    out.set_item("max_threads_per_block", caps.max_threads_per_block)?;
-    out.set_item("regs_per_thread", caps.regs_per_thread)?;
+    out.set_item("warp_size", caps.warp_size())?;
+    match &caps.machine {
+        MachineCaps::Gpu(gpu) => {
+            out.set_item("processors", gpu.multiprocessors)?;
+            out.set_item("cp_async", gpu.async_copy)?;
+            out.set_item("shared_bytes_per_block", gpu.shared_per_block)?;
+            out.set_item("shared_bytes_per_processor", gpu.shared_per_sm)?;
+            out.set_item("max_threads_per_block", gpu.max_threads_per_block)?;
+            out.set_item("threads_per_processor", gpu.threads_per_sm)?;
+            out.set_item("blocks_per_processor", gpu.blocks_per_sm)?;
+            out.set_item("regs_per_thread", gpu.registers_per_thread)?;
+            out.set_item("regs_per_processor", gpu.registers_per_sm)?;
+            out.set_item("max_cluster", gpu.max_cluster)?;
+            out.set_item("l2_bytes", gpu.l2_bytes)?;
+        }
+        MachineCaps::Cpu(cpu) => {
+            out.set_item("cp_async", false)?;
+            out.set_item("shared_bytes_per_block", cpu.shared_bytes)?;
+            out.set_item("max_threads_per_block", cpu.max_lanes)?;
+            out.set_item("regs_per_thread", 0)?;
+        }
+    }
     out.set_item("device_count", caps.device_count)?;
     out.set_item("memory_bytes", caps.memory_bytes)?;
     out.set_item("emulated", caps.emulated)?;

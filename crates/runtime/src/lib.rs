@@ -1,6 +1,6 @@
 //! What compiled kernels need around them while programs run: [`DiskStore`], the cache of compiled
-//! code, in memory and on disk, shared by all processes of a user; and, with the feature `cuda`,
-//! NVIDIA's driver.
+//! code, in memory and on disk, shared by all processes of a user; and the platforms of devices
+//! (`tessera_target::device`): [`host`], and with the feature `cuda` NVIDIA's driver.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,6 +28,7 @@ pub mod cuda;
 mod disk;
 mod entry;
 mod files;
+pub mod host;
 mod manage;
 mod memory;
 

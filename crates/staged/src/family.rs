@@ -132,7 +132,9 @@ fn infer(op: TileOp) -> Option<InferFn> {
         | TileOp::ScanBy
         | TileOp::Sort
         | TileOp::Histogram
-        | TileOp::Owned => None,
+        | TileOp::Owned
+        | TileOp::Asm
+        | TileOp::AsmEffect => None,
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn follow(code: TileOp, layout: &Layout, attrs: &Attrs) -> Result<Arc
         | Bitcast | Reshape | Broadcast | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Scan | Ew(_)
-        | Slice | Concat | Take | ScanBy | Sort | Histogram | Owned => {
+        | Slice | Concat | Take | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => {
             return Err("expected an op whose result's layout follows from its operand's".into());
         }
     }))
@@ -61,7 +61,9 @@ pub(crate) fn check(func: &Func<Staged>, id: OpId, code: TileOp, errors: &mut Op
         | TileOp::Gather
         | TileOp::Scatter
         | TileOp::Accumulate
-        | TileOp::Atomic => {
+        | TileOp::Atomic
+        | TileOp::Asm
+        | TileOp::AsmEffect => {
             let all: Vec<_> = op.operands.iter().chain(&op.results).copied().collect();
             together(func, &all, errors);
         }

@@ -3,3 +3,4 @@
 mod pressure;
 mod table;
 mod team;
+mod tiles;

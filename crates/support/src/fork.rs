@@ -58,8 +58,12 @@ pub fn after_fork() {
     FORKING.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).ok();
 }
 
-/// The number of forks from the process that was started to this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The number of forks from the process that was started to this one.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
 
 /// To be called in a child, before anything else of Tessera is.
 pub fn forked() {
@@ -91,7 +95,7 @@ impl<T: Default> ForkLock<T> {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let now = GENERATION.load(Ordering::Relaxed);
+        let now = generation();
         let mut node = &self.first;
         loop {
             if node.generation.load(Ordering::Relaxed) == now {

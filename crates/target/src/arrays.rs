@@ -1,7 +1,7 @@
 //! Layouts and alignment of a launch's arrays, as far as GPU code is specialised for them.
 
-use crate::BufferArg;
 use crate::frame::{Frame, ParamKind};
+use crate::{BufferArg, CompileOptions};
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::Privilege;
@@ -135,88 +135,16 @@ pub fn classes_said(frame: &Frame, said: &Said) -> Classes {
     out
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ptr::null_mut;
-    use tessera_numerics::{DType, NumType};
-
-    #[test]
-    fn rows_that_end_inside_a_piece_are_read_by_tma_and_not_written_by_it() {
-        let param = |privilege| ParamKind::Array {
-            dims: vec![None; 2],
-            symbols: vec![None; 2],
-            elem: NumType::plain(DType::BF16),
-            privilege,
-        };
-        for (dims, whole) in [([1, 1], false), ([4, 7], false), ([4, 8], true)] {
-            let b = buffer(1 << 20, &dims, &[16, 2]);
-            assert!(ArrayClass::of_param(&param(Privilege::Read), &b).tma_compatible, "{dims:?}");
-            for privilege in [Privilege::Write, Privilege::ReadWrite, Privilege::ReduceSum] {
-                assert_eq!(
-                    ArrayClass::of_param(&param(privilege), &b).tma_compatible,
-                    whole,
-                    "{dims:?}"
-                );
-            }
+/// The classes to compile for first: those of the call's arrays, and without a call the stated ones.
+pub fn classes_first(frame: &Frame, options: &CompileOptions) -> Classes {
+    let mut out = classes_said(frame, &options.arrays);
+    for ((class, param), array) in out.iter_mut().zip(&frame.params).zip(&options.call) {
+        let (ParamKind::Array { .. }, Some(array)) = (&param.kind, array) else { continue };
+        let own = ArrayClass::of_param(&param.kind, array);
+        // The launch refuses others.
+        if own.align as usize >= array.dtype.bytes() {
+            *class = own;
         }
     }
-
-    fn buffer(address: usize, dims: &[i64], strides: &[i64]) -> BufferArg {
-        BufferArg {
-            data: null_mut::<u8>().wrapping_add(address),
-            dims: dims.to_vec(),
-            strides: strides.to_vec(),
-            dtype: DType::BF16,
-            writable: true,
-        }
-    }
-
-    fn class(address: usize, dims: &[i64], strides: &[i64]) -> ArrayClass {
-        ArrayClass::of(&buffer(address, dims, strides))
-    }
-
-    #[test]
-    fn arrays_on_good_addresses_have_boxes_in_any_order_of_axes() {
-        for (dims, strides, axis) in [
-            (vec![64, 96], vec![192, 2], 1),
-            (vec![64, 96], vec![2, 128], 0),
-            (vec![3, 8, 96], vec![4096, 208, 2], 2),
-            (vec![96], vec![2], 0),
-            // Along an axis of one position no stride matters.
-            (vec![1, 96], vec![6, 2], 1),
-            (vec![1, 96], vec![0, 2], 1),
-            (vec![1, 96], vec![2, 2], 1),
-            (vec![1, 1], vec![2, 2], 1),
-            (vec![1, 1], vec![0, 0], 1),
-        ] {
-            let found = class(1 << 20, &dims, &strides);
-            assert_eq!(found, ArrayClass::said(dims.len(), Some(axis), 16), "{dims:?} {strides:?}");
-            assert!(found.tma_compatible);
-        }
-    }
-
-    #[test]
-    fn arrays_that_no_map_describes_have_none() {
-        let even = [192, 2];
-        for (address, dims, strides) in [
-            (1 << 20 | 8, vec![64, 96], even.to_vec()),
-            (1 << 20, vec![64, 96], vec![194, 2]),
-            (1 << 20, vec![64, 96], vec![-192, 2]),
-            (1 << 20, vec![64, 96], vec![0, 2]),
-            (1 << 20, vec![64, 96], vec![192, 16]),
-            (1 << 20, vec![64, 1], vec![2, 2]),
-            (1 << 20, vec![0, 96], even.to_vec()),
-            (1 << 20, vec![64, 0], even.to_vec()),
-            (1 << 20, vec![2, 96], vec![1 << 40, 2]),
-            (1 << 20, vec![1 << 31], vec![2]),
-            (1 << 20, vec![2; 6], vec![512, 256, 128, 64, 32, 2]),
-            (1 << 20, vec![], vec![]),
-        ] {
-            assert!(
-                !class(address, &dims, &strides).tma_compatible,
-                "{address:#x} {dims:?} {strides:?}"
-            );
-        }
-    }
+    out
 }

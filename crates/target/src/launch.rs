@@ -1,5 +1,6 @@
 //! The arguments of one launch.
 
+use crate::device::DeviceId;
 use std::collections::BTreeMap;
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Scalar};
@@ -43,8 +44,7 @@ pub struct LaunchArgs {
 /// The device and stream of a launch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
-    /// The device's index.
-    pub device: u32,
+    pub device: DeviceId,
     /// The handle of one of its streams; 0 is the default one.
     pub stream: u64,
 }

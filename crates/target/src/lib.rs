@@ -1,8 +1,10 @@
 //! The backend interface: traits and plain data. The driver picks a backend, gives it Tile IR, and
-//! launches the artifact it returns. Services of the host for every launch, whatever the backend,
+//! launches the artifact it returns. [`device`] has the interface of devices. Services of the host for every launch, whatever the backend,
 //! are here too: printing, and interruption.
 
 pub mod arrays;
+mod caps;
+pub mod device;
 mod footprint;
 pub mod frame;
 mod interrupt;
@@ -12,6 +14,7 @@ pub mod speed;
 mod store;
 mod worker;
 
+pub use caps::{Caps, CpuCaps, GpuCaps, HOST_SHARED_BYTES, MachineCaps, MatrixRow};
 pub use footprint::{BESIDE_TILES, Footprint};
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
 pub use launch::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
@@ -19,35 +22,13 @@ pub use print::{set_print, show, show_elements, show_tile, tell};
 pub use store::{NoStore, ObjectStore};
 pub use worker::{beside, deep, helper, is_helper};
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_ir::Attrs;
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::Profile;
 use tessera_support::Hash128;
 use tessera_tile::TileFunc;
-
-/// The capabilities of a target. Passes and users query these, never an architecture's name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Caps {
-    pub backend: &'static str,
-    pub arch: String,
-    /// Dtypes that tensor cores, or other MMA units, take natively.
-    pub mma_dtypes: Vec<DType>,
-    /// Lanes that run in lock step; 1 where there are no warps.
-    pub warp_size: u32,
-    pub async_copy: bool,
-    pub shared_bytes_per_block: u64,
-    pub max_threads_per_block: u32,
-    pub regs_per_thread: u32,
-    pub device_count: u32,
-    pub memory_bytes: u64,
-    /// How fast it is, to choose between schedules.
-    pub speed: Option<speed::Speed>,
-    /// Features that are emulated, with a word on how.
-    pub emulated: BTreeMap<&'static str, &'static str>,
-}
 
 #[derive(Clone)]
 pub struct CompileOptions {
@@ -57,12 +38,15 @@ pub struct CompileOptions {
     /// The stated layouts of arrays. Targets with code specialised for layouts compile for other
     /// arrays on demand.
     pub arrays: arrays::Said,
+    /// The arrays of the call that it is compiled for, one for each parameter of the function that has one; empty where it is
+    /// compiled without data. Only where and how they lie counts: code for them is what is compiled first.
+    pub call: Vec<Option<BufferArg>>,
 }
 
 impl CompileOptions {
     /// Without a store: everything is compiled, for arrays of the usual layouts.
     pub fn new(profile: Profile) -> Self {
-        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new() }
+        Self { profile, store: Arc::new(NoStore), arrays: arrays::Said::new(), call: Vec::new() }
     }
 }
 
@@ -115,6 +99,10 @@ pub trait Artifact: Send + Sync {
 
 pub trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
+    /// The kind of devices in whose memory its launches work.
+    fn memory(&self) -> device::DeviceKind {
+        device::DeviceKind::CPU
+    }
     /// Which of its targets this one compiles for, where a backend has several.
     fn target(&self) -> &str {
         ""

@@ -40,4 +40,12 @@ impl Speed {
     pub fn matrix_rate(&self) -> f64 {
         (if self.matrix > 0.0 { self.matrix } else { self.scalar }) * self.clock
     }
+
+    /// The same machine with another number of processors; memory and cache do not get faster with more.
+    pub fn of_part(&self, processors: u32) -> Speed {
+        let processors = u64::from(processors.max(1));
+        let part = (processors as f64 / self.processors as f64).min(1.0);
+        let (l2_lines_per_s, memory) = (self.l2_lines_per_s * part, self.memory * part);
+        Speed { processors, l2_lines_per_s, memory, ..*self }
+    }
 }

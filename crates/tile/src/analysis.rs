@@ -1,6 +1,7 @@
 //! Analysis of integer values: as dimension expressions that the host can evaluate, and as linear
 //! forms that can be compared.
 
+use crate::interval::{interval_of, is_exact};
 use crate::{Tile, TileOp};
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Type, Value};
@@ -11,7 +12,7 @@ use tessera_numerics::{Basic, DType, ScalarFn};
 const FUEL: usize = 1000;
 
 /// Whether every number of one integer type is one of the other.
-pub(crate) fn keeps(from: DType, to: DType) -> bool {
+pub fn keeps(from: DType, to: DType) -> bool {
     match (from.is_signed_int(), to.is_signed_int()) {
         (true, true) => from.bits() <= to.bits(),
         (false, true) => from.is_unsigned_int() && from.bits() < to.bits(),
@@ -22,13 +23,35 @@ pub(crate) fn keeps(from: DType, to: DType) -> bool {
     }
 }
 
-/// The value as an expression over dimension symbols and integer parameters, where it is one.
+/// What an expression of the host, whose numbers have no end, says of arithmetic that may wrap.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Wrapping {
+    /// It is no expression.
+    Refused,
+    /// Unsigned numbers of 32 bits wrap as the kernel's do. Signed ones do not: that they overflow
+    /// is a mistake, which checked mode reports.
+    Written,
+}
+
+/// The value as an expression over dimension symbols and integer parameters, where it is one. It has
+/// the value's number in every launch.
 pub fn dim_expr_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
-    dim_expr(func, value, &mut { FUEL })
+    dim_expr(func, value, Wrapping::Refused, &mut { FUEL })
+}
+
+/// An extent of the launch as the user wrote it, where the host can compute it: signed numbers of 32
+/// bits do not wrap in it.
+pub fn launch_extent_of(func: &Func<Tile>, value: Value) -> Option<DimExpr> {
+    dim_expr(func, value, Wrapping::Written, &mut { FUEL })
 }
 
 #[deny(clippy::wildcard_enum_match_arm)]
-fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr> {
+fn dim_expr(
+    func: &Func<Tile>,
+    value: Value,
+    wrapping: Wrapping,
+    fuel: &mut usize,
+) -> Option<DimExpr> {
     use Basic::*;
     use TileOp::*;
     *fuel = fuel.checked_sub(1)?;
@@ -40,7 +63,7 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
         Const => op.attr("value").and_then(Attr::as_int).map(DimExpr::Const),
         Dim => op.attr("name").and_then(Attr::as_expr),
         Cast if keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
-            dim_expr(func, op.operands[0], fuel)
+            dim_expr(func, op.operands[0], wrapping, fuel)
         }
         Ew(f) => {
             let dim_op = match f.basic()? {
@@ -52,8 +75,9 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
                 Minimum => DimOp::Min,
                 Maximum => DimOp::Max,
                 Neg => {
-                    let x = dim_expr(func, op.operands[0], fuel)?;
-                    return Some(DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x));
+                    let x = dim_expr(func, op.operands[0], wrapping, fuel)?;
+                    let x = DimExpr::bin(DimOp::Sub, DimExpr::Const(0), x);
+                    return wrapped(func, value, x, wrapping);
                 }
                 Div | Abs | Fma | Sqrt | Recip | Floor | Ceil | Round | Trunc | Sign | Clamp
                 | And | Or | Xor | Not | Shl | Shr | Popcount | Clz | Ctz | Brev | MulHi
@@ -64,16 +88,43 @@ fn dim_expr(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<DimExpr
             if !func.ty(value).dtype().is_int() {
                 return None;
             }
-            let a = dim_expr(func, op.operands[0], fuel)?;
-            let b = dim_expr(func, op.operands[1], fuel)?;
-            Some(DimExpr::bin(dim_op, a, b))
+            let a = dim_expr(func, op.operands[0], wrapping, fuel)?;
+            let b = dim_expr(func, op.operands[1], wrapping, fuel)?;
+            wrapped(func, value, DimExpr::bin(dim_op, a, b), wrapping)
         }
         For | If | While | Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId
         | LocalId | GroupSize | WarpSize | Origin | Iota | Select | Cast | Bitcast | Reshape
         | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate
         | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
         | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce | Scan
-        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => None,
+        | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned
+        | Asm | AsmEffect => None,
+    }
+}
+
+/// The expression of an op's result, which may wrap.
+fn wrapped(func: &Func<Tile>, value: Value, exact: DimExpr, wrapping: Wrapping) -> Option<DimExpr> {
+    let op = func.def(value)?;
+    let dtype = func.ty(value).dtype();
+    let stays = match op.code {
+        // Of numbers that the host has.
+        TileOp::Ew(ScalarFn::Mod | ScalarFn::Minimum | ScalarFn::Maximum) => dtype != DType::U64,
+        // Only the least number by -1 leaves its type.
+        TileOp::Ew(ScalarFn::FloorDiv) => {
+            dtype.is_unsigned_int() && dtype != DType::U64
+                || interval_of(func, op.operands[1]).lo.is_some_and(|lo| lo >= 0)
+        }
+        _ => false,
+    };
+    if stays || is_exact(func, value) {
+        return Some(exact);
+    }
+    match wrapping {
+        Wrapping::Refused => None,
+        Wrapping::Written if dtype == DType::U32 => {
+            Some(DimExpr::bin(DimOp::Mod, exact, DimExpr::Const(1 << 32)))
+        }
+        Wrapping::Written => Some(exact),
     }
 }
 
@@ -138,14 +189,20 @@ impl Linear {
 
 /// The linear form of an integer scalar.
 pub fn linear_of(func: &Func<Tile>, value: Value) -> Linear {
-    linear_or_atom(func, value, &mut { FUEL })
+    linear_or_atom(func, value, DType::I64, &mut { FUEL })
 }
 
-fn linear_or_atom(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Linear {
-    linear(func, value, fuel).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+/// The same of a scalar of another integer dtype, in the arithmetic of that dtype, which wraps: equal
+/// forms are equal numbers, and different ones are so up to a multiple of its range.
+pub fn linear_within(func: &Func<Tile>, value: Value) -> Linear {
+    linear_or_atom(func, value, func.ty(value).dtype(), &mut { FUEL })
 }
 
-fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
+fn linear_or_atom(func: &Func<Tile>, value: Value, dtype: DType, fuel: &mut usize) -> Linear {
+    linear(func, value, dtype, fuel).unwrap_or_else(|| Linear::atom(Atom::Value(value)))
+}
+
+fn linear(func: &Func<Tile>, value: Value, dtype: DType, fuel: &mut usize) -> Option<Linear> {
     *fuel = fuel.checked_sub(1)?;
     let op = func.def(value)?;
     match op.code {
@@ -157,15 +214,17 @@ fn linear(func: &Func<Tile>, value: Value, fuel: &mut usize) -> Option<Linear> {
         // Widening keeps the number; narrowing may not.
         TileOp::Cast => {
             let widens = keeps(func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
-            widens.then(|| linear_or_atom(func, op.operands[0], fuel))
+            // Narrower sums wrap on their own.
+            let one = dtype == DType::I64;
+            (widens && one).then(|| linear_or_atom(func, op.operands[0], dtype, fuel))
         }
-        TileOp::Ew(f) if func.ty(value) == &Type::INDEX => {
+        TileOp::Ew(f) if func.ty(value) == &Type::Scalar(dtype) => {
             let known = matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul);
             if !known {
                 return None;
             }
             let forms: Vec<_> =
-                op.operands.iter().map(|&v| linear_or_atom(func, v, fuel)).collect();
+                op.operands.iter().map(|&v| linear_or_atom(func, v, dtype, fuel)).collect();
             match (f, forms.as_slice()) {
                 (ScalarFn::Add, [a, b]) => a.plus(b),
                 (ScalarFn::Sub, [a, b]) => a.minus(b),

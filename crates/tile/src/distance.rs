@@ -7,16 +7,18 @@ use std::collections::BTreeSet;
 use tessera_ir::{DimExpr, DimOp, Func, Value};
 
 /// `to - from` as an expression over dimension symbols and integer parameters, where it is one. The
-/// integers are taken as numbers without end: positions are widened before they are computed. Of the
-/// values in `unknown` nothing is known.
+/// integers are taken as numbers without end: the extent of `s : s + 32` is 32 also where the end
+/// wraps, because the block begins at `s` and the end is not computed. Equal ops on equal operands
+/// give one number (`numbering.rs`): `k // 2 + 4` and `k // 2`. Of the values in `unknown` nothing
+/// is known.
 pub fn distance(
     func: &Func<Tile>,
     from: Value,
     to: Value,
     unknown: &BTreeSet<Value>,
 ) -> Option<DimExpr> {
-    let difference =
-        Polynomial::of(func, to, unknown)?.minus(&Polynomial::of(func, from, unknown)?)?;
+    let [from, to] = Polynomial::of_all(func, [from, to], unknown)?;
+    let difference = to.minus(&from)?;
     let mut out = DimExpr::Const(0);
     for (term, by) in difference.terms() {
         let mut product = DimExpr::Const(by);

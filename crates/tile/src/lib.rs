@@ -12,26 +12,33 @@
 //! ```
 
 mod analysis;
+mod asm;
 pub mod attrs;
 mod build;
 mod distance;
 mod expand;
 mod inline;
+mod interval;
 mod lanes;
 mod level;
+mod magnitude;
+mod numbering;
 pub mod ops;
 mod polynomial;
 mod table;
 
-pub use analysis::{Atom, Linear, dim_expr_of, linear_of};
+pub use analysis::{Atom, Linear, dim_expr_of, keeps, launch_extent_of, linear_of, linear_within};
+pub use asm::{AsmHost, choose_asm, is_asm, no_otherwise, split_asm, without_asm};
 pub use build::TileBuild;
 pub use distance::distance;
 pub use expand::{Scans, expand_parts, expand_parts_but, is_part};
 pub use inline::without_slow_paths;
+pub use interval::{Interval, interval_of};
 pub use lanes::{
     MOST_LANE_AXES, domain_of, lane_axes, lane_axis, lane_extents, lane_grid, lanes_attr, lanes_of,
 };
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
+pub use magnitude::magnitude;
 pub use polynomial::{Factor, Polynomial};
 pub use table::TileOp;
 

@@ -2,6 +2,8 @@
 //! positions by.
 
 use crate::analysis::{dim_expr_of, keeps};
+use crate::interval::{interval_of, is_exact};
+use crate::numbering::Numbering;
 use crate::{Tile, TileOp};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, DimExpr, DimOp, Func, Value};
@@ -16,7 +18,7 @@ pub enum Factor {
     Dim(DimExpr),
     /// A group's coordinate: two ops with one axis are one number.
     Program(i64),
-    /// A value of which nothing else is known.
+    /// A value of which nothing else is known, or the first of equal ones.
     Value(Value),
 }
 
@@ -26,9 +28,28 @@ pub enum Factor {
 pub struct Polynomial(BTreeMap<Vec<Factor>, i64>);
 
 impl Polynomial {
-    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them.
+    /// The polynomial of an integer scalar. Values in `unknown` are factors, whatever defines them,
+    /// and so are numbers that may have wrapped: the polynomial is the number that the kernel computes.
     pub fn of(func: &Func<Tile>, value: Value, unknown: &BTreeSet<Value>) -> Option<Self> {
-        polynomial(func, value, unknown, &mut { FUEL })
+        let mut factors = unknown.clone();
+        wrapping(func, value, &mut factors, &mut { FUEL })?;
+        polynomial(func, value, &factors, &mut |v| v, &mut { FUEL })
+    }
+
+    /// The polynomials of several integers as they are written: numbers have no end, so that
+    /// `start + 64` is 64 beyond `start` whatever its type is. Equal values are one factor: the
+    /// first of them, whatever computes it.
+    pub fn of_all<const N: usize>(
+        func: &Func<Tile>,
+        values: [Value; N],
+        unknown: &BTreeSet<Value>,
+    ) -> Option<[Self; N]> {
+        let mut numbering = Numbering::new(func, unknown);
+        let mut out = [const { Self(BTreeMap::new()) }; N];
+        for (p, value) in out.iter_mut().zip(values) {
+            *p = polynomial(func, value, unknown, &mut |v| numbering.first(v), &mut { FUEL })?;
+        }
+        Some(out)
     }
 
     /// Sums and products of an expression are taken apart.
@@ -36,7 +57,7 @@ impl Polynomial {
         let DimExpr::Bin(op, a, b) = e else {
             return Some(match e {
                 DimExpr::Const(v) => Self::constant(*v),
-                other => Self::factor(Factor::Dim(other.clone())),
+                other => Self::factor(Factor::Dim(in_order(other))),
             });
         };
         match op {
@@ -44,7 +65,7 @@ impl Polynomial {
             DimOp::Sub => Self::of_dim(a)?.minus(&Self::of_dim(b)?),
             DimOp::Mul => Self::of_dim(a)?.times(&Self::of_dim(b)?),
             DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod | DimOp::Min | DimOp::Max => {
-                Some(Self::factor(Factor::Dim(e.clone())))
+                Some(Self::factor(Factor::Dim(in_order(e))))
             }
         }
     }
@@ -147,27 +168,54 @@ impl Polynomial {
     }
 }
 
+/// Adds the values below a scalar that may not be the number that their operands give.
+fn wrapping(
+    func: &Func<Tile>,
+    value: Value,
+    factors: &mut BTreeSet<Value>,
+    fuel: &mut usize,
+) -> Option<()> {
+    *fuel = fuel.checked_sub(1)?;
+    let Some(op) = func.def(value).filter(|_| !factors.contains(&value)) else { return Some(()) };
+    let stays = match op.code {
+        TileOp::Cast => {
+            let (from, to) = (func.ty(op.operands[0]).dtype(), func.ty(value).dtype());
+            keeps(from, to) || interval_of(func, op.operands[0]).hi.is_some()
+        }
+        TileOp::Ew(ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul) => {
+            func.ty(value).rank() == 0 && is_exact(func, value)
+        }
+        _ => return Some(()),
+    };
+    if !stays {
+        factors.insert(value);
+        return Some(());
+    }
+    op.operands.iter().try_for_each(|&v| wrapping(func, v, factors, fuel))
+}
+
 fn polynomial(
     func: &Func<Tile>,
     value: Value,
     unknown: &BTreeSet<Value>,
+    first: &mut dyn FnMut(Value) -> Value,
     fuel: &mut usize,
 ) -> Option<Polynomial> {
     *fuel = fuel.checked_sub(1)?;
     if unknown.contains(&value) {
         return Some(Polynomial::factor(Factor::Value(value)));
     }
-    let other = |func: &Func<Tile>| {
+    let other = |first: &mut dyn FnMut(Value) -> Value| {
         Polynomial::factor(match dim_expr_of(func, value) {
-            Some(e) => Factor::Dim(e),
-            None => Factor::Value(value),
+            Some(e) => Factor::Dim(in_order(&e)),
+            None => Factor::Value(first(value)),
         })
     };
-    let Some(op) = func.def(value) else { return Some(other(func)) };
+    let Some(op) = func.def(value) else { return Some(other(first)) };
     Some(match op.code {
         TileOp::Const => match op.attr("value").and_then(Attr::as_int) {
             Some(v) => Polynomial::constant(v),
-            None => other(func),
+            None => other(first),
         },
         TileOp::ProgramId => {
             let axis = op.attr("axis").and_then(Attr::as_int)?;
@@ -175,10 +223,11 @@ fn polynomial(
         }
         // A position beyond the 63rd bit is outside whatever it is taken for.
         TileOp::Cast if widens(func.ty(op.operands[0]).dtype(), func.ty(value).dtype()) => {
-            polynomial(func, op.operands[0], unknown, fuel)?
+            polynomial(func, op.operands[0], unknown, first, fuel)?
         }
         TileOp::Ew(f) if func.ty(value).rank() == 0 && func.ty(value).dtype().is_int() => {
-            let x = |i: usize, fuel: &mut usize| polynomial(func, op.operands[i], unknown, fuel);
+            let mut x =
+                |i: usize, fuel: &mut usize| polynomial(func, op.operands[i], unknown, first, fuel);
             match f {
                 ScalarFn::Add => x(0, fuel)?.plus(&x(1, fuel)?)?,
                 ScalarFn::Sub => x(0, fuel)?.minus(&x(1, fuel)?)?,
@@ -187,11 +236,23 @@ fn polynomial(
                     let (a, b) = (x(0, fuel)?, x(1, fuel)?);
                     a.product(&b, fuel)?
                 }
-                _ => other(func),
+                _ => other(first),
             }
         }
-        _ => other(func),
+        _ => other(first),
     })
+}
+
+/// The expression with the operands in one order where their order does not matter.
+fn in_order(e: &DimExpr) -> DimExpr {
+    let DimExpr::Bin(op, a, b) = e else { return e.clone() };
+    let (a, b) = (in_order(a), in_order(b));
+    let commutes = match op {
+        DimOp::Add | DimOp::Mul | DimOp::Min | DimOp::Max => true,
+        DimOp::Sub | DimOp::FloorDiv | DimOp::CeilDiv | DimOp::Mod => false,
+    };
+    let (a, b) = if commutes && b < a { (b, a) } else { (a, b) };
+    DimExpr::Bin(*op, a.into(), b.into())
 }
 
 fn widens(from: DType, to: DType) -> bool {

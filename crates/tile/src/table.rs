@@ -3,8 +3,8 @@
 use crate::Tile;
 use crate::lanes;
 use crate::ops::{
-    atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce, shape,
-    sort, value,
+    asm, atomic, combine, control_ops, elementwise, group, host, ids, memory, mma, parts, reduce,
+    shape, sort, value,
 };
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -205,11 +205,11 @@ define_ops! {
     /// Reads the block of memory that begins at `at`; an extent of 0 takes one position and drops
     /// the axis, and `step` takes every so manyth position along each axis. Positions outside read as
     /// zero, or as `other`. `bounds` says for each axis whether the access is known to be `inside`;
-    /// `inbounds` that the user says so.
+    /// `inbounds` that the user says so; `owned` that the group alone touches what it reads.
     Load = 0x40 "load" since "0.1" {
         operands: [mem: Memory],
         groups: [at: Index [0, usize::MAX], other: Scalar [0, 1]],
-        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, inbounds: Bool optional], regions: [],
+        attrs: [extent: Ints required, step: Ints optional, bounds: Words optional, inbounds: Bool optional, owned: Bool optional], regions: [],
         results: Some(1), effects: Read, infer: Some(memory::infer_load), verify: Some(memory::verify_access),
         example: "%r = tile.load %v at(%lo) {extent = [64]} : tile<64xf32>",
     }
@@ -231,11 +231,12 @@ define_ops! {
         example: "%r = tile.gather %v at(%ix) : tile<8xf32>",
     }
     /// Writes one element for each position of the index tiles, in row-major order. `unique`: the
-    /// user says that no element is named twice, and that no other group writes one of them.
+    /// user says that no element is named twice, and that no other group writes one of them; `owned`:
+    /// no other group does, and an element may be named twice.
     Scatter = 0x43 "scatter" since "0.1" {
         operands: [mem: Memory, value: Value],
         groups: [at: Indices [1, usize::MAX], mask: Value [0, 1]],
-        attrs: [unique: Bool optional], regions: [],
+        attrs: [unique: Bool optional, owned: Bool optional], regions: [],
         results: Some(0), effects: Write, infer: None, verify: Some(memory::verify_indexed),
         example: "%t8 = tile.const {value = 1.0} : tile<8xf32>\ntile.scatter %v, %t8 at(%ix)",
     }
@@ -249,8 +250,8 @@ define_ops! {
         example: "tile.accumulate %v, %x at(%lo) {op = sum, extent = [0]}",
     }
     /// Says that from here on this group alone touches a block of memory; it does nothing. The pass
-    /// `tile-ownership` makes the writes into the block `unique`; checked mode compares it with what
-    /// groups touch.
+    /// `tile-ownership` makes the writes into the block `unique` (a scatter `owned`), and reads of what
+    /// is written there `owned`; checked mode compares it with what groups touch.
     Owned = 0x4b "owned" since "0.5" {
         operands: [mem: View],
         groups: [at: Index [0, usize::MAX]],
@@ -415,5 +416,25 @@ define_ops! {
         operands: [x: Tile], groups: [], attrs: [], regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(sort::verify_histogram),
         example: "%r = tile.histogram %ix : tile<16xi32>",
+    }
+    /// Assembly text, for each element: `$0`, `$1`, … are the registers of the results, then those of
+    /// the operands, which have one shape. `target` and `arch` say where the text may run; anywhere
+    /// else its region does, which takes one element of each operand and yields one of each result.
+    /// Without a region the op is refused there. A text has no effects: it may be removed, moved, and
+    /// run twice, or where the program does not reach it. For targets whose ops have one result,
+    /// `outs` has the dtypes of all results of the text, and `result` says which one the op gives.
+    Asm = 0x59 "asm" since "0.6" {
+        operands: [], groups: [values: Value [0, usize::MAX]],
+        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional, outs: Words optional, result: Int optional], regions: [otherwise optional],
+        results: None, effects: Pure, infer: None, verify: Some(asm::verify_asm),
+        example: "%r = tile.asm %x {text = \"ex2.approx.ftz.f32 $0, $1;\", target = ptx} : f32 do (%a: f32) {\n  %e = tile.exp2 %a : f32\n  tile.yield %e\n}",
+    }
+    /// The same for a text with effects: it runs once for each element, in the order of the program,
+    /// and is never removed.
+    AsmEffect = 0x5A "asm_effect" since "0.6" {
+        operands: [], groups: [values: Value [0, usize::MAX]],
+        attrs: [text: Str required, target: Word required, arch: Word optional, pack: Int optional], regions: [otherwise optional],
+        results: None, effects: Host, infer: None, verify: Some(asm::verify_asm),
+        example: "tile.asm_effect %x {text = \"{ .reg .u32 t; cvt.rzi.u32.f32 t, $0; nanosleep.u32 t; }\", target = ptx} do (%a: f32) {\n  tile.yield\n}",
     }
 }

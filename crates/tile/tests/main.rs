@@ -2,5 +2,6 @@
 
 mod examples;
 mod hash;
+mod lanes;
 mod properties;
 mod structure;

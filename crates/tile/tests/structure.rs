@@ -1,13 +1,15 @@
 //! Malformed IR that text cannot express but a pass can build.
 
+use std::collections::BTreeSet;
 use tessera_diag::Loc;
 use tessera_ir::{
-    Attr, Builder, OpSpec, PrintOptions, Rewriter, Type, module_level, parse_module,
+    Attr, Builder, DimExpr, OpSpec, PrintOptions, Rewriter, Type, module_level, parse_module,
     parse_module_as, verify,
 };
 use tessera_numerics::{DType, ScalarFn};
 use tessera_tile::{
-    Atom, Linear, Tile, TileBuild, TileFunc, TileOp, dim_expr_of, linear_of, parse,
+    Atom, Linear, Polynomial, Tile, TileBuild, TileFunc, TileOp, dim_expr_of, distance,
+    launch_extent_of, linear_of, parse,
 };
 
 fn func(body: &str) -> TileFunc {
@@ -105,4 +107,50 @@ fn analyses_see_through_casts_that_keep_the_number() {
     assert_eq!(linear_of(&f, unsigned), Linear::atom(Atom::Value(unsigned)));
     assert_eq!(dim_expr_of(&f, wide).map(|e| e.to_string()).as_deref(), Some("2"));
     assert_eq!(dim_expr_of(&f, narrow), None);
+}
+
+#[test]
+fn narrow_arithmetic_is_taken_apart_where_it_does_not_wrap() {
+    let text =
+        "func @f(%y: view<[n], f32, write>, %b: u8, %i: i32, %u: u32, %l: u64) {kind = lane} {
+  %b1 = tile.cast %b : i32
+  %ci = tile.const {value = 1} : i32
+  %cu = tile.const {value = 1} : u32
+  %cl = tile.const {value = 1} : u64
+  %c = tile.const {value = 1} : i64
+  %byte = tile.sub %b1, %ci : i32
+  %int = tile.sub %i, %ci : i32
+  %unsigned = tile.sub %u, %cu : u32
+  %long = tile.sub %l, %cl : u64
+  %byte1 = tile.cast %byte : i64
+  %int1 = tile.cast %int : i64
+  %unsigned1 = tile.cast %unsigned : i64
+  %long1 = tile.cast %long : i64
+  %bw = tile.cast %b : i64
+  %iw = tile.cast %i : i64
+  %uw = tile.cast %u : i64
+  %lw = tile.cast %l : i64
+  %byte2 = tile.sub %bw, %c : i64
+  %int2 = tile.sub %iw, %c : i64
+  %unsigned2 = tile.sub %uw, %c : i64
+  %long2 = tile.sub %lw, %c : i64
+  tile.return
+}";
+    let f = parse(text).unwrap();
+    let named = |name: &str| f.values.ids().find(|&v| f.name_of(v) == Some(name)).unwrap();
+    let apart = |name: &str| {
+        let [narrow, wide] = [1, 2].map(|i| named(&format!("{name}{i}")));
+        let of = |v| Polynomial::of(&f, v, &BTreeSet::new()).unwrap();
+        (of(narrow) == of(wide), distance(&f, narrow, wide, &BTreeSet::new()))
+    };
+    let zero = Some(DimExpr::Const(0));
+    assert_eq!(apart("byte"), (true, zero.clone()));
+    // The extent of a slice is what is written.
+    for name in ["int", "unsigned", "long"] {
+        assert_eq!(apart(name), (false, zero.clone()), "{name}");
+        assert_eq!(dim_expr_of(&f, named(name)), None);
+    }
+    let shown = |name: &str| launch_extent_of(&f, named(name)).unwrap().to_string();
+    assert_eq!(shown("int"), "i - 1");
+    assert_eq!(shown("unsigned"), "(u - 1) % 4294967296");
 }

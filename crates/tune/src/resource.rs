@@ -2,7 +2,7 @@
 //! lower bound: a candidate that it refuses cannot be compiled.
 
 use tessera_ir::{BlockId, Dim, Type};
-use tessera_target::Caps;
+use tessera_target::GpuCaps;
 use tessera_tile::{TileFunc, TileOp};
 
 /// Bytes of a register.
@@ -36,12 +36,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    pub fn of(caps: &Caps) -> Self {
+    pub fn of(caps: &GpuCaps) -> Self {
         Self {
             warp: caps.warp_size.into(),
             threads: caps.max_threads_per_block.into(),
-            shared_bytes: caps.shared_bytes_per_block,
-            registers: caps.regs_per_thread.into(),
+            shared_bytes: caps.shared_per_block.into(),
+            registers: caps.registers_per_thread.into(),
         }
     }
 }

@@ -12,7 +12,7 @@ from .. import _core
 from .._core import Array
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype
-from .device_names import ordinal
+from .device_names import device_name, number_of
 from .host import HostArray, functions, host, unmasked
 
 
@@ -36,10 +36,10 @@ def _shape(shape: int | tuple[int, ...], spec: DType | str) -> tuple[int, ...]:
 
 def empty(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
     """An array whose contents are not defined: NumPy's, or a `ts.Array` on a device such as ``"cuda:0"``."""
-    number = None if device is None else ordinal(device)
-    if number is None:
+    name = None if device is None else device_name(device)
+    if name is None:
         return _core.aligned_empty(numpy.ndarray, _shape(shape, dtype), numpy_dtype(dtype))
-    return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), number)
+    return _core.device_empty(list(_shape(shape, dtype)), _stored(dtype), name)
 
 
 def _stored(spec: DType | str) -> DType:
@@ -49,7 +49,7 @@ def _stored(spec: DType | str) -> DType:
 
 def zeros(shape: int | tuple[int, ...], dtype: DType | str = "f32", device: Any = None) -> Any:
     """An array of zeros."""
-    if device is None or ordinal(device) is None:
+    if device is None or device_name(device) is None:
         return numpy.zeros(_shape(shape, dtype), numpy_dtype(dtype))
     made = empty(shape, dtype, device)
     made.fill_bytes(0)
@@ -72,8 +72,8 @@ def array(values: Any, dtype: DType | str | None = None, device: Any = None) -> 
     if isinstance(values, (Array, HostArray)):
         values = values.numpy()
     made = _host_array(unmasked(values), dtype)
-    number = None if device is None else ordinal(device)
-    return made if number is None else _upload(made, number)
+    name = None if device is None else device_name(device)
+    return made if name is None else _upload(made, name)
 
 
 functions["array"] = array
@@ -118,7 +118,7 @@ def narrowed(made: numpy.ndarray, values: Any) -> numpy.ndarray:
     return made.astype(numpy.float32)
 
 
-def _upload(values: numpy.ndarray, device: int) -> Array:
+def _upload(values: numpy.ndarray, device: str) -> Array:
     made = _core.device_empty(list(values.shape), dtype(values.dtype.name), device)
     made.write_from(numpy.ascontiguousarray(values))
     return made
@@ -133,10 +133,10 @@ def to_host(values: Array) -> numpy.ndarray:
 
 def to_device(values: Array, device: Any) -> Any:
     """The elements on another device."""
-    number = ordinal(device)
-    if number is None:
+    name = device_name(device)
+    if name is None:
         return to_host(values)
-    return values if values.device == f"cuda:{number}" else _upload(to_host(values), number)
+    return values if values.device == name else _upload(to_host(values), name)
 
 
 def assign(part: Array, values: Any) -> None:
@@ -152,7 +152,7 @@ def for_result(
     dtype: DType,
     privilege: str,
     like: Any = None,
-    device: int | None = None,
+    device: str | None = None,
     clear: bool = False,
 ) -> Any:
     """The array for an ``Out`` that a caller left out: of the kind of the first array of the call, and where it
@@ -169,14 +169,14 @@ def for_result(
             made.fill_(start) if hasattr(made, "fill_") else made.fill(start)
         return made
     if device is not None:
-        return empty(shape, dtype, f"cuda:{device}") if start is None else full(shape, start, dtype, f"cuda:{device}")
+        return empty(shape, dtype, device) if start is None else full(shape, start, dtype, device)
     made = empty(shape, dtype)
     if start is not None:
         made.fill(start)
     return host(made) if isinstance(like, HostArray) else made
 
 
-def _cleared(shape: tuple[int, ...], dtype: DType, like: Any, device: int | None) -> Any:
+def _cleared(shape: tuple[int, ...], dtype: DType, like: Any, device: str | None) -> Any:
     made = for_result(shape, dtype, "write", like, device) if like is not None or device is not None else None
     if made is None or isinstance(made, numpy.ndarray):
         cleared = zeros(shape, dtype)
@@ -214,13 +214,13 @@ def _of_torch(shape: tuple[int, ...], dtype: DType, like: Any) -> Any:
     return None if kind is None else torch.empty(_shape(shape, dtype), dtype=kind, device=like.device)
 
 
-def _of_cupy(shape: tuple[int, ...], dtype: DType, like: Any, device: int) -> Any:
+def _of_cupy(shape: tuple[int, ...], dtype: DType, like: Any, device: str) -> Any:
     cupy = sys.modules.get("cupy")
     kind = numpy_dtype(dtype)
     # It has NumPy's own dtypes, not those of `ml_dtypes`.
     if cupy is None or not isinstance(like, getattr(cupy, "ndarray", ())) or kind.kind not in "biuf":
         return None
-    with cupy.cuda.Device(device):
+    with cupy.cuda.Device(number_of(device)):
         return cupy.empty(_shape(shape, dtype), kind)
 
 

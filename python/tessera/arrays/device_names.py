@@ -7,18 +7,15 @@ from typing import Any
 from .. import _core
 
 
-def ordinal(device: Any) -> int | None:
-    """The number of a CUDA device; ``None`` for the host. Takes ``"cuda:1"``, ``"cpu"``, and other libraries' devices."""
-    name, _, number = str(device).partition(":")
-    if name == "cpu":
-        return None
-    if name in ("cuda", "gpu") and (not number or number.isdigit()):
-        return int(number or 0)
-    raise _core.error(
-        "E_ARGUMENT",
-        f'expected a device such as "cuda:0" or "cpu", got {device!r}',
-        "`tessera doctor` lists the devices",
-    )
+def device_name(device: Any) -> str | None:
+    """The one name of a device, such as ``"cuda:1"``; ``None`` for the host. Takes what users write (``"gpu"``,
+    ``"cpu"``), and other libraries' devices."""
+    return _core.device_name(str(device))
+
+
+def number_of(device: str) -> int:
+    """The number in the name of a device."""
+    return int(device.partition(":")[2] or 0)
 
 
 def dlpack_device(x: Any) -> tuple[int, int]:

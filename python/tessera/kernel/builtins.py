@@ -17,7 +17,8 @@ class ApiFunction:
         self.api_name = api_name
         self.signature = signature
         self.__name__ = self.__qualname__ = api_name.rpartition(".")[2]
-        self.__module__ = "tessera.tile" if api_name.startswith("tile.") else "tessera"
+        above = api_name.partition(".")[0] if "." in api_name else ""
+        self.__module__ = f"tessera.{above}" if above in ("tile", "target") else "tessera"
         self.__doc__ = f"{self.__name__}{signature}\n\n{doc}"
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from ..base.source import Source
 from .builtins import ApiFunction, ApiNamespace
 
 _MISSING = object()
-_NAMESPACES = ("tessera", "tessera.tile", "math")
+_NAMESPACES = ("tessera", "tessera.tile", "tessera.target", "math")
 _LATER = _core.Name("later", "")
 
 

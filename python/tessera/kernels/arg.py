@@ -9,7 +9,7 @@ from typing import Any
 
 import tessera as ts
 
-from . import arrays, checks, schedule
+from . import arrays, checks, machine, schedule
 from .layout import along, strides_with
 
 
@@ -148,10 +148,10 @@ def _launch(x: Any, y: Any, columns_: bool, largest: bool, rows: Any, block: Any
         return
     P, M, N = x.shape
     if rows is not None or (block is None and N * arrays.itemsize(x) <= schedule.ROW):
-        rows_whole(x, y, schedule.rows(P, M, N, arrays.itemsize(x), 1, rows).rows, largest, floats)
+        rows_whole(x, y, schedule.rows(P, M, N, arrays.itemsize(x), 1, rows, groups=machine.groups(x)).rows, largest, floats)
         return
     T = block or 4096
-    C, chunk = schedule.chunks(P * M, N, T)
+    C, chunk = schedule.chunks(P * M, N, T, groups=machine.groups(x))
     value = arrays.empty((P, M, C), wide, x)
     at = y.reshape(P, M, 1) if C == 1 else arrays.empty((P, M, C), ts.i64, x)
     rows_pieces(x, value, at, worst, chunk // T, T, largest, floats)

@@ -94,17 +94,6 @@ def on_device(x: Any) -> bool:
     return x.is_cuda if _is_torch(x) else _is_cupy(x)
 
 
-def generation(x: Any) -> int:
-    """The major number of a GPU's compute capability; 0 for arrays on the host."""
-    if not on_device(x):
-        return 0
-    if _is_torch(x):
-        return sys.modules["torch"].cuda.get_device_capability(x.device)[0]
-    # CuPy says "90". Stand-ins of tests say nothing, and count as the newest known generation.
-    said = getattr(x.device, "compute_capability", "90")
-    return int(said[:-1])
-
-
 def size(x: Any) -> int:
     """How many elements there are."""
     return x.numel() if _is_torch(x) else x.size

@@ -11,7 +11,7 @@ from .. import _core
 from ..base.numeric_profile import PROFILES
 from ..base.numeric_profile import current as current_profile
 from ..kernel.func import Bound, Func
-from . import arrays, checks
+from . import arrays, checks, machine
 from .attention import SMALLEST, Options, Span
 
 
@@ -130,43 +130,33 @@ def function_of(function: Any, name: str) -> tuple[Any, list[Any]]:
     return function.frozen(), given
 
 
-#: Compute capability 9: warpgroups issue WGMMA on 64 queries, and take registers from producer warps.
-HOPPER = 9
-
-
 def tiles(
-    Sq: int, D: int, DV: int, itemsize: int, generation: int, edged: int, *, plain: bool = False, low: bool = False, units: bool = True
+    Sq: int, D: int, DV: int, itemsize: int, on: machine.Machine, edged: int, *, plain: bool = False, low: bool = False, units: bool = True
 ) -> tuple[int, int]:
     """Queries and keys of a block. The accumulator must fit in registers, and the operands in shared memory, of which each loop has
     its own. ``edged`` is on how many sides keys are masked, ``low`` whether on the left, ``units`` whether tensor cores may be
-    used. On a CPU (generation 0), larger blocks of queries share the work on each block of keys, but waste more at masked edges."""
-    if not generation:
+    used. On a CPU, larger blocks of queries share the work on each block of keys, but waste more at masked edges."""
+    if not on.is_gpu:
         return (16 if Sq <= 16 else 64 if edged or Sq < 512 else 128), 64
     if itemsize > 2 or not units:
         chosen = (64, 64) if max(D, DV) <= 64 else (64, 32) if max(D, DV) <= 128 and edged < 2 else (32, 32)
-        return fitting(*chosen, D, DV, itemsize, generation, 2 + (low or edged > 1))
+        return fitting(*chosen, D, DV, itemsize, on, 2 + (low or edged > 1))
     # For short heads, exponentials take as long as MMAs: three warpgroups keep both units busy. Each thread has 160 registers:
     # scores (BN / 2), probabilities twice (BN / 4 each), accumulator (DV / 2) and about 22 others. With few queries two
     # warpgroups are better filled. Rows of 96 bytes are stored in several pieces, which do not divide among three warpgroups.
     pieces = any(32 < n <= 48 for n in (D, DV))
-    if generation == HOPPER and plain and max(D, DV) <= 64 and not pieces and Sq >= (2048 if edged else 1024):
+    if on.warpgroup_mma and plain and max(D, DV) <= 64 and not pieces and Sq >= (2048 if edged else 1024):
         return 192, 96
     rows = 128 if Sq > 64 else 64
     return (rows, 128) if max(D, DV) <= 128 else (rows, 64)
 
 
-#: Bytes of shared memory that a group may have: by generation, and for any other.
-SHARED = {HOPPER: 232448}
-LEAST_SHARED = 166912
-
-
-def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, generation: int, loops: int) -> tuple[int, int]:
+def fitting(BM: int, BN: int, D: int, DV: int, itemsize: int, on: machine.Machine, loops: int) -> tuple[int, int]:
     """The same tiles, or the next smaller ones that fit into shared memory without tensor cores: each loop stores queries, keys,
     values and scores, with 10 % for row padding."""
-    most = SHARED.get(generation, LEAST_SHARED)
     while BN > 8:
         each = itemsize * (BM * D + BN * D + BN * DV) + max(itemsize, 4) * BM * BN
-        if loops * each * 11 // 10 + 4096 <= most:
+        if loops * each * 11 // 10 + 4096 <= on.shared_bytes:
             break
         BM, BN = (BM, BN // 2) if BN >= BM else (BM // 2, BN)
     return BM, BN
@@ -177,10 +167,10 @@ def in_order() -> bool:
     return current_profile() == PROFILES.index("strict")
 
 
-def unit(D: int, DV: int, itemsize: int, generation: int) -> int:
+def unit(D: int, DV: int, itemsize: int, on: machine.Machine) -> int:
     """The multiple that head tiles are padded to, 0 for no padding. Tensor cores take 1- and 2-byte elements in multiples of 16,
     8-byte elements in multiples of 8."""
-    if not generation or itemsize == 4 or in_order():
+    if not on.is_gpu or itemsize == 4 or in_order():
         return 0
     by = 16 if itemsize <= 2 else 8
     return by if D % by or DV % by else 0
@@ -209,13 +199,13 @@ class Shaped:
         _, _, Sq, _, D, DV = self.extents
         low = seen.lowest is not None
         itemsize = arrays.dtype_of(self.q).itemsize
-        chosen = tiles(Sq, D, DV, itemsize, arrays.generation(self.q), seen.edges, plain=plain, low=low, units=not in_order())
+        chosen = tiles(Sq, D, DV, itemsize, machine.of(self.q), seen.edges, plain=plain, low=low, units=not in_order())
         return checks.pair(tile, "tile") or chosen
 
     def options(self, tile: tuple[int, int], keep: bool, scale: float, free: bool | None) -> Options:
         """How kernels compute it. ``free``: whether the online softmax may rescale lazily."""
         _, _, _, _, D, DV = self.extents
-        by = unit(D, DV, arrays.dtype_of(self.q).itemsize, arrays.generation(self.q))
+        by = unit(D, DV, arrays.dtype_of(self.q).itemsize, machine.of(self.q))
         return options_of(*tile, keep, scale >= SMALLEST, free is not False, by, checks.checked())
 
 

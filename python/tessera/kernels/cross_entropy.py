@@ -13,7 +13,7 @@ from typing import Any
 import tessera as ts
 
 from .. import _core
-from . import arrays, checks, reduce, schedule
+from . import arrays, checks, machine, reduce, schedule
 from .layout import along, pointwise, strides_with
 from .softmax import online
 
@@ -146,7 +146,7 @@ def forward(
         layout = along(
             tuple(logits.shape), (arrays.strides(logits), *(strides_with(a, axis) for a in (labels, loss, lse))), axis, False
         )
-        tile = schedule.rows(*layout.sizes, arrays.itemsize(logits), 1, rows, block)
+        tile = schedule.rows(*layout.sizes, arrays.itemsize(logits), 1, rows, block, groups=machine.groups(logits))
         xs = layout.view(logits)
         others = [layout.view_without(a) for a in (labels, loss, lse)]
         for at in layout.launches:

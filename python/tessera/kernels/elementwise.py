@@ -15,7 +15,7 @@ import numpy
 import tessera as ts
 
 from .. import _core
-from . import arrays, checks, schedule
+from . import arrays, checks, machine, schedule
 from .functions import Function, spans
 from .layout import four, pointwise
 
@@ -166,7 +166,7 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     if y.ndim == 1:
         kinds = "".join("1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands)
         lines = [x[:1] if kind == "1" else x for x, kind in zip(operands, kinds)]
-        line(Line.filled(function, lines, MOST, lines[0], kinds), y, schedule.line(y.shape[0], arrays.itemsize(y), block))
+        line(Line.filled(function, lines, MOST, lines[0], kinds), y, schedule.line(y.shape[0], arrays.itemsize(y), block, groups=machine.groups(y)))
         return
     _, layout = four(tuple(y.shape), arrays.strides(y))
     y, *operands = (layout.view(x) for x in (y, *operands))
@@ -175,7 +175,7 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     contiguous = all(kind in "1c" or arrays.lies_along(x, -1) for x, kind in zip((y, *operands), "-" + kinds))
     given = rows is not None or block is not None
     if arrays.on_device(y) and contiguous and not given and schedule.fits_whole(N, arrays.itemsize(y)):
-        R = schedule.rows(P * Q, M, N, arrays.itemsize(y)).rows
+        R = schedule.rows(P * Q, M, N, arrays.itemsize(y), groups=machine.groups(y)).rows
         for at in layout.launches:
             tiles = [x[at] for x in operands]
             whole(Rows.filled(function, tiles, MOST, tiles[0], kinds), y[at], R, schedule.LINE_WARPS)

@@ -18,7 +18,7 @@ import tessera as ts
 
 from .. import _core
 from ..base.numeric_profile import profile
-from . import arrays, schedule
+from . import arrays, machine
 from .gemm import Tile
 
 
@@ -113,8 +113,6 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
 
 #: Bytes of a cache line of a GPU.
 LINE = 128
-#: Groups that occupy a large GPU once.
-GROUPS = schedule.GROUPS // 2
 #: Up to this many rows, the transposed matmul is computed: tiles are longer along their rows.
 FEW_ROWS = 64
 #: Multiply-adds of a group that are unrolled: the code of its threads has to fit in the instruction cache.
@@ -168,7 +166,7 @@ def plan(
     # Few columns: the long matrix is read once, with a deeper K step; narrow tiles where there are too few of them.
     if n <= FEW_ROWS:
         depth *= 2 if K > depth else 1
-        while bn > 16 and 2 * P * -(-m // bm) * -(-n // bn) * split <= GROUPS:
+        while bn > 16 and 2 * P * -(-m // bm) * -(-n // bn) * split <= machine.gpu().processors:
             bn //= 2
     elif one_by_one:
         # A power of two: tiles begin where wide reads may.

@@ -10,7 +10,7 @@ from typing import Any
 import tessera as ts
 
 from .. import _core
-from . import arrays, checks, schedule
+from . import arrays, checks, machine, schedule
 from .layout import four, pointwise
 
 
@@ -60,13 +60,13 @@ def _copy(x: Any, y: Any, rows: Any, block: Any) -> None:
     layout = pointwise(tuple(x.shape), (arrays.strides(y), arrays.strides(x)))
     x, y = layout.view(x), layout.view(y)
     if x.ndim == 1:
-        copy_line(x, y, schedule.line(x.shape[0], arrays.itemsize(x), block))
+        copy_line(x, y, schedule.line(x.shape[0], arrays.itemsize(x), block, groups=machine.groups(x)))
         return
     turned, layout = four(tuple(x.shape), arrays.strides(x))
     xs, ys = layout.view(x), layout.view(y)
     M, N = layout.sizes[2:]
     times = layout.sizes[0] * layout.sizes[1]
-    A, B = schedule.square(N, M, arrays.itemsize(x), times) if turned else schedule.area(M, N)
+    A, B = schedule.square(N, M, arrays.itemsize(x), times, groups=machine.groups(x)) if turned else schedule.area(M, N)
     A, B = rows or A, block or B
     for at in layout.launches:
         if turned:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import arrays, checks, reduce, schedule
+from . import arrays, checks, machine, reduce, schedule
 from .layout import Layout, along, strides_with
 from .norm import Rows, Saved, Statistics, from_statistics, parameters, pieces, pieces_backward, statistics, whole, whole_backward
 
@@ -31,13 +31,13 @@ def forward(
         stats = [s if s is None else arrays.full(s.shape, float("nan"), wide, x) for s in stats]
         return y, *stats
     layout = _layout((x, y), stats, axis)
-    tile = schedule.rows(*layout.sizes, arrays.itemsize(x), 1, rows, block)
+    tile = schedule.rows(*layout.sizes, arrays.itemsize(x), 1, rows, block, groups=machine.groups(x))
     xs, ys = layout.view(x), layout.view(y)
     means, rstds = (layout.view_without(s if s is not None else x[..., 0]) for s in stats)
     row = x[(0,) * axis]
     P, M, N = layout.sizes
     is_shared = not (keep or tile.whole or block) and checks.free(x)
-    shares = schedule.shared(P * M, N, arrays.itemsize(x)) if is_shared else None
+    shares = schedule.shared(P * M, N, arrays.itemsize(x), groups=machine.groups(x)) if is_shared else None
     for at in layout.launches:
         given = Rows(xs[at], row if scale is None else scale, row if shift is None else shift, centre, scale is not None, shift is not None)
         if tile.whole:
@@ -82,10 +82,10 @@ def backward(
         return dx, *zeros
     layout = _layout((x, dy, dx), stats, axis)
     P, M, N = layout.sizes
-    tile = schedule.rows(P, M, N, arrays.itemsize(x), 2, rows, block)
-    shares = schedule.shares(P, M, N, tile.rows) if sums and tile.whole else None
+    tile = schedule.rows(P, M, N, arrays.itemsize(x), 2, rows, block, groups=machine.groups(x))
+    shares = schedule.shares(P, M, N, tile.rows, groups=machine.groups(x)) if sums and tile.whole else None
     strip = schedule.strip(P, M, N, arrays.itemsize(x))
-    G, chunk = shares or schedule.chunks(P * -(-N // strip.columns), M, strip.block)
+    G, chunk = shares or schedule.chunks(P * -(-N // strip.columns), M, strip.block, groups=machine.groups(x))
     count = len(layout.launches)
     parts = [arrays.empty((count, P, G, N), wide, x) if wanted else None for wanted in (sums, sums and centre)]
     views = [layout.view(a) for a in (dy, x, dx)]

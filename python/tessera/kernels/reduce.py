@@ -14,7 +14,7 @@ from typing import Any
 
 import tessera as ts
 
-from . import arrays, checks, schedule
+from . import arrays, checks, machine, schedule
 from .layout import along, reduction, strides_with
 
 
@@ -189,11 +189,11 @@ def _across(x: Any, y: Any, what: Reduction) -> None:
     op, identity, (last, mean) = what.op, what.identity, what.last
     # Rows are read only once either way, so only short ones are held whole.
     if what.rows is not None or (what.block is None and N * arrays.itemsize(x) <= schedule.ROW):
-        tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, what.rows)
+        tile = schedule.rows(P, M, N, arrays.itemsize(x), 1, what.rows, groups=machine.groups(x))
         rows_whole(x, y, identity, last, tile.rows, op, mean)
         return
     T = what.block or schedule.piece(arrays.itemsize(x))
-    C, chunk = schedule.chunks(P * M, N, T)
+    C, chunk = schedule.chunks(P * M, N, T, groups=machine.groups(x))
     if C == 1:
         rows_pieces(x, y.reshape(P, M, 1), identity, last, chunk // T, T, op, mean)
         return
@@ -221,7 +221,7 @@ def _down(x: Any, y: Any, what: Reduction, least: int = schedule.FOLDED) -> None
     op, identity, (last, mean) = what.op, what.identity, what.last
     tile = schedule.strip(P, N, B, arrays.itemsize(x))
     T = what.block or tile.block
-    C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T)
+    C, chunk = schedule.chunks(P * -(-B // tile.columns), N, T, groups=machine.groups(x))
     if C == 1:
         columns(x, y.reshape(P, 1, B), identity, last, chunk // T, Strip(T, tile.columns), op, mean)
         return
@@ -234,8 +234,8 @@ def _down(x: Any, y: Any, what: Reduction, least: int = schedule.FOLDED) -> None
 def _strips(x: Any, y: Any, what: Reduction) -> None:
     """`_down` on a GPU."""
     P, N, B = x.shape
-    tile = schedule.gpu_strip(P, N, B, arrays.itemsize(x))
-    C, chunk = schedule.strips(P * -(-B // tile.columns), N, tile)
+    tile = schedule.gpu_strip(P, N, B, arrays.itemsize(x), groups=machine.groups(x))
+    C, chunk = schedule.strips(P * -(-B // tile.columns), N, tile, groups=machine.groups(x))
     parts = y.reshape(P, 1, B) if C == 1 else arrays.empty((P, C, B), what.wide, x)
     last, mean = what.last if C == 1 else (1, False)
     columns(x, parts, what.identity, last, chunk // tile.block, _strip(tile), what.op, mean)
@@ -251,13 +251,13 @@ def _folded(x: Any, q: int, what: Reduction) -> Any:
     """Rows of which ``[1, N, B]`` is the reduction too, and far fewer: ``q`` neighbouring rows at a time are one row of ``q * B``."""
     _, N, B = x.shape
     n, left = divmod(N, q)
-    tile = schedule.gpu_strip(1, n, q * B, arrays.itemsize(x))
-    C, chunk = schedule.strips(-(-q * B // tile.columns), n, tile)
+    tile = schedule.gpu_strip(1, n, q * B, arrays.itemsize(x), groups=machine.groups(x))
+    C, chunk = schedule.strips(-(-q * B // tile.columns), n, tile, groups=machine.groups(x))
     parts = arrays.empty((1, C * q + (left > 0), B), what.wide, x)
     first = x[:, : n * q].reshape(1, n, q * B), parts[:, : C * q].reshape(1, C, q * B)
     columns(*first, what.identity, 1, chunk // tile.block, _strip(tile), what.op, False)
     if left:
-        tile = schedule.gpu_strip(1, left, B, arrays.itemsize(x))
+        tile = schedule.gpu_strip(1, left, B, arrays.itemsize(x), groups=machine.groups(x))
         rest = x[:, n * q :], parts[:, C * q :]
         columns(*rest, what.identity, 1, -(-left // tile.block), _strip(tile), what.op, False)
     return parts

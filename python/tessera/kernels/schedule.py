@@ -2,7 +2,7 @@
 
 On a GPU, a group holds its tile in registers. A large tile gives every thread several wide loads in flight; a small one lets
 several groups be resident on a multiprocessor. On a CPU, the tile is in the L1 cache. The functions here make that trade, and
-do nothing else: numbers in, numbers out. ``rows=`` and ``block=`` of an operation override them.
+do nothing else: numbers in, numbers out. ``groups`` is how many groups keep the machine busy (`machine.Machine`). ``rows=`` and ``block=`` of an operation override them.
 
 Tile extents are compile-time values, so each is one of a few: most new shapes need no new compilation.
 """
@@ -23,10 +23,8 @@ STREAM = 16 * 1024
 WHOLE = 256 * 1024
 #: Bytes of a piece of a row that is too long for that: 16384 elements of 2 bytes, 8192 of 4.
 PIECE = 32 * 1024
-#: Groups that keep a large GPU busy: with fewer, each group takes a smaller tile.
-GROUPS = 264
-#: Groups that are resident together on a large GPU when each streams a long chunk: there is no second wave.
-SHARES = 2 * GROUPS
+#: Groups that are resident together when each streams a long chunk, for one of `groups`: there is no second wave.
+SHARES = 2
 #: Warps of a group that computes element by element along rows: each thread has four wide loads in flight, and several groups
 #: are resident.
 LINE_WARPS = 4
@@ -72,16 +70,18 @@ def _cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _several(count: int, bytes_each: int, times: int, choices: tuple[int, ...]) -> int:
+def _several(count: int, bytes_each: int, times: int, choices: tuple[int, ...], groups: int) -> int:
     """How many of ``count`` rows a group takes: as many as fit into a tile, while enough groups are left."""
     for n in choices:
-        if n * bytes_each <= TILE and (n == 1 or times * _cdiv(count, n) >= GROUPS):
+        if n * bytes_each <= TILE and (n == 1 or times * _cdiv(count, n) >= groups):
             return n
     return choices[-1]
 
 
 @functools.lru_cache(maxsize=4096)
-def rows(P: int, M: int, N: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None) -> Tile:
+def rows(
+    P: int, M: int, N: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None, *, groups: int
+) -> Tile:
     """For kernels along ``N`` of ``[P, M, N]`` that hold ``held`` arrays while they work.
 
     | a row has (2 bytes, one array) | tile |
@@ -95,12 +95,14 @@ def rows(P: int, M: int, N: int, itemsize: int, held: int = 1, rows: int | None 
     if rows is not None:
         return Tile(True, rows=rows)
     if N * itemsize * held <= WHOLE:
-        return Tile(True, rows=_several(M, N * itemsize * held, P, ROWS))
+        return Tile(True, rows=_several(M, N * itemsize * held, P, ROWS, groups))
     return Tile(False, block=next(b for b in (*PIECES, 0) if b * itemsize <= PIECE) or PIECES[-1])
 
 
 @functools.lru_cache(maxsize=4096)
-def columns(P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None) -> Tile:
+def columns(
+    P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | None = None, block: int | None = None, *, groups: int
+) -> Tile:
     """For kernels along ``N`` of ``[P, N, B]``: ``N`` whole with 4 to 256 columns, or pieces of ``block`` by ``columns``."""
     if rows is not None:
         return Tile(True, columns=rows)
@@ -108,7 +110,7 @@ def columns(P: int, N: int, B: int, itemsize: int, held: int = 1, rows: int | No
         # A width is less than twice the array's, and has at least 64 contiguous bytes where the array has them.
         fitting = [c for c in COLUMNS if c < 2 * B] or [COLUMNS[-1]]
         fitting = [c for c in fitting if c * itemsize >= 64] or fitting[:1]
-        wide = [c for c in fitting if c * N * itemsize * held <= TILE and P * _cdiv(B, c) >= GROUPS]
+        wide = [c for c in fitting if c * N * itemsize * held <= TILE and P * _cdiv(B, c) >= groups]
         width = wide[0] if wide else fitting[-1]
         if width * N * itemsize * held <= WHOLE:
             return Tile(True, columns=width)
@@ -132,24 +134,24 @@ def piece(itemsize: int) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def chunks(groups: int, N: int, block: int) -> tuple[int, int]:
+def chunks(each: int, N: int, block: int, *, groups: int) -> tuple[int, int]:
     """The number of chunks that an axis of ``N``, read in pieces of ``block``, is split into, and the length of a chunk. Each chunk
-    takes ``groups`` groups. Fewer than eight chunks are not worth a second launch."""
-    wanted = min(_cdiv(SHARES, groups), N // block)
+    takes ``each`` groups. Fewer than eight chunks are not worth a second launch."""
+    wanted = min(_cdiv(SHARES * groups, each), N // block)
     wanted = wanted if wanted >= 8 else 1
     length = _cdiv(_cdiv(N, wanted), block) * block
     return _cdiv(N, length), length
 
 
 @functools.lru_cache(maxsize=4096)
-def gpu_strip(P: int, N: int, B: int, itemsize: int) -> Tile:
+def gpu_strip(P: int, N: int, B: int, itemsize: int, *, groups: int) -> Tile:
     """As `strip`, for a GPU: rows of 128 bytes where the array has them, which gives more and smaller groups, with 8 to 16 elements
     for each thread, which is short code. Elements of 2 bytes that a group streams for long, or whose rows are few, have wide tiles."""
     size, warps = (4096, 8) if itemsize <= 2 else (1024, 4)
     wide = max(16, min(128 // itemsize, 64))
     wide = next(c for c in (4, 16, wide) if c >= min(B, wide))
     block = size // wide
-    streamed = _cdiv(N, block) >= STREAMED * _cdiv(SHARES * 4 // warps, P * _cdiv(B, wide))
+    streamed = _cdiv(N, block) >= STREAMED * _cdiv(SHARES * groups * 4 // warps, P * _cdiv(B, wide))
     if itemsize <= 2 and B >= 128 and (streamed or N < block):
         tile = strip(P, N, B, itemsize)
         return Tile(False, columns=tile.columns, block=tile.block, warps=4)
@@ -159,18 +161,18 @@ def gpu_strip(P: int, N: int, B: int, itemsize: int) -> Tile:
 
 
 @functools.lru_cache(maxsize=4096)
-def strips(groups: int, N: int, tile: Tile) -> tuple[int, int]:
-    """As `chunks`, on a GPU, for tiles that ``groups`` groups take down ``N``: the number that keeps the memory busy, where the iterations
+def strips(each: int, N: int, tile: Tile, *, groups: int) -> tuple[int, int]:
+    """As `chunks`, on a GPU, for tiles that ``each`` groups take down ``N``: the number that keeps the memory busy, where the iterations
     that this saves take longer than a second launch does."""
     iterations = _cdiv(N, tile.block)
     # No second wave.
-    share = lambda all: _cdiv(iterations, max(1, min(all // groups, iterations)))  # noqa: E731
-    busy = SHARES * 4 // tile.warps
+    share = lambda all: _cdiv(iterations, max(1, min(all // each, iterations)))  # noqa: E731
+    busy = SHARES * groups * 4 // tile.warps
     small = tile.block * tile.columns <= 1024
     # Groups with small tiles that stream for long are worth more parts: two groups are resident for one of the others.
-    each = share(2 * busy) if small and share(2 * busy) >= STREAMED else share(busy)
-    each = each if iterations - each >= LAUNCH else iterations
-    return _cdiv(iterations, each), each * tile.block
+    length = share(2 * busy) if small and share(2 * busy) >= STREAMED else share(busy)
+    length = length if iterations - length >= LAUNCH else iterations
+    return _cdiv(iterations, length), length * tile.block
 
 
 @functools.lru_cache(maxsize=4096)
@@ -185,14 +187,14 @@ def folded(N: int, B: int, itemsize: int, least: int) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def shared(rows: int, N: int, itemsize: int) -> Shares | None:
+def shared(rows: int, N: int, itemsize: int, *, groups: int) -> Shares | None:
     """How groups share each of a few long rows that are read twice: once for what is known of the whole row, and once for the
     result. None where the rows themselves keep the GPU busy."""
-    if 2 * rows > GROUPS:
+    if 2 * rows > groups:
         return None
     block = PIECES[-1] if itemsize <= 2 else PIECES[-1] // 2
     pieces = _cdiv(N, block)
-    each = _cdiv(pieces, min(_cdiv(GROUPS, rows), pieces))
+    each = _cdiv(pieces, min(_cdiv(groups, rows), pieces))
     chunks = _cdiv(pieces, each)
     return Shares(chunks, each, block) if chunks >= 4 else None
 
@@ -203,23 +205,23 @@ def parts(chunks: int) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def shares(P: int, M: int, N: int, rows: int) -> tuple[int, int] | None:
+def shares(P: int, M: int, N: int, rows: int, *, groups: int) -> tuple[int, int] | None:
     """How many groups share ``M`` rows, ``rows`` at a time, and how many rows each has, for kernels that keep sums over rows beside
     the rows themselves. None where rows are too long or too few for that. With 16 rows a group, the sums are a small part of the
     memory traffic."""
-    if N > 8192 or P * M < 16 * GROUPS:
+    if N > 8192 or P * M < 16 * groups:
         return None
-    each = _cdiv(_cdiv(P * M, GROUPS), rows) * rows
+    each = _cdiv(_cdiv(P * M, groups), rows) * rows
     return _cdiv(M, each), each
 
 
 @functools.lru_cache(maxsize=4096)
-def line(n: int, itemsize: int, block: int | None = None) -> int:
+def line(n: int, itemsize: int, block: int | None = None, *, groups: int) -> int:
     """The tile of an elementwise kernel on ``n`` contiguous elements."""
     if block is not None:
         return block
     most = 4096 if itemsize <= 4 else 2048
-    return next((b for b in (most, 2048, 1024) if b <= most and _cdiv(n, b) >= GROUPS), 1024)
+    return next((b for b in (most, 2048, 1024) if b <= most and _cdiv(n, b) >= groups), 1024)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -240,14 +242,14 @@ def long_area(M: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def square(M: int, N: int, itemsize: int, times: int = 1) -> tuple[int, int]:
+def square(M: int, N: int, itemsize: int, times: int = 1, *, groups: int) -> tuple[int, int]:
     """The tile of a transpose of ``[M, N]``: 128 by 128 for 2 bytes, else 64 by 64 up to 4 bytes, and 32 by 32 above. Where the
     array is narrower, the tile is narrower and longer. It is halved where there are too few of them for all groups."""
     side = 128 if itemsize == 2 else 64 if itemsize <= 4 else 32
     m, n = (min(_near(size) if itemsize == 2 else next((t for t in (4, 8, 16, 32, 64) if t >= size), side), side) for size in (M, N))
     longer = side * side // (m * n)
     m, n = (min(m * longer, 256), n) if m > n else (m, min(n * longer, 256))
-    while m * n > 1024 and times * _cdiv(M, m) * _cdiv(N, n) < GROUPS:
+    while m * n > 1024 and times * _cdiv(M, m) * _cdiv(N, n) < groups:
         m, n = (m // 2, n) if m > n else (m, n // 2)
     return m, n
 

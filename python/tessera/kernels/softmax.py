@@ -12,7 +12,7 @@ from typing import Any
 
 import tessera as ts
 
-from . import arrays, checks, schedule
+from . import arrays, checks, machine, schedule
 from .layout import along
 
 
@@ -233,10 +233,10 @@ def _run(kernels: tuple, operands: tuple, axis: int, log: bool, held: int, rows:
     rows_whole, rows_pieces, columns_whole, columns_pieces = kernels
     layout = along(tuple(first.shape), tuple(arrays.strides(x) for x in operands), axis)
     choose = schedule.columns if layout.columns else schedule.rows
-    tile = choose(*layout.sizes, arrays.itemsize(first), held, rows, block)
+    tile = choose(*layout.sizes, arrays.itemsize(first), held, rows, block, groups=machine.groups(first))
     is_shared = not (layout.columns or tile.whole or block) and checks.free(first)
     P, M, N = layout.sizes
-    shares = schedule.shared(P * M, N, arrays.itemsize(first)) if is_shared else None
+    shares = schedule.shared(P * M, N, arrays.itemsize(first), groups=machine.groups(first)) if is_shared else None
     views = [layout.view(x) for x in operands]
     for at in layout.launches:
         part = [v[at] for v in views] if at else views

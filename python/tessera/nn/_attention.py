@@ -111,6 +111,13 @@ def attend(arrays: tuple[Tracer, ...], options: Options) -> tuple[Tracer, Tracer
     return out, lse
 
 
+def _machine() -> Any:
+    """The machine that the function is made for."""
+    from ..kernels import machine
+
+    return machine.gpu() if _on_device() else machine.HOST
+
+
 def _on_device() -> bool:
     frame = outermost()
     return frame is not None and frame.on_device
@@ -124,7 +131,7 @@ def widened(q: Tracer, k: Tracer, v: Tracer) -> tuple[Tracer, Tracer, Tracer]:
     """Heads padded with zeros to the multiple that tensor cores need, forward and backward."""
     from ..kernels.attention_plan import unit
 
-    by = unit(q.shape[-1], v.shape[-1], _sizes(q), int(_on_device()))
+    by = unit(q.shape[-1], v.shape[-1], _sizes(q), _machine())
 
     def wide(x: Tracer) -> Tracer:
         return p.pad(x, [0] * 4, [0, 0, 0, -x.shape[-1] % by]) if by and x.shape[-1] % by else x
@@ -139,7 +146,7 @@ def _forward(arrays: tuple[Tracer, ...], options: Options) -> list[Tracer]:
     (B, H, Sq, D), DV = q.shape, v.shape[-1]
     # The logsumexp is stored: there are no tiles for a particular GPU generation in that case.
     seen = options.seen
-    BM, BN = plan.tiles(Sq, D, DV, _sizes(q), int(_on_device()), seen.edges, low=options.lowest is not None, units=not plan.in_order())
+    BM, BN = plan.tiles(Sq, D, DV, _sizes(q), _machine(), seen.edges, low=options.lowest is not None, units=not plan.in_order())
     how = kernels.Options(BM, BN, True, options.scale >= kernels.SMALLEST, options.free)
     given = (kernels.Heads(q, k, v, None, None), *options.functions(arrays), options.scale, seen.span, how)
     made = call(kernels.forward, given, {}, None, {"x.O": ((B, H, Sq, DV), q._dtype), "x.LSE": ((B, H, Sq), "f32")})

@@ -44,14 +44,14 @@ def bench(
 ) -> Timing:
     """Calls ``fn`` and times it. The first ``warmup`` calls, which compile, are not counted.
 
-    Where those calls put launches on a CUDA device, it is the device that is timed, by events around each call, on
+    Where those calls put launches on a device, it is the device that is timed, by events around each call, on
     the stream that the launches went to. ``flush`` then empties the device's cache before each: what is read is read
     from memory.
     """
-    before = _core.cuda_launches()[0]
+    before = _core.device_launches()[0]
     for _ in range(warmup):
         fn(*args, **kwargs)
-    launches, device, stream = _core.cuda_launches()
+    launches, device, stream = _core.device_launches()
     if launches != before:
         return _on_device(lambda: fn(*args, **kwargs), max(repeat, 1), device, stream, flush)
     samples = []
@@ -62,18 +62,18 @@ def bench(
     return Timing(tuple(samples))
 
 
-def _on_device(call: Callable[[], Any], repeat: int, device: int, stream: int, flush: bool) -> Timing:
+def _on_device(call: Callable[[], Any], repeat: int, device: str, stream: int, flush: bool) -> Timing:
     scratch = None
     if flush:
         # Twice as much as the cache holds.
-        size = 2 * next(d["l2_bytes"] for d in _core.cuda_devices() if d["device"] == f"cuda:{device}")
+        size = 2 * next(d["l2_bytes"] for d in _core.devices() if d["device"] == device)
         before = _core.set_stream(stream)
         try:
             scratch = _core.device_empty([max(size, 1)], _core.dtype("u8"), device)
         finally:
             _core.set_stream(before)
     marks = []
-    _core.cuda_synchronize(device, stream)
+    _core.device_synchronize(device, stream)
     for run in range(repeat):
         if scratch is not None:
             scratch.fill_bytes(run % 256)
@@ -81,4 +81,4 @@ def _on_device(call: Callable[[], Any], repeat: int, device: int, stream: int, f
         call()
         marks.append((start, _core.Event(device, stream)))
     marks[-1][1].synchronize()
-    return Timing(tuple(end.seconds_since(start) for start, end in marks), f"cuda:{device}")
+    return Timing(tuple(end.seconds_since(start) for start, end in marks), device)

@@ -101,7 +101,7 @@ def _processor(row: Any) -> bool:
 def _gpus(row: Any) -> bool:
     """A machine without GPUs is no fault; one whose GPU fails is."""
     failed = False
-    missing = _core.cuda_missing()
+    missing = _core.platforms()["cuda"]
     if missing:
         row("none", missing)
     else:
@@ -117,7 +117,7 @@ def _gpus(row: Any) -> bool:
             row("error", str(e).splitlines()[0])
             failed = True
     try:
-        row("ptxas", _core.cuda_ptxas([p for p in sys.path if p.endswith("-packages")]))
+        row("ptxas", _core.device_assembler([p for p in sys.path if p.endswith("-packages")]))
     except TesseraError as e:
         row("ptxas", f"{e.message}; kernels run without it, through the driver's own")
     return failed

@@ -1,4 +1,4 @@
-"""Writes ``tile.pyi`` and ``xp/_real.py`` from the compiler's tables of functions: ``python -m tessera.tools.stubs``."""
+"""Writes ``tile.pyi``, ``target.pyi`` and ``xp/_real.py`` from the compiler's tables of functions: ``python -m tessera.tools.stubs``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def tile_stub() -> str:
             inner = "\n\n".join("@staticmethod\n" + _function(n, f) for n, f in sorted(members(path).items()))
             out.append(f'class {path.partition(".")[2]}:\n    """{space.__doc__}"""\n\n{textwrap.indent(inner, "    ")}\n\n')
     return "".join(out).rstrip("\n") + "\n"
+
+
+def target_stub() -> str:
+    """The text of ``target.pyi``."""
+    head = HEAD.replace("The tile language: the functions that kernels are written with.", "What is written for one target alone: assembly text inside kernels.")
+    return head + "\n\n\n".join(_function(name, function) for name, function in sorted(members("target").items())) + "\n"
 
 
 #: Functions that `xp` writes itself.
@@ -71,4 +77,5 @@ def _quoted(doc: str) -> str:
 if __name__ == "__main__":
     package = Path(__file__).parents[1]
     package.joinpath("tile.pyi").write_text(tile_stub())
+    package.joinpath("target.pyi").write_text(target_stub())
     package.joinpath("xp/_real.py").write_text(real_module())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from .._core import Array, aligned_empty, dim_value
+from .._core import Array, aligned_empty, device_of_dlpack, dim_value
 from ..arrays.create import _upload as upload, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
@@ -57,7 +57,7 @@ class Runner:
         self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
 
-    def compiled(self, device: int | None = None, sizes: tuple | None = None) -> Any:
+    def compiled(self, device: str | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
         shapes where extents are left open."""
         profile = profile_now() if self.profile is None else self.profile
@@ -118,8 +118,8 @@ class Runner:
             found = self._gifts[id(made)] = made.donations
         return found
 
-    def _on_device(self, made: Any, arrays: list[Any], device: int, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
-        like = next(a for a in arrays if ordinal_of(a) is not None)
+    def _on_device(self, made: Any, arrays: list[Any], device: str, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
+        like = next(a for a in arrays if held_by(a) is not None)
         ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
         given = {r: ready[a] for r, a in self._donations(made) if a in donated} if donated else {}
         outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
@@ -128,34 +128,34 @@ class Runner:
         return outputs
 
 
-def ordinal_of(x: Any) -> int | None:
-    """The number of the CUDA device that holds an array; ``None`` for the host."""
+def held_by(x: Any) -> str | None:
+    """The name of the device that holds an array; ``None`` for the host."""
     if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
         return None
     if (cuda := getattr(x, "is_cuda", None)) is not None:
         # PyTorch says so in a tenth of the time.
-        return x.get_device() if cuda else None
+        return f"cuda:{x.get_device()}" if cuda else None
     if isinstance(x, Tracer):
         raise leaked(x)
     kind, number = dlpack_device(x)
-    return number if kind == 2 else None
+    return device_of_dlpack(kind, number)
 
 
-def device_of(arrays: list[Any]) -> int | None:
+def device_of(arrays: list[Any]) -> str | None:
     """The one device of all arrays that are on one."""
-    found: int | None = None
+    found: str | None = None
     for x in arrays:
-        here = ordinal_of(x)
+        here = held_by(x)
         if here is not None and found is not None and here != found:
-            raise fail("E_LAUNCH_DEVICE_MISMATCH", f"expected arrays on one device, got arrays on cuda:{found} and cuda:{here}",
+            raise fail("E_LAUNCH_DEVICE_MISMATCH", f"expected arrays on one device, got arrays on {found} and {here}",
                        "copy them to one of the devices first")  # fmt: skip
         found = here if found is None else found
     return found
 
 
-def on_device(x: Any, kind: numpy.dtype, device: int) -> Any:
+def on_device(x: Any, kind: numpy.dtype, device: str) -> Any:
     """An array row by row on the device. Those of the host are copied there."""
-    if ordinal_of(x) is None:
+    if held_by(x) is None:
         host = to_numpy(x)
         return upload(numpy.ascontiguousarray(host.astype(kind, copy=False)).reshape(host.shape), device)
     if hasattr(x, "is_contiguous"):

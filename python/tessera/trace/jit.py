@@ -21,7 +21,7 @@ from ..base.numeric_profile import PROFILES, Profile, current as profile_now
 from ..tree import pytree
 from .argnums import chosen
 from .dims import Sizes, bare
-from .execute import Runner, compiles, device_of, on_device, ordinal_of
+from .execute import Runner, compiles, device_of, on_device, held_by
 from .named_dims import annotations_of, extents, types_of
 from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
@@ -145,7 +145,7 @@ def for_device(leaves: list, target: str | None) -> bool:
     """Whether a function of these arguments is made for a device."""
     if target is not None:
         return target.partition(":")[0].lower() not in _HOSTS
-    return any(is_array(v) and not isinstance(v, Tracer) and ordinal_of(v) is not None for v in leaves)
+    return any(is_array(v) and not isinstance(v, Tracer) and held_by(v) is not None for v in leaves)
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
@@ -380,7 +380,7 @@ class Jitted:
                 lines.append(f"  for {', '.join(_show(m) for m in marks)}")
                 lines += [f"    while {g} ({g.place})" for g in t.sizes.guards]
                 for device, sizes in t.runner.made():
-                    where = "" if device is None else f" on cuda:{device}"
+                    where = "" if device is None else f" on {device}"
                     lines.append(f"    compiled{where}" + ("" if sizes is None else f" for {', '.join(_shape(s) for s in sizes)}"))
         lines += [f"  traced again because {why}" for why in self._why]
         return "\n".join(lines + chosen)
@@ -475,7 +475,7 @@ def like(result: Any, leaves: list) -> Any:
 
 def converter(leaves: list) -> Callable | None:
     """The function that converts a result to the array library of the inputs; None where nothing has to be done."""
-    placed = next((v for v in leaves if is_array(v) and ordinal_of(v) is not None), None)
+    placed = next((v for v in leaves if is_array(v) and held_by(v) is not None), None)
     if placed is not None:
         return _on_device_like(placed, type(placed).__module__.partition(".")[0])
     for leaf in leaves:
@@ -501,7 +501,7 @@ def _to_torch(a: numpy.ndarray) -> Any:
 
 def _on_device_like(leaf: Any, kind: str) -> Callable:
     """Results of a device as arrays of the library that ``leaf`` is of; those that came to the host are brought back."""
-    device = ordinal_of(leaf)
+    device = held_by(leaf)
     assert device is not None
 
     def one(a: Any) -> Any:

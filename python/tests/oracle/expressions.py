@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .form import PACKED, Form
 from .values import NUMPY, RANGE, carrier
 
 W = 8  # elements of a row
@@ -22,7 +23,7 @@ OPTIONAL = [
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
     "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
     "tile_parts", "own_combiners", "sort", "block_formats", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after",
-    "loop_var_slice", "lane_axes",
+    "loop_var_slice", "lane_axes", "ownership", "staged", "packed", "records",
 ]  # fmt: skip
 
 
@@ -40,6 +41,8 @@ class Case:
     counts: Counter = field(default_factory=Counter)
     statements: int = 0
     floats_only_exact: bool = True
+    form: Form | None = None  # how the arrays are arguments, where they are not by themselves
+    checked: bool = False  # its promises of ownership are held against checked mode
 
     def arguments(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(self.seed)
@@ -48,6 +51,10 @@ class Case:
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dt: str) -> np.ndarray:
     """Numbers among which the small, the least and the greatest are frequent."""
+    if dt == "zeros":
+        return np.zeros(shape, np.int32)
+    if dt in PACKED:
+        return rng.integers(0, 256, (*shape[:-1], shape[-1] // 2)).astype(np.uint8)
     if dt == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if carrier(dt) in ("f32", "f64"):
@@ -103,6 +110,12 @@ class Expressions:
         self.extra: set[str] = set()  # arrays that expressions do not draw from by type
         self.of_tiles = not self.lane and self.rng.random() < 0.5  # tiles in parts more than anything else
         self.looped: set[str] = set()  # variables of loops that have ended
+        self.prefixes: dict[str, str] = {}  # before the last index, for arrays that have their own
+        self.packed: dict[str, str] = {}
+        self.constants: list[str] = []  # of records
+        self.arguments: dict[str, Any] = {}
+        self.optional = ""
+        self.listed: tuple[int, str] | None = None
         self.plain = 0  # above 0 inside expressions that must have no effects
 
     # Small choices.
@@ -157,7 +170,8 @@ class Expressions:
     def captured(self, dt: str) -> str | None:
         if dt in INTS and self.chance(0.7):
             self.count("captured")
-            return self.pick(["G0", "cfg.K"] if self.has("dotted") else ["G0"])
+            own = [] if self.in_helper else self.constants
+            return self.pick(["G0", "cfg.K", *own] if self.has("dotted") else ["G0", *own])
         if dt in ("f32", "f64"):
             self.count("captured")
             return "G1"
@@ -188,7 +202,7 @@ class Expressions:
         return f"{name}[{self.pre(s, name)}{self.index(s, depth)}]"
 
     def pre(self, s: Scope, name: str) -> str:
-        return "" if name in self.shared else s.prefix
+        return "" if name in self.shared else self.prefixes.get(name, s.prefix)
 
     def arrays_of(self, s: Scope, want: Any) -> list[str]:
         return [n for n, d in s.arrays.items() if want(d)]
@@ -363,7 +377,8 @@ class Expressions:
         if not outer:
             return self.leaf(s, h["dt"])
         self.count("helper call")
-        args = [self.pick(outer), *([s.prefix.rstrip(", ")] if s.prefix else []), self.index(s)]
+        name = self.pick(outer)
+        args = [name, *([self.pre(s, name).rstrip(", ")] if s.prefix else []), self.index(s)]
         if h["default"] and self.chance(0.5):
             self.count("default used")
         else:
@@ -456,7 +471,8 @@ class Expressions:
             arrays = [a for a in arrays if a not in self.shared]
             if arrays and (not s.prefix or self.has("index_beside_id")):
                 self.count("gather")
-                return f"{self.pick(arrays)}[{s.prefix}{self.positions(s, n, unique=False)}]"
+                name = self.pick(arrays)
+                return f"{name}[{self.pre(s, name)}{self.positions(s, n, unique=False)}]"
         if kind == "load":
             arrays = [a for a in self.arrays_of(s, lambda d: d == dt) if a not in self.shared]
             if arrays and (not s.prefix or self.has("index_beside_id")):
@@ -464,12 +480,13 @@ class Expressions:
                 # One position for all elements, inside or around the edges or anywhere; or one for each.
                 one = self.pick([self.rng.randint(-2, W + 2), f"{self.index(s)} + {self.rng.randint(-2, 2)}", self.expr(s, "i32", 1)])
                 at = f"ts.tile.full(({n},), {one}, ts.i32)" if self.chance(0.6) else self.positions(s, n, unique=False)
-                at = f"({s.prefix}{at})" if s.prefix else at
+                name = self.pick(arrays)
+                at = f"({self.pre(s, name)}{at})" if s.prefix else at
                 mask = ""
                 if self.chance(0.3):
                     self.count("load mask=")
                     mask = f"mask={self.tile(s, 'i32', n, 0)} {self.pick(['<', '>=', '!='])} {self.literal('i32')}, "
-                return f"ts.tile.load({self.pick(arrays)}, {at}, {mask}other={self.literal(dt)})"
+                return f"ts.tile.load({name}, {at}, {mask}other={self.literal(dt)})"
         return self.tile_leaf(s, dt, n)
 
     def positions(self, s: Scope, n: int, unique: bool) -> str:

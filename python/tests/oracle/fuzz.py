@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
 
@@ -25,7 +26,9 @@ from tally import Tally, arguments, day  # noqa: F401
 from . import context
 from .expressions import OPTIONAL, Case
 from .generate import generate
-from .run import Program, array
+from .form import PACKED, packed, unpacked
+from .memory import Array
+from .run import Program, array, scalar
 from .values import Lacks, OracleError
 
 #: A refusal with another code is a failure.
@@ -56,8 +59,11 @@ def expected(case: Case) -> list[dict[str, np.ndarray]]:
         arrays = case.arguments()
         grid = case.grid if isinstance(case.grid, tuple) else (case.grid,)
         program.namespace["g"] = math.prod(grid)
-        program.launch("k", [array(a) for a in arrays.values()], grid, case.lanes)
-        out.append(arrays)
+        held = {name: unpacked(a, dt) if (dt := case.arrays[name][1]) in PACKED else a for name, a in arrays.items()}
+        seen = {name: Array(a, PACKED[dt]) if (dt := case.arrays[name][1]) in PACKED else array(a) for name, a in held.items()}
+        call = case.form.put_together(seen, None, lambda dt, v: scalar(v, getattr(ts, dt))) if case.form else list(seen.values())
+        program.launch("k", call, grid, case.lanes)
+        out.append({name: packed(a) if case.arrays[name][1] in PACKED else a for name, a in held.items()})
     return out
 
 
@@ -109,13 +115,33 @@ def compiled(case: Case, backend: str, profile: str = "strict") -> list[dict[str
             for changes in [{}, case.later] if case.later else [{}]:
                 change(namespace, changes)
                 arrays = case.arguments()
-                kernel.launch(*arrays.values(), grid=case.grid)
+                kernel.launch(*call_of(case, arrays, namespace), grid=case.grid)
                 out.append(arrays)
     except ts.TesseraError as error:
         raise Refused(error) from None
     finally:
         ts.runtime.select_backend(None)
     return out
+
+
+def call_of(case: Case, arrays: dict[str, np.ndarray], namespace: dict[str, Any]) -> list[Any]:
+    """The arguments of a call."""
+    return case.form.put_together(arrays, namespace, lambda dt, v: v) if case.form else list(arrays.values())
+
+
+def broken_promises(case: Case) -> list[str]:
+    """What checked mode finds wrong with the promises of a program that keeps them."""
+    try:
+        with ts.numerics.profile("strict"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ts.runtime.select_backend("interp")
+            namespace = load(case.text)
+            report = namespace["k"].check(*call_of(case, case.arguments(), namespace), grid=case.grid)
+    except ts.TesseraError as error:
+        raise Refused(error) from None
+    finally:
+        ts.runtime.select_backend(None)
+    return [f"checked mode finds {finding}" for finding in report.findings if finding.code == "E_RACE"]
 
 
 def differences(want: list[dict[str, np.ndarray]], got: list[dict[str, np.ndarray]]) -> list[str]:
@@ -149,7 +175,8 @@ def judge(case: Case, backend: str, want: Any = None) -> list[str]:
         if error.code == "E_NONDETERMINISTIC":
             return judge_default(case, backend, want)
         raise
-    return differences(want, got)
+    found = differences(want, got)
+    return broken_promises(case) if case.checked and backend == "interp" and not found else found
 
 
 def judge_default(case: Case, backend: str, want: Any) -> list[str]:
@@ -196,6 +223,8 @@ PROBES = {
     "python_iterators": ("group", "for j, v in enumerate(reversed((1, 2))):\n    y[j] = v\nfor j, v in zip((1, 2), (3, 4)):\n    y[j] = v"),
     "unrolled_value_after": ("group", "for j in range(2):\n    for v in (x[0], x[1]):\n        y[0] = v\n    y[1] = v"),
     "loop_var_slice": ("group", "for j in range(2):\n    y[0] = j\ny[0:4] = x[0:8][j:j + 4]"),
+    "ownership": ("group", "ts.tile.owned(y[0:4])\nts.tile.store(y[0:2], x[0:2], unique=True)"),
+    "staged": ("group", "s = ts.tile.alloc_shared((2, 4), ts.i32)\nfor j in range(2):\n    ts.tile.cp_async(s[j], x[j * 4:j * 4 + 4])\ny[0:4] = s[1]"),
     "tuple_carried": ("group", "t = (x[0], x[1])\nfor j in range(3):\n    t = (t[1], t[0])\ny[0] = t[0]"),
 }
 PROBE_HEAD = "class cfg:\n    K = 3\nG0 = 2\n\n"
@@ -219,6 +248,11 @@ def probe() -> tuple[set[str], list[str]]:
         finally:
             ts.runtime.select_backend(None)
     extra = {
+        "packed": '@ts.kernel\ndef k(x: ts.Tensor[2, 8, ts.i32], y: ts.Tensor[2, 8, "i4 @packed"]):\n    y[0, :] = x[0, :]\n',
+        "records": (
+            "@ts.struct\nclass R:\n    x: ts.Tensor[2, 8, ts.i32]\n\n@ts.kernel\ndef k(r: R, xs: list[ts.Tensor[2, 8, ts.i32]]):\n"
+            "    xs[0][0, 0] = r.x[0, 0]\n"
+        ),
         "index_beside_id": (
             "@ts.kernel\ndef k(x: ts.Tensor[2, 8, ts.i32], y: ts.Tensor[2, 8, ts.i32]):\n    p = ts.tile.program_id(0)\n"
             "    y[p, ts.tile.arange(4)] = x[p, ts.tile.arange(4)]\n"
@@ -239,7 +273,9 @@ def probe() -> tuple[set[str], list[str]]:
     for name, text in extra.items():
         try:
             ts.runtime.select_backend("interp")
-            load(text)["k"].launch(np.zeros((2, 8), np.int32), np.zeros((2, 8), np.int32), grid=2 if "program_id" in text else 1)
+            namespace, a, b = load(text), np.zeros((2, 8), np.int32), np.zeros((2, 8), np.int32)
+            given = (namespace["R"](a), [b]) if name == "records" else (a, np.zeros((2, 4), np.uint8)) if name == "packed" else (a, b)
+            namespace["k"].launch(*given, grid=2 if "program_id" in text else 1)
         except ts.TesseraError as error:
             have.discard(name)
             refused.append(f"{name} ({error.code})")
@@ -260,15 +296,15 @@ def minimise(case: Case, fails: Callable[[Case], bool], seconds: float = 60) -> 
             return None
         if text == best.text:
             return None
-        trial = Case(text, best.types, best.arrays, best.grid, best.lanes, best.seed, best.later)
+        trial = replace(best, text=text)
         try:
             return trial if fails(trial) else None
         except Exception:
             return None
 
-    best = Case(ast.unparse(ast.parse(case.text)), case.types, case.arrays, case.grid, case.lanes, case.seed, case.later)
+    best = replace(case, text=ast.unparse(ast.parse(case.text)))
     if best.later:
-        without = Case(best.text, best.types, best.arrays, best.grid, best.lanes, best.seed, {})
+        without = replace(best, later={})
         with contextlib.suppress(Exception):
             if fails(without):
                 best = without
@@ -291,12 +327,14 @@ def minimise(case: Case, fails: Callable[[Case], bool], seconds: float = 60) -> 
 
 def trimmed(case: Case, fails: Callable[[Case], bool]) -> Case:
     """Without the parameters that nothing uses."""
+    if case.form is not None:
+        return case
     tree = ast.parse(case.text)
     kernel = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "k")
     used = {n.id for statement in kernel.body for n in ast.walk(statement) if isinstance(n, ast.Name)}
     kernel.args.args = [a for a in kernel.args.args if a.arg in used]
     arrays = {name: what for name, what in case.arrays.items() if name in used}
-    trial = Case(ast.unparse(tree), case.types, arrays, case.grid, case.lanes, case.seed, case.later)
+    trial = replace(case, text=ast.unparse(tree), arrays=arrays)
     try:
         return trial if arrays and fails(trial) else case
     except Exception:

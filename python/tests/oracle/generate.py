@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from .expressions import INTS, SCALARS, STORAGE, Case, Scope, W
+from .form import PACKED
 from .statements import Statements
 
 
@@ -61,6 +62,7 @@ class Gen(Statements):
                 self.count("default that names a global")
             else:
                 given = f"={self.literal(dt)}"
+        self.types["d"] = dt
         # A literal argument is exact while it is a literal; from here on it is a value.
         if default:
             body.insert(0, f"d = ts.tile.cast(d, ts.{dt})")
@@ -109,6 +111,17 @@ class Gen(Statements):
             arrays["a_bool"] = ((count, W) if rank2 else (W,), "bool")
             parameters.append(f"a_bool: ts.Tensor[{first + ', ' if rank2 else ''}{wide}, ts.bool]")
             self.extra.add("a_bool")
+        if self.has("packed") and self.chance(0.2):
+            for dt in self.rng.sample(list(PACKED), self.rng.randint(1, 2)):
+                name = f"n_{dt[:2]}"
+                self.packed[name] = dt
+                arrays[name] = ((count, W) if rank2 else (W,), dt)
+                parameters.append(f"{name}: ts.Tensor[{first + ', ' if rank2 else ''}{wide}, \"{dt}\"]")
+        source = ""
+        if not self.lane and self.has("staged") and self.chance(0.3):
+            source, staged = "src", self.pick(SCALARS + STORAGE)
+            arrays[source] = ((count, 40) if rank2 else (40,), staged)
+            parameters.append(f"src: ts.Tensor[{first + ', ' if rank2 else ''}40, ts.{staged}]")
         results = {"ri": "i64", "rf": "f64"}
         for name, dt in results.items():
             arrays[name] = ((count, 16) if rank2 else (16,), dt)
@@ -116,6 +129,10 @@ class Gen(Statements):
         prefix = ("i, " if self.lane else "p, ") if rank2 else ""
         s = Scope(mine, prefix)
         body: list[str] = []
+        form = None
+        if self.has("records") and self.chance(0.35):
+            classes, parameters, form = self.arrange(s, parameters, arrays)
+            head += classes
         if self.lane:
             body.append(f"i = {self.numbered('linear_id', extents)}" if shape else "i = ts.tile.linear_id()")
             self.types["i"] = "i64"
@@ -138,6 +155,12 @@ class Gen(Statements):
         shared = self.pick(SCALARS)
         if synchronises:
             body.append(f"sh = ts.tile.alloc_shared(({lanes},), ts.{shared})")
+        if rank2 and not self.lane and self.has("ownership") and self.chance(0.35):
+            more, first_lines = self.take_ticket(s, groups, arrays)
+            body += first_lines
+            parameters += more
+            if form is not None:
+                form.arguments += [line.partition(":")[0] for line in more]
         # Two variables to begin with.
         for dt in self.rng.sample(SCALARS, 2):
             name = self.name(dt)
@@ -147,11 +170,16 @@ class Gen(Statements):
         barriers = 0
         while self.statements < 15 or self.chance(0.6):
             body += self.statement(s, 2)
+            if source and self.chance(0.2):
+                body += self.staged(s, source, staged, rank2)
+                source = ""
             if synchronises and not self.returned and barriers < 3 and self.chance(0.35):
                 body += self.exchange(s, shared, lanes)
                 barriers += 1
             if self.statements > 45:
                 break
+        if source:
+            body += self.staged(s, source, staged, rank2)
         body += self.results(s, prefix)
         options = f"(lanes={shape or lanes})" if self.lane else ""
         if shape:
@@ -164,7 +192,10 @@ class Gen(Statements):
         later: dict[str, Any] = {}
         if self.has("captures_change") and self.chance(0.3):
             later = {"G0": self.rng.randint(1, 7), "G1": self.pick([0.5, -1.5, 4.0]), "cfg.K": self.rng.randint(0, 9)}
-        return Case(text, types, arrays, extents or count, shape or lanes, self.seed, later, self.counts, self.statements)
+        checked = any(name.startswith("owne") for name in self.counts)
+        return Case(
+            text, types, arrays, extents or count, shape or lanes, self.seed, later, self.counts, self.statements, form=form, checked=checked
+        )
 
     def axes(self, whole: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The extents of a group along two or three axes, and of all lanes: whole groups, or not."""

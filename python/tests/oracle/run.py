@@ -88,7 +88,7 @@ BUILTINS = {
     for n in ("range", "min", "max", "print", "abs", "int", "float", "bool", "round", "pow", "len", "reversed", "enumerate", "zip")
 }
 HELPERS = {
-    "__place__": Place, "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
+    "__place__": lambda a, at: a[at] if isinstance(a, tuple) else Place(a, at), "__index__": Index, "__call__": _call, "__as__": _as, "slice": slice, "__tick__": context.tick,
     "__unbound__": lambda: Val("i64", np.int64(0)),
 }  # fmt: skip
 
@@ -116,6 +116,17 @@ class _Tile:
         return found
 
 
+class _Target:
+    """``ts.target``: a text is what its other meaning computes."""
+
+    def asm(self, text: str, *values: Any, dtype: Any = None, otherwise: Any = None, **how: Any) -> Any:
+        if otherwise is None:
+            raise Lacks("ts.target.asm without otherwise=")
+        shape = np.broadcast_shapes(*(np.shape(v.a) for v in values if isinstance(v, Val)))
+        spread = [Val(v.dt, np.broadcast_to(v.a, shape)) if isinstance(v, Val) else v for v in values]
+        return otherwise(*spread)
+
+
 HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of", "identity"}
 TILE = _Tile()
 MATH = _Math()
@@ -129,6 +140,7 @@ class Ts:
     """``ts`` as a kernel sees it."""
 
     tile = TILE
+    target = _Target()
     cdiv = staticmethod(cdiv)
     identity = staticmethod(lambda x: x)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .expressions import INTS, SCALARS, Scope, W
-from .part_statements import PartStatements
+from .memory_statements import MemoryStatements
 from .values import RANGE, carrier
 
 
-class Statements(PartStatements):
+class Statements(MemoryStatements):
     """Draws statements, and blocks of them."""
 
     def block(self, s: Scope, budget: int, depth: int) -> list[str]:
@@ -25,6 +25,10 @@ class Statements(PartStatements):
             simple += ["tile", "tile", "tile_store", "swap_slices", "tile_reduce", "masked_store", "scatter", "augment_slice", "augment_tile"]
             if self.has("tile_parts"):
                 simple += ["parts", "parts"]
+            if self.has("ownership"):
+                simple += ["own"]
+        simple += ["packed", "packed"] if self.packed else []
+        simple += ["optional"] if self.optional else []
         if self.has("chained_assign"):
             simple.append("chained")
         if self.has("target_order"):
@@ -32,6 +36,7 @@ class Statements(PartStatements):
         compound = ["if_", "if_", "for_", "for_", "while_", "begun", "both", "scratch"]
         compound += ["unrolled", "unrolled"] if self.has("unrolled") else []
         compound += ["carried"] if self.has("tuple_carried") else []
+        compound += ["listed", "listed"] if self.listed else []
         kinds = [k for k in simple + (compound * 2 if depth > 0 else []) if k not in self.without]
         kind = self.pick(kinds)
         if self.of_tiles and self.has("tile_parts") and self.chance(0.5):
@@ -235,7 +240,7 @@ class Statements(PartStatements):
         fit = [h for h in self.helpers if h["dt"] == dt and h["returns"] == "one"]
         if fit and not self.in_helper and self.chance(0.5):
             h = self.pick(fit)
-            args = [name, *([s.prefix.rstrip(", ")] if s.prefix else []), at, self.expr(s, dt, 1)]
+            args = [name, *([self.pre(s, name).rstrip(", ")] if s.prefix else []), at, self.expr(s, dt, 1)]
             effect = f"{h['name']}({', '.join(args)})"
         target = self.name(dt)
         self.count("read beside an effect on it")
@@ -276,7 +281,7 @@ class Statements(PartStatements):
         mask = f"{self.tile(s, d, n, 1)} {self.pick(['<', '>=', '!='])} {self.tile(s, d, n, 0)}"
         self.count("store mask=")
         value = self.tile(s, carrier(s.arrays[name]), n, 1)
-        return [f"ts.tile.store({name}[{s.prefix}{self.span(n)}], {value}, mask={mask})"]
+        return [f"ts.tile.store({name}[{self.pre(s, name)}{self.span(n)}], {value}, mask={mask})"]
 
     def s_scatter(self, s: Scope, depth: int) -> list[str]:
         names = [n for n in s.arrays if n not in self.shared and s.arrays[n] in SCALARS]
@@ -286,9 +291,9 @@ class Statements(PartStatements):
         dt = s.arrays[name]
         if dt in INTS and self.has("gather_add") and self.chance(0.4):
             self.count("scatter add")
-            return [f"{name}[{s.prefix}{self.positions(s, n, unique=False)}] += {self.tile(s, dt, n, 1)}"]
+            return [f"{name}[{self.pre(s, name)}{self.positions(s, n, unique=False)}] += {self.tile(s, dt, n, 1)}"]
         self.count("scatter")
-        return [f"{name}[{s.prefix}{self.positions(s, n, unique=True)}] = {self.tile(s, dt, n, 1)}"]
+        return [f"{name}[{self.pre(s, name)}{self.positions(s, n, unique=True)}] = {self.tile(s, dt, n, 1)}"]
 
     def s_tile_reduce(self, s: Scope, depth: int) -> list[str]:
         n = self.pick([2, 3, 4, 5, 8])

@@ -117,6 +117,11 @@ fn objection(study: &Study<'_>, id: OpId, how: Direction) -> Option<String> {
             Some("combines elements by a function that is not elementwise".into())
         }
         TileOp::ReduceBy | TileOp::ScanBy => None,
+        // Where a text has another meaning, that is there in its place (`asm.rs`).
+        TileOp::Asm => Some("runs assembly text that has no `otherwise=` to differentiate".into()),
+        TileOp::AsmEffect => {
+            Some("runs assembly text with effects over what is differentiated".into())
+        }
         TileOp::Gather => Some("gathers elements by a tile of positions".into()),
         TileOp::Scatter => Some("scatters elements by a tile of positions".into()),
         TileOp::Atomic => Some("changes memory by `tile.atomic`".into()),

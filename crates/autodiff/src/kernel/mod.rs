@@ -9,11 +9,13 @@
 //! | `contract.rs` | the adjoints of a contraction, one kernel for each input (K3) |
 //! | `tangent.rs` | forward mode |
 //! | `combine.rs` | reductions and scans by functions of the user's |
+//! | `asm.rs` | texts of assembly |
 //! | `parts.rs` | slices, concatenation, elements by position, sorting |
 //! | `value_and_grad.rs` | the derivative of a function that a kernel calls, inside the kernel |
 //! | `tidy.rs` | dead code elimination |
 //! | `calls.rs` | the rule of `graph.kernel_call` |
 
+mod asm;
 mod calls;
 mod class;
 mod combine;

@@ -139,7 +139,7 @@ impl<'a, 's> Reverse<'a, 's> {
                 | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
                 | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print
                 | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
-                | ScanBy | Sort | Histogram | Owned => {}
+                | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => {}
             }
         }
         Ok(())
@@ -369,6 +369,8 @@ pub fn adjoint(
     seeded: &[bool],
     name: &str,
 ) -> Result<Vec<Made>, Diagnostic> {
+    let meant = super::asm::meant(source, wrt);
+    let source = meant.as_ref().unwrap_or(source);
     let unfolded = combine::unfolded(source, wrt);
     let source = unfolded.as_ref().unwrap_or(source);
     let study = Study::new(source, wrt);

@@ -85,7 +85,8 @@ impl Reverse<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Load
             | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned => {}
+            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned | Asm
+            | AsmEffect => {}
         }
         Ok(())
     }

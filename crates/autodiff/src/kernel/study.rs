@@ -54,7 +54,9 @@ fn passes(code: TileOp) -> bool {
         | TileOp::GroupBroadcast
         | TileOp::GroupShuffle
         | TileOp::Atomic
-        | TileOp::SlowPath => true,
+        | TileOp::SlowPath
+        | TileOp::Asm
+        | TileOp::AsmEffect => true,
         TileOp::ArgReduce | TileOp::Histogram | TileOp::Philox | TileOp::Const | TileOp::Iota => {
             false
         }
@@ -194,6 +196,7 @@ impl<'s> Study<'s> {
         let op = &self.func.ops[id];
         let pole = match op.code {
             TileOp::Ew(f) => scalar::is_singular(f),
+            TileOp::Asm | TileOp::AsmEffect => true,
             TileOp::Const => {
                 matches!(op.attr("value"), Some(Attr::Float(x)) if !x.is_finite())
             }

@@ -54,7 +54,8 @@ impl Tangents<'_, '_> {
                 | Reshape | Transpose | Broadcast | Expand | Load | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
-                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | Sort | Histogram | Owned => {
+                | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | Sort | Histogram | Owned
+                | Asm | AsmEffect => {
                     let into = self.w.block;
                     compute(&mut self.w.rw, id, into);
                     if (op.results.len() == 1 || op.code == Sort)
@@ -241,13 +242,16 @@ impl Tangents<'_, '_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Const | Iota | Bitcast | Store
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
-            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned => None,
+            | Philox | Print | Assert | ArgReduce | ReduceBy | ScanBy | Histogram | Owned | Asm
+            | AsmEffect => None,
         })
     }
 }
 
 /// The tangents of the written parameters, from tangents of the parameters `wrt`.
 pub fn tangent(source: &TileFunc, wrt: &[bool], name: &str) -> Result<Made, Diagnostic> {
+    let meant = super::asm::meant(source, wrt);
+    let source = meant.as_ref().unwrap_or(source);
     let study = Study::new(source, wrt);
     judge(&study, Direction::Forward)?;
     let mut t = Tangents {

@@ -110,6 +110,9 @@ impl Behind<'_> {
             | TileOp::Concat
             | TileOp::Take
             | TileOp::Sort => Some("its elements at other places".into()),
+            TileOp::Asm | TileOp::AsmEffect => {
+                Some("assembly text over it, which has no derivative here".into())
+            }
             TileOp::ReduceBy => Some("a reduction of it".into()),
             TileOp::ScanBy => Some("a running result of it".into()),
             TileOp::Load | TileOp::Gather => Some("an element that it chooses".into()),
@@ -175,7 +178,7 @@ impl Behind<'_> {
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert | Reduce
             | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
-            | Owned => Ok(None),
+            | Owned | Asm | AsmEffect => Ok(None),
         }
     }
 }

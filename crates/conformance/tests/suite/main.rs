@@ -1,5 +1,7 @@
 //! The interpreter after the tile passes against the interpreter as written.
 
+mod instantiated;
+
 use tessera_conformance::{Failure, Promises, Runner, Subject, Target, compile_with};
 use tessera_interp::Interp;
 use tessera_numerics::Profile;

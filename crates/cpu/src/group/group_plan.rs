@@ -232,7 +232,15 @@ impl GroupPlan {
 
 /// Ops that make each element of the elements at its own position.
 pub fn is_pointwise(code: TileOp) -> bool {
-    matches!(code, TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Philox)
+    matches!(
+        code,
+        TileOp::Ew(_)
+            | TileOp::Select
+            | TileOp::Cast
+            | TileOp::Bitcast
+            | TileOp::Philox
+            | TileOp::Asm
+    )
 }
 
 /// Ops whose tile result can be computed one element at a time, wherever it is used.
@@ -252,7 +260,8 @@ pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
         | TileOp::Load
         | TileOp::Gather
         | TileOp::Reshape
-        | TileOp::Philox => true,
+        | TileOp::Philox
+        | TileOp::Asm => true,
         TileOp::For
         | TileOp::If
         | TileOp::While
@@ -294,7 +303,8 @@ pub fn is_expression(func: &TileFunc, id: OpId) -> bool {
         | TileOp::ScanBy
         | TileOp::Sort
         | TileOp::Histogram
-        | TileOp::Owned => false,
+        | TileOp::Owned
+        | TileOp::AsmEffect => false,
     }
 }
 
@@ -330,6 +340,8 @@ fn own_weight(func: &TileFunc, id: OpId) -> u32 {
         TileOp::Ew(_) | TileOp::Select | TileOp::Cast | TileOp::Bitcast | TileOp::Load => 1,
         TileOp::Gather => 8,
         TileOp::Philox => 30,
+        // One element after another.
+        TileOp::Asm => 8,
         _ => 0,
     }
 }

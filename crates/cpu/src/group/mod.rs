@@ -283,6 +283,10 @@ impl<'a> Group<'a> {
             Reduce => self.reduce(id),
             Scan => self.scan(id),
             ArgReduce => self.arg_reduce(id),
+            AsmEffect => {
+                self.flush();
+                self.text_with_effects(id);
+            }
             Print => {
                 self.flush();
                 self.print(id);
@@ -299,7 +303,7 @@ impl<'a> Group<'a> {
                 unreachable!("`code::supported` refuses these in group kernels")
             }
             Yield | Return | SlowPath | Const | Iota | Select | Cast | Bitcast | Reshape
-            | Transpose | Broadcast | Expand | Load | Gather | Philox | Ew(_) => {
+            | Transpose | Broadcast | Expand | Load | Gather | Philox | Ew(_) | Asm => {
                 unreachable!("terminators are left out, the others are expressions")
             }
         }

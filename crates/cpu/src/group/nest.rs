@@ -7,6 +7,7 @@
 
 use super::group_plan::same_but_ones;
 use super::{Buffer, Group, Repr};
+use crate::asm_text::Text;
 use crate::llvm::{IntCmp, Val};
 use crate::memory::{Access, Mem, Pos, to_index};
 use std::collections::{BTreeMap, BTreeSet};
@@ -139,7 +140,9 @@ impl<'a> Group<'a> {
             (*v, map)
         };
         match op.code {
-            Ew(_) | Select | Cast | Bitcast | Philox => op.operands.iter().map(same).collect(),
+            Ew(_) | Select | Cast | Bitcast | Philox | Asm => {
+                op.operands.iter().map(same).collect()
+            }
             Gather => op.operands[1..].iter().map(same).collect(),
             Load => op.operands[1..].iter().map(|&v| (v, Map::new())).collect(),
             Broadcast => {
@@ -178,7 +181,7 @@ impl<'a> Group<'a> {
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert
             | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-            | Histogram | Owned => Vec::new(),
+            | Histogram | Owned | AsmEffect => Vec::new(),
         }
     }
 
@@ -244,6 +247,12 @@ impl<'a> Group<'a> {
                 let x = self.level_inputs(n, id, map)[0];
                 self.s.bitcast(x, dtype(0), ty.dtype())
             }
+            Asm => {
+                let args = self.level_inputs(n, id, map);
+                let text = Text::of(func, op);
+                let all = text.run(&self.s, &args, false);
+                all[tessera_tile::ops::asm::results_of(func, op).1.start]
+            }
             Philox => {
                 let seed = self.eval(n, &(op.operands[0], Map::new()));
                 let counter = self.inputs(id, map).swap_remove(1);
@@ -256,7 +265,7 @@ impl<'a> Group<'a> {
             | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce
             | Scan | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
-            | Owned => {
+            | Owned | AsmEffect => {
                 unreachable!("`is_expression` lists these ops")
             }
         }

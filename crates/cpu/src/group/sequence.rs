@@ -1,7 +1,8 @@
-//! Ops that take elements one after another: atomics, printing.
+//! Ops that take elements one after another: atomics, texts with effects, printing.
 
 use super::nest::{Map, Nest, shape_of};
 use super::{Buffer, Group, Repr};
+use crate::asm_text::Text;
 use crate::atomic::Change;
 use crate::llvm::{IntCmp, Val};
 use crate::memory::Pos;
@@ -67,6 +68,39 @@ impl<'a> Group<'a> {
             self.give(id, self.s.decode(bits, to.dtype));
         } else {
             self.set(result, Repr::Buffer(to));
+        }
+    }
+
+    /// One run for each element, in row-major order.
+    pub fn text_with_effects(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let text = Text::of(func, op);
+        let tile = op.operands.iter().chain(&op.results).find(|&&v| func.ty(v).rank() > 0);
+        let dims = tile.map_or(Vec::new(), |&v| shape_of(func.ty(v)));
+        let to: Vec<Buffer> =
+            op.results.iter().map(|&v| self.buffer_of(func.ty(v).dtype(), dims.clone())).collect();
+        let mut n = Nest::new(&dims);
+        n.lane = None;
+        self.loops(&mut n, &[], 0, &mut |group, n| {
+            let identity = n.identity();
+            let node =
+                |v: Value| (v, if func.ty(v).rank() == 0 { Map::new() } else { identity.clone() });
+            let args: Vec<Val> = op.operands.iter().map(|&v| group.eval(n, &node(v))).collect();
+            let out = text.run(&group.s, &args, true);
+            for (to, x) in to.iter().zip(out) {
+                group.write_buffer(n, to, &identity, x);
+            }
+        });
+        for (&result, to) in op.results.iter().zip(to) {
+            let repr = match func.ty(result).rank() {
+                0 => {
+                    let bits = self.ir.load(self.s.stored(to.dtype, 1), to.ptr, 1);
+                    Repr::Scalar(self.s.decode(bits, to.dtype))
+                }
+                _ => Repr::Buffer(to),
+            };
+            self.set(result, repr);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::access::Positions;
 use super::{Lanes, Repr, slot_align};
+use crate::asm_text::Text;
 use crate::atomic::{Change, each_lane};
 use crate::fold::Fold;
 use crate::llvm::{IntCmp, Ir, Val};
@@ -72,6 +73,41 @@ impl<'a> Lanes<'a> {
             let codes = ir.load(s.stored(mem.dtype, self.width), room, 64);
             self.set(op.result(), Repr::Each(s.decode(codes, mem.dtype)));
             self.keep(op.result());
+        }
+    }
+
+    /// One run of a text for each lane that takes part.
+    pub fn text_with_effects(&mut self, id: OpId) {
+        let func = self.func;
+        let op = &func.ops[id];
+        let (ir, s) = (self.ir, self.s);
+        let text = Text::of(func, op);
+        let parts: Vec<Part> = op.operands.iter().map(|&v| self.part(v)).collect();
+        let rooms: Vec<Val> = op
+            .results
+            .iter()
+            .map(|&v| {
+                let zero = ir.zero(self.slot_type(self.dtype(v), self.width));
+                let room = ir.alloca(ir.ty(zero), 64);
+                ir.store(zero, room, 64);
+                room
+            })
+            .collect();
+        let lanes = &*self;
+        each_lane(ir, self.width, self.mask, false, &mut |ir, lane| {
+            let args: Vec<Val> = parts.iter().map(|&p| lanes.of_lane(p, lane)).collect();
+            let out = text.run(&s, &args, true);
+            for ((&v, &room), x) in op.results.iter().zip(&rooms).zip(out) {
+                let dtype = lanes.dtype(v);
+                let far = ir.mul_const(lane, dtype.carrier().bytes() as i64);
+                ir.store(lanes.to_slot(x, dtype), ir.offset(room, far), slot_align(dtype));
+            }
+        });
+        for (&v, room) in op.results.iter().zip(rooms) {
+            let dtype = self.dtype(v);
+            let x = ir.load(self.slot_type(dtype, self.width), room, 64);
+            self.set(v, Repr::Each(self.slot_value(x, dtype)));
+            self.keep(v);
         }
     }
 

@@ -75,7 +75,7 @@ impl<'a> Lanes<'a> {
             | Reshape | Transpose | Broadcast | Expand | Load | Store | Gather | Scatter
             | CopyAsync | CopyCommit | CopyWait | Mma | GroupBroadcast | GroupShuffle | Philox
             | Assert | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram | Owned => {
+            | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => {
                 self.synchronise(id, "a group operation");
                 if self.plan.is_group(id) {
                     self.take_one(id);

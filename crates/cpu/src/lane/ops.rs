@@ -1,6 +1,7 @@
 //! The ops of one vector of lanes, and those that are the same for the whole group.
 
 use super::{Lanes, Repr};
+use crate::asm_text::Text;
 use crate::code::{Site, note_group, note_lane};
 use crate::frame;
 use crate::llvm::{IntCmp, Val};
@@ -38,12 +39,13 @@ impl<'a> Lanes<'a> {
             // What is said of memory is for checks.
             Owned => {}
             GroupBroadcast | GroupShuffle => self.shuffle(id),
+            AsmEffect => self.text_with_effects(id),
             Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
             | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
             | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
             | CopyAsync | Barrier | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan
             | Philox | Print | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take
-            | ReduceBy | ScanBy | Sort | Histogram => {
+            | ReduceBy | ScanBy | Sort | Histogram | Asm => {
                 let result = op.result();
                 if self.plan.is_folded(result) {
                     return;
@@ -91,6 +93,11 @@ impl<'a> Lanes<'a> {
                 let to = self.dtype(op.result());
                 self.level(op, |args| self.s.bitcast(args[0], dtype(0), to))
             }
+            Asm => {
+                let text = Text::of(self.func, op);
+                let which = tessera_tile::ops::asm::results_of(self.func, op).1.start;
+                self.level(op, |args| text.run(&self.s, args, false)[which])
+            }
             Philox => {
                 let word = op.attr("word").and_then(Attr::as_int).unwrap_or(0) as usize;
                 self.level(op, |args| self.s.philox(args[0], args[1], word))
@@ -99,7 +106,8 @@ impl<'a> Lanes<'a> {
             | Broadcast | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc
             | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
             | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Reduce | Scan
-            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
+            | ArgReduce | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned
+            | AsmEffect => {
                 unreachable!("`is_pure` lists the ops that only compute")
             }
         }

@@ -55,6 +55,8 @@ impl Marks<'_> {
             LinearId | LocalId | Atomic | GroupScan => {
                 self.mark(op.result(), true);
             }
+            // Each lane runs it, and may get another result.
+            AsmEffect => op.results.iter().for_each(|&result| self.mark(result, true)),
             GroupReduce => {}
             GroupBroadcast | GroupShuffle => {
                 let from = self.is(op.operands[1]);
@@ -65,7 +67,7 @@ impl Marks<'_> {
             | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | Mma | Philox | Print | Assert | Reduce | Scan
             | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort | Histogram
-            | Owned => {
+            | Owned | Asm => {
                 if let Some(&result) = op.results.first() {
                     let varies = self.any(&op.operands);
                     self.mark(result, varies);
@@ -182,6 +184,7 @@ pub fn is_pure(code: TileOp) -> bool {
             | TileOp::Cast
             | TileOp::Bitcast
             | TileOp::Philox
+            | TileOp::Asm
             | TileOp::ProgramId
             | TileOp::NumPrograms
             | TileOp::LinearId

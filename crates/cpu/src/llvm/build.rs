@@ -2,7 +2,11 @@
 
 use llvm_sys::core::*;
 use llvm_sys::prelude::*;
-use llvm_sys::{LLVMAtomicOrdering, LLVMIntPredicate, LLVMRealPredicate, LLVMTypeKind};
+use llvm_sys::{
+    LLVMAtomicOrdering, LLVMDiagnosticSeverity, LLVMInlineAsmDialect, LLVMIntPredicate,
+    LLVMRealPredicate, LLVMTypeKind,
+};
+use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -22,6 +26,20 @@ pub struct Ir {
     pub(super) ctx: LLVMContextRef,
     pub(super) module: LLVMModuleRef,
     pub(super) builder: LLVMBuilderRef,
+    /// What LLVM said of the module's code: the assembler's words on texts of users.
+    said: Box<RefCell<Vec<String>>>,
+}
+
+/// Keeps what LLVM reports as an error; without a handler it would end the process.
+extern "C" fn heard(info: LLVMDiagnosticInfoRef, list: *mut libc::c_void) {
+    // SAFETY: LLVM calls this with what it was given in `Ir::new`, which lives as long as the
+    // context; and the description is ours.
+    unsafe {
+        if LLVMGetDiagInfoSeverity(info) == LLVMDiagnosticSeverity::LLVMDSError {
+            let text = super::machine::message(LLVMGetDiagInfoDescription(info));
+            (*list.cast::<RefCell<Vec<String>>>()).borrow_mut().push(text);
+        }
+    }
 }
 
 pub(super) const NO_NAME: *const libc::c_char = c"".as_ptr();
@@ -66,7 +84,10 @@ impl Ir {
         unsafe {
             let ctx = LLVMContextCreate();
             let module = LLVMModuleCreateWithNameInContext(c(name).as_ptr(), ctx);
-            Self { ctx, module, builder: LLVMCreateBuilderInContext(ctx) }
+            let said = Box::<RefCell<Vec<String>>>::default();
+            let list = std::ptr::from_ref(&*said).cast_mut().cast();
+            LLVMContextSetDiagnosticHandler(ctx, Some(heard), list);
+            Self { ctx, module, builder: LLVMCreateBuilderInContext(ctx), said }
         }
     }
 
@@ -496,6 +517,67 @@ impl Ir {
         let mut raw: Vec<_> = args.iter().map(|v| v.0).collect();
         let (list, len) = (raw.as_mut_ptr(), raw.len() as u32);
         Val(unsafe { LLVMBuildCall2(self.builder, f.ty, f.value, list, len, NO_NAME) })
+    }
+    /// Assembly text with a register for each result and operand, as the constraints say. Without
+    /// effects it may be moved, and equal ones are one.
+    pub fn assembly(
+        &self,
+        text: &str,
+        constraints: &str,
+        results: &[Ty],
+        args: &[Val],
+        effects: bool,
+    ) -> Vec<Val> {
+        let result = match results {
+            [] => self.void(),
+            [one] => *one,
+            _ => {
+                let mut list: Vec<_> = results.iter().map(|t| t.0).collect();
+                let (ptr, len) = (list.as_mut_ptr(), list.len() as u32);
+                Ty(unsafe { LLVMStructTypeInContext(self.ctx, ptr, len, 0) })
+            }
+        };
+        let types: Vec<Ty> = args.iter().map(|&v| self.ty(v)).collect();
+        let ty = self.signature(result, &types);
+        let (text, constraints) = (c(text), c(constraints));
+        unsafe {
+            let value = LLVMGetInlineAsm(
+                ty,
+                text.as_ptr(),
+                text.as_bytes().len(),
+                constraints.as_ptr(),
+                constraints.as_bytes().len(),
+                effects.into(),
+                0,
+                LLVMInlineAsmDialect::LLVMInlineAsmDialectATT,
+                0,
+            );
+            let call = self.call(Fun { value, ty }, args);
+            let at = llvm_sys::LLVMAttributeFunctionIndex;
+            for name in ["nounwind", "willreturn", "memory"] {
+                // `memory(none)` is the attribute with the value 0.
+                if name == "nounwind" || !effects {
+                    let kind = LLVMGetEnumAttributeKindForName(name.as_ptr().cast(), name.len());
+                    LLVMAddCallSiteAttribute(
+                        call.0,
+                        at,
+                        LLVMCreateEnumAttribute(self.ctx, kind, 0),
+                    );
+                }
+            }
+            match results.len() {
+                0 => Vec::new(),
+                1 => vec![call],
+                n => (0..n as u32)
+                    .map(|i| Val(LLVMBuildExtractValue(self.builder, call.0, i, NO_NAME)))
+                    .collect(),
+            }
+        }
+    }
+    /// What LLVM refused since the last call.
+    pub fn refused(&self) -> Option<String> {
+        let said = std::mem::take(&mut *self.said.borrow_mut());
+        (!said.is_empty()).then(|| said.join("\n"))
     }
     /// A function that is elsewhere: one of ours, found by name when the code is loaded.
     pub fn external(&self, name: &str, result: Ty, params: &[Ty]) -> Fun {

@@ -1,5 +1,7 @@
 //! The conformance suite, on every instruction set of this host.
 
+mod variants;
+
 use tessera_conformance::{Failure, Promises, Runner, Subject, Target, compile_with};
 use tessera_cpu::{Cpu, Isa};
 use tessera_numerics::Profile;

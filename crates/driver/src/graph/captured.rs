@@ -1,4 +1,4 @@
-//! Launches of a plan, captured once and replayed as a CUDA graph.
+//! Launches of a plan, captured once and replayed as a graph of the device.
 //!
 //! A graph contains the addresses of its arrays. A call with the addresses of an earlier call, as
 //! in a training loop, replays its graph; a call with other addresses is captured too while there
@@ -8,10 +8,11 @@
 use super::device::{DeviceRun, alignment};
 use super::program::GraphProgram;
 use super::run::{GraphKernels, bytes_of};
-use crate::gpu::{self, Graph, Memory};
+use crate::device::{self, Graph, Memory};
 use crate::launch::Streams;
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
+use tessera_target::device::DeviceId;
 use tessera_target::{BufferArg, Queue};
 
 /// More are not worth the time that recording takes.
@@ -70,21 +71,22 @@ impl GraphProgram {
         &self,
         inputs: &[BufferArg],
         outputs: &[BufferArg],
-        device: u32,
+        device: DeviceId,
         streams: &Streams,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
-        if gpu::is_recording() {
+        if device::is_recording() {
             // A part of the graph that the caller records.
             return self.run_on(inputs, outputs, device, streams, kernels);
         }
         self.check_arrays(inputs, outputs)?;
         let queue = Queue { device, stream: streams.on };
-        gpu::wait_for(queue, &streams.after)?;
+        device::wait_for(queue, &streams.after)?;
         let mut captured = self.captured.lock();
-        self.replay(&mut captured, inputs, outputs, queue, kernels)?;
+        let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
         drop(captured);
-        gpu::hold_back(queue, &streams.then)
+        let done = done.and_then(|()| device::hold_back(queue, &streams.then));
+        device::or_wait(queue, done)
     }
 
     fn replay(
@@ -141,12 +143,12 @@ impl GraphProgram {
         };
         let (ins, outs) = (moved(inputs, ours_in), moved(outputs, ours_out));
         for memory in own.memory.iter().flatten() {
-            gpu::wait_for(queue, &[memory.last()])?;
+            device::wait_for(queue, &[memory.last()])?;
             memory.used_on(queue.stream);
         }
         let moves = |from: &BufferArg, to: &BufferArg| size(from) > 0 && from.data != to.data;
         for (from, to) in inputs.iter().zip(&ins).filter(|(a, b)| moves(a, b)) {
-            gpu::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
+            device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         match &own.graph {
             Some(graph) => play(graph, run, queue)?,
@@ -157,7 +159,7 @@ impl GraphProgram {
             }
         }
         for (from, to) in outs.iter().zip(outputs).filter(|(a, b)| moves(a, b)) {
-            gpu::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
+            device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         Ok(())
     }
@@ -167,14 +169,14 @@ impl GraphProgram {
         run: &mut DeviceRun,
         inputs: &[BufferArg],
         outputs: &[BufferArg],
-        device: u32,
+        device: DeviceId,
         kernels: &mut dyn GraphKernels,
     ) -> Result<Graph, Diagnostics> {
-        let stream = gpu::begin_recording(device)?;
+        let stream = device::begin_recording(device)?;
         match self.put(run, inputs, outputs, Queue { device, stream }, kernels) {
-            Ok(()) => gpu::end_recording(),
+            Ok(()) => device::end_recording(),
             Err(errors) => {
-                gpu::drop_recording();
+                device::drop_recording();
                 Err(errors)
             }
         }
@@ -182,7 +184,7 @@ impl GraphProgram {
 }
 
 fn play(graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
-    gpu::wait_for(queue, &[run.arena.last()])?;
+    device::wait_for(queue, &[run.arena.last()])?;
     run.arena.used_on(queue.stream);
     graph.replay(queue.stream)
 }

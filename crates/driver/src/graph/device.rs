@@ -3,7 +3,7 @@
 
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
-use crate::gpu::{self, Memory};
+use crate::device::{self, Memory};
 use crate::launch::Streams;
 use crate::pack::row_major;
 use crate::profile::Span;
@@ -14,6 +14,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attrs, Privilege};
 use tessera_lower::graph::{Array, BufferId, Origin, Step};
 use tessera_numerics::DType;
+use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
 /// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
@@ -161,7 +162,7 @@ fn upload(bytes: &[u8], queue: Queue) -> Result<Memory, Diagnostics> {
         dtype: DType::U8,
         writable: true,
     };
-    gpu::write(&view, queue, bytes)?;
+    device::write(&view, queue, bytes)?;
     Ok(memory)
 }
 
@@ -188,7 +189,7 @@ impl GraphProgram {
         if let Some(kept) = &*kept {
             return Ok(kept.clone());
         }
-        if gpu::is_recording() {
+        if device::is_recording() {
             return Err(not_yet());
         }
         let mut constants = Vec::new();
@@ -212,7 +213,7 @@ impl GraphProgram {
     }
 
     pub(super) fn device_run(&self, queue: Queue) -> Result<DeviceRun, Diagnostics> {
-        if gpu::is_recording() {
+        if device::is_recording() {
             return Err(not_yet());
         }
         let arena = Memory::new(queue, self.places.bytes.max(1) as u64)?;
@@ -225,7 +226,7 @@ impl GraphProgram {
         &self,
         inputs: &[BufferArg],
         outputs: &[BufferArg],
-        device: u32,
+        device: DeviceId,
         streams: &Streams,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
@@ -235,11 +236,11 @@ impl GraphProgram {
             Some(run) => run,
             None => self.device_run(queue)?,
         };
-        gpu::wait_for(queue, &streams.after)?;
+        device::wait_for(queue, &streams.after)?;
         let done = self.put(&mut run, inputs, outputs, queue, kernels);
         self.idle_on_device.lock().push(run);
-        done?;
-        gpu::hold_back(queue, &streams.then)
+        let done = done.and_then(|()| device::hold_back(queue, &streams.then));
+        device::or_wait(queue, done)
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.
@@ -257,8 +258,8 @@ impl GraphProgram {
         before.push(run.arena.last());
         before.sort_unstable();
         before.dedup();
-        gpu::wait_for(queue, &before)?;
-        if !gpu::is_recording() {
+        device::wait_for(queue, &before)?;
+        if !device::is_recording() {
             run.arena.used_on(queue.stream);
             used.iter().for_each(|m| m.used_on(queue.stream));
         }
@@ -279,7 +280,7 @@ impl GraphProgram {
             run.aligned.clone_from(&aligned);
         }
         let alike = run.aligned == aligned;
-        if !run.loaded && !gpu::is_recording() {
+        if !run.loaded && !device::is_recording() {
             self.load(&run.tasks, &bases, queue);
             run.loaded = true;
         }
@@ -432,7 +433,7 @@ impl World<'_> {
                 if bytes == 0 || from == to {
                     return Ok(());
                 }
-                gpu::copy_on_device(to, from, bytes as u64, self.queue)
+                device::copy_on_device(to, from, bytes as u64, self.queue)
             }
             Task::Cond { pred, then, otherwise, loc } => match self.truth(pred, "cond", loc)? {
                 true => self.all(then),
@@ -464,12 +465,12 @@ impl World<'_> {
 
     /// Reads one value, after the work so far.
     fn truth(&self, pred: &Array, what: &str, loc: &Loc) -> Result<bool, Diagnostics> {
-        if gpu::is_recording() {
+        if device::is_recording() {
             return Err(undecided(what, loc));
         }
         let view = BufferArg { data: self.at(pred) as *mut u8, ..buffer_arg(pred) };
         let mut room = [0];
-        gpu::read(&view, self.queue, &mut room)?;
+        device::read(&view, self.queue, &mut room)?;
         Ok(room[0] != 0)
     }
 }

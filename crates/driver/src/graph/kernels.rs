@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tessera_diag::Diagnostics;
 use tessera_ir::{PassContext, PassManager, PassOptions};
 use tessera_lower::{Bounds, Canonicalise};
-use tessera_support::StableHasher;
+use tessera_support::{Flights, StableHasher};
 use tessera_target::arrays::Said;
 use tessera_target::{Artifact, CompileOptions, helper, is_helper};
 use tessera_tile::TileFunc;
@@ -18,6 +18,8 @@ use tessera_tile::TileFunc;
 type Key = String;
 
 static KERNELS: Artifacts = Artifacts::new();
+/// Those that are being compiled: another plan that has one waits for it.
+static BUILDING: Flights<Key> = Flights::new();
 static COMPILED: AtomicUsize = AtomicUsize::new(0);
 
 /// How many kernels of plans were compiled in this process.
@@ -56,13 +58,16 @@ pub fn compile(
     let work = || {
         while let Some(&i) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (profile, store) = (mode.profile, store.clone());
-            let options = CompileOptions { profile, store, arrays: said[i].clone() };
-            match one(&funcs[i], made.contains(&i), choice, mode, &options) {
-                Ok(artifact) => {
-                    COMPILED.fetch_add(1, Ordering::Relaxed);
-                    KERNELS.insert(keys[i].clone(), &artifact);
-                    *hold(i) = Some(artifact);
-                }
+            let arrays = said[i].clone();
+            let options = CompileOptions { profile, store, arrays, call: Vec::new() };
+            let make = || {
+                let artifact = one(&funcs[i], made.contains(&i), choice, mode, &options)?;
+                COMPILED.fetch_add(1, Ordering::Relaxed);
+                KERNELS.insert(keys[i].clone(), &artifact);
+                Ok(artifact)
+            };
+            match BUILDING.once(&keys[i], || KERNELS.get(&keys[i]), make) {
+                Ok((artifact, _)) => *hold(i) = Some(artifact),
                 Err(found) => {
                     errors.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(found);
                 }
@@ -111,7 +116,7 @@ fn one(
         passes.run(&mut func, &mut PassContext::default())?;
         return Ok(Arc::from(choice.backend.compile(&func, options)?));
     }
-    mode.pipeline(passes, choice.is_cuda()).run(&mut func, &mut PassContext::default())?;
+    mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     let func = crate::specialise::without(&func, mode.off);
     Ok(Arc::from(choice.backend.compile(&func, options)?))
 }

@@ -21,6 +21,7 @@ use tessera_lower::graph::{Machine, Plan, PlanOptions, Step, plan_graph};
 use tessera_numerics::Profile;
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
+use tessera_target::device::DeviceId;
 
 /// How a function is compiled.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ pub struct GraphOptions {
     /// The backend's name; the process's choice for arrays that are there where not given.
     pub backend: Option<String>,
     /// The device that holds the arrays; none is the host.
-    pub device: Option<u32>,
+    pub device: Option<DeviceId>,
     pub profile: Profile,
     pub plan: PlanOptions,
     /// Kernels that the function calls and that belong to its code.
@@ -87,7 +88,7 @@ pub fn compile_graph(
     let pinned = options.backend.as_deref();
     let choice = match options.device {
         None => backends.to_compile(pinned)?,
-        Some(device) => backends.to_launch(pinned, Location::Cuda(device))?,
+        Some(device) => backends.to_launch(pinned, Location::Device(device))?,
     };
     compile_graph_for(module, func, args, choice, options)
 }
@@ -103,7 +104,10 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
-    let machine = if choice.is_cuda() { Machine::Gpu } else { Machine::Cpu };
+    let machine = match choice.caps()?.gpu() {
+        Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
+        None => Machine::Cpu,
+    };
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
     let ordered = options.profile == Profile::Strict;
@@ -116,7 +120,7 @@ pub fn compile_graph_for(
     };
     let (plan, made) = planned(&requested)?;
     requested.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
-    if choice.is_cuda() {
+    if choice.is_on_device() {
         on_host(&plan.steps)?;
     }
     let planned = start.elapsed();
@@ -228,7 +232,7 @@ impl GraphProgram {
 
     /// Whether its arrays are on a device.
     pub fn is_on_device(&self) -> bool {
-        self.choice.is_cuda()
+        self.choice.is_on_device()
     }
 
     /// The backend that kernels run on.

@@ -3,7 +3,7 @@
 
 use super::kernel::Kernel;
 use crate::copies;
-use crate::gpu::{self, Memory};
+use crate::device::{self, Memory};
 use crate::pack::{is_packed, packed_bytes, row_major, scatter};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Privilege, Type};
@@ -18,7 +18,7 @@ struct Copied {
 }
 
 pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
-    let queue = Queue { device: kernel.device.unwrap_or(0), stream: 0 };
+    let queue = Queue { device: kernel.device, stream: 0 };
     let mut copied = Vec::new();
     let mut there = args.clone();
     for (arg, &param) in there.params.iter_mut().zip(kernel.func.params()) {
@@ -38,7 +38,7 @@ pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
     }
     copied.iter().filter(|copy| copy.written).try_for_each(|copy| copy.bring_back(queue))?;
     // What failed after the launch was put on the stream is reported here, not at a later call.
-    gpu::synchronize(queue.device, Some(queue.stream))
+    device::synchronize(queue.device, Some(queue.stream))
 }
 
 impl Copied {
@@ -56,7 +56,7 @@ impl Copied {
         if bytes > 0 {
             // SAFETY: the array, or its copy, is packed and has this number of bytes.
             let all = unsafe { std::slice::from_raw_parts(packed.data, bytes) };
-            gpu::write(&on_device, queue, all)?;
+            device::write(&on_device, queue, all)?;
         }
         Ok(Self { host: host.clone(), memory, on_device, written })
     }
@@ -69,10 +69,10 @@ impl Copied {
         if is_packed(&self.host) {
             // SAFETY: the caller lends the array, which may be written, for the launch.
             let all = unsafe { std::slice::from_raw_parts_mut(self.host.data, bytes) };
-            return gpu::read(&self.on_device, queue, all);
+            return device::read(&self.on_device, queue, all);
         }
         let mut room = vec![0; bytes];
-        gpu::read(&self.on_device, queue, &mut room)?;
+        device::read(&self.on_device, queue, &mut room)?;
         let BufferArg { data, dims, strides, dtype, .. } = &self.host;
         // SAFETY: as above; the positions are those of the caller's view.
         unsafe { scatter(*data, dims, strides, dtype.bytes(), room.as_ptr()) };

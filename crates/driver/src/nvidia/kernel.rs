@@ -4,17 +4,17 @@
 use super::host;
 use super::maps::Maps;
 use super::settled::{self, Repeatable};
-use crate::gpu;
+use crate::device::{self, About};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::Attrs;
 use tessera_numerics::Profile;
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, classes_said, compile};
-use tessera_runtime::cuda::{CudaError, Function, LaunchShape, LoadOptions, Module};
-use tessera_support::{ForkLock, Hash128};
-use tessera_target::arrays::misaligned;
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, refused_text};
+use tessera_support::{Flights, ForkLock, Hash128};
+use tessera_target::arrays::{classes_first, misaligned};
+use tessera_target::device::{Device, DeviceError, DeviceId, Function, LaunchShape};
 use tessera_target::frame::{CONTEXT, Frame};
 use tessera_target::{
     ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, ObjectStore, Queue, Settled,
@@ -25,29 +25,42 @@ pub struct Kernel {
     pub func: TileFunc,
     frame: Frame,
     caps: &'static PtxCaps,
-    pub device: Option<u32>,
+    /// Where launches on arrays of the host run.
+    pub device: DeviceId,
     profile: Profile,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Classes, Arc<Variant>>>,
-    /// One thread builds at a time; the others find what it made.
-    building: ForkLock<()>,
+    building: Flights<Classes>,
     /// What the latest launch ran.
     last: ForkLock<Option<Arc<Variant>>>,
-    usual: Arc<Variant>,
-    about: Arc<gpu::About>,
+    /// What was compiled first.
+    first: Arc<Variant>,
+    about: Arc<About>,
 }
 
 /// Code for one set of layouts.
 pub struct Variant {
     pub code: Code,
     /// By device.
-    loaded: ForkLock<BTreeMap<u32, Loaded>>,
+    loaded: ForkLock<BTreeMap<DeviceId, Loaded>>,
+    loading: Flights<DeviceId>,
+}
+
+impl Variant {
+    fn new(code: Code) -> Self {
+        Self { code, loaded: ForkLock::default(), loading: Flights::new() }
+    }
+
+    fn on(&self, device: DeviceId) -> Option<Loaded> {
+        self.loaded.lock().get(&device).cloned()
+    }
 }
 
 /// Code on a device.
 #[derive(Clone)]
 struct Loaded {
-    function: Arc<Function>,
+    function: Arc<dyn Function>,
+    device: Arc<dyn Device>,
     /// How many blocks, or clusters of them, are resident on the device; computed where launches
     /// depend on it.
     max_resident_blocks: u64,
@@ -62,14 +75,14 @@ impl Kernel {
     pub fn new(
         func: &TileFunc,
         caps: &'static PtxCaps,
-        device: Option<u32>,
+        device: DeviceId,
         options: &CompileOptions,
     ) -> Result<Self, Diagnostics> {
         let frame = Frame::new(func)?;
-        // Most arrays are laid out so; others get code of their own when they come.
-        let classes = classes_said(&frame, &options.arrays);
+        // Other arrays get code of their own when they come.
+        let classes = classes_first(&frame, options);
         let code = compile(func, caps, options.profile, &classes)?;
-        let usual = Arc::new(Variant { code, loaded: ForkLock::default() });
+        let first = Arc::new(Variant::new(code));
         Ok(Self {
             func: func.clone(),
             frame,
@@ -77,17 +90,17 @@ impl Kernel {
             device,
             profile: options.profile,
             store: options.store.clone(),
-            variants: ForkLock::new([(classes, usual.clone())].into()),
-            building: ForkLock::default(),
+            variants: ForkLock::new([(classes, first.clone())].into()),
+            building: Flights::new(),
             last: ForkLock::default(),
-            usual,
-            about: Arc::new(gpu::About { name: func.name.clone(), loc: func.loc.clone() }),
+            first,
+            about: Arc::new(About { name: func.name.clone(), loc: func.loc.clone() }),
         })
     }
 
     /// What ran last, or what was compiled first where nothing did.
     fn shown(&self) -> Arc<Variant> {
-        self.last.lock().clone().unwrap_or_else(|| self.usual.clone())
+        self.last.lock().clone().unwrap_or_else(|| self.first.clone())
     }
 
     fn found(&self, classes: &Classes) -> Option<Arc<Variant>> {
@@ -95,26 +108,22 @@ impl Kernel {
     }
 
     fn variant(&self, classes: &Classes) -> Result<Arc<Variant>, Diagnostics> {
-        if let Some(variant) = self.found(classes) {
-            return Ok(variant);
-        }
-        let _one = self.building.lock();
-        if let Some(variant) = self.found(classes) {
-            return Ok(variant);
-        }
-        let code = compile(&self.func, self.caps, self.profile, classes)?;
-        let variant = Arc::new(Variant { code, loaded: ForkLock::default() });
-        self.variants.lock().insert(classes.clone(), variant.clone());
-        Ok(variant)
+        let make = || {
+            let code = compile(&self.func, self.caps, self.profile, classes)?;
+            let variant = Arc::new(Variant::new(code));
+            self.variants.lock().insert(classes.clone(), variant.clone());
+            Ok::<_, Diagnostics>(variant)
+        };
+        Ok(self.building.once(classes, || self.found(classes), make)?.0)
     }
 
     /// The variant's function on a device; its code is assembled and loaded when it first runs
     /// there. What is assembled is kept between processes.
-    fn function(&self, variant: &Variant, ordinal: u32) -> Result<Loaded, Diagnostics> {
-        if let Some(loaded) = variant.loaded.lock().get(&ordinal) {
-            return Ok(loaded.clone());
+    fn function(&self, variant: &Variant, on: DeviceId) -> Result<Loaded, Diagnostics> {
+        if let Some(loaded) = variant.on(on) {
+            return Ok(loaded);
         }
-        if gpu::is_recording() {
+        if device::is_recording() {
             let message = format!(
                 "the code of `{}` is not on the device yet, and cannot be loaded while a graph is recorded",
                 self.func.name
@@ -123,24 +132,29 @@ impl Kernel {
             let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
             return Err(error.at(self.func.loc.clone()).help(help).into());
         }
-        let device = gpu::device(ordinal)?;
+        let device = device::open(on)?;
         // Where a kernel stands in its file changes nothing that runs.
         let ptx = variant.code.module.text_without_places();
         let about =
             format!("{} for {} on {}", self.func.name, self.caps.target, device.info().name);
-        let options = LoadOptions::default();
         let load = || {
-            let module =
-                Module::load_cached(&device, ptx.as_bytes(), &options, &*self.store, &about)?;
-            let function = Arc::new(module.function(&variant.code.kernel().name)?);
-            let max_resident_blocks = resident_blocks(&variant.code, &function)?;
-            Ok(Loaded { function, max_resident_blocks })
+            let module = device.clone().load(ptx.as_bytes(), &*self.store, &about)?;
+            let function = module.function(&variant.code.kernel().name)?;
+            let max_resident_blocks = resident_blocks(&variant.code, &*function, &*device)?;
+            Ok(Loaded { function, device: device.clone(), max_resident_blocks })
         };
-        let loaded = load().map_err(|e: CudaError| {
-            Diagnostic::from(e.note(self.compiled_for())).at(self.func.loc.clone())
-        })?;
-        variant.loaded.lock().insert(ordinal, loaded.clone());
-        Ok(loaded)
+        let make = || {
+            let loaded = load().map_err(|e: DeviceError| {
+                let error = Diagnostic::from(e.note(self.compiled_for()));
+                match refused_text(&variant.code.module, &self.func, &error.notes) {
+                    Some(refused) => refused,
+                    None => error.at(self.func.loc.clone()),
+                }
+            })?;
+            variant.loaded.lock().insert(on, loaded.clone());
+            Ok::<_, Diagnostics>(loaded)
+        };
+        Ok(variant.loading.once(&on, || variant.on(on), make)?.0)
     }
 
     fn compiled_for(&self) -> String {
@@ -157,7 +171,7 @@ impl Kernel {
         let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
         shape.cluster = (kernel.cluster > 1).then_some([kernel.cluster, 1, 1]);
         shape.shared = kernel.dynamic_shared;
-        let multiprocessors = on.function.device().info().multiprocessors;
+        let multiprocessors = on.device.info().processors;
         let blocks = code.blocks_where(args, multiprocessors, on.max_resident_blocks);
         let Ok(blocks) = u32::try_from(blocks) else {
             let message = format!("expected at most 2^31 - 1 blocks, got {blocks}");
@@ -199,7 +213,7 @@ impl Kernel {
         grid: [i64; 3],
         queue: Queue,
     ) -> Result<(), Diagnostics> {
-        if gpu::is_recording() {
+        if device::is_recording() {
             let message = format!(
                 "`{}` has assertions or prints, which must be waited for, and cannot be recorded into a graph",
                 self.func.name
@@ -207,7 +221,7 @@ impl Kernel {
             let error = Diagnostic::new(ErrorCode::E_CAPTURE, message);
             return Err(error.at(self.func.loc.clone()).into());
         }
-        let status = gpu::Memory::new(queue, variant.code.context.into())?;
+        let status = device::Memory::new(queue, variant.code.context.into())?;
         status.fill(0, queue.stream)?;
         launch(status.address())?;
         let read = |bytes: u32| {
@@ -219,7 +233,7 @@ impl Kernel {
                 dtype: tessera_numerics::DType::U8,
                 writable: false,
             };
-            gpu::read(&words, queue, &mut room).map(|()| room)
+            device::read(&words, queue, &mut room).map(|()| room)
         };
         variant.code.tell(&self.func.name, grid, read)?;
         let bytes = <[u8; 4]>::try_from(read(4)?).unwrap_or_default();
@@ -243,12 +257,12 @@ impl Kernel {
     }
 
     /// An error of the driver with what was being launched.
-    fn failed(&self, error: CudaError, args: &LaunchArgs, device: u32) -> Diagnostics {
+    fn failed(&self, error: DeviceError, args: &LaunchArgs, device: DeviceId) -> Diagnostics {
         let rows = self.frame.params.iter().zip(&args.params);
         let reported: Vec<String> = rows
             .map(|(param, arg)| match arg {
                 ArgValue::Buffer(b) => format!(
-                    "{}: {} {} on cuda:{device}",
+                    "{}: {} {} on {device}",
                     param.name,
                     b.dtype,
                     crate::args::shape(&b.dims)
@@ -263,7 +277,11 @@ impl Kernel {
 }
 
 /// Resident blocks or clusters of the device, for code whose launches have no more of them.
-fn resident_blocks(code: &Code, function: &Function) -> Result<u64, CudaError> {
+fn resident_blocks(
+    code: &Code,
+    function: &dyn Function,
+    device: &dyn Device,
+) -> Result<u64, DeviceError> {
     let kernel = code.kernel();
     match code.shape {
         Shape::Groups | Shape::Once { .. } | Shape::Lanes { .. } => Ok(u64::MAX),
@@ -271,11 +289,11 @@ fn resident_blocks(code: &Code, function: &Function) -> Result<u64, CudaError> {
             let mut shape = LaunchShape::new([kernel.cluster, 1, 1], kernel.threads);
             shape.cluster = Some([kernel.cluster, 1, 1]);
             shape.shared = kernel.dynamic_shared;
-            Ok(u64::from(function.max_clusters(&shape)?))
+            Ok(u64::from(function.resident_clusters(&shape)?))
         }
         Shape::Persistent { .. } => {
-            let each = function.occupancy(kernel.threads, kernel.dynamic_shared)?;
-            Ok(u64::from(each) * u64::from(function.device().info().multiprocessors))
+            let each = function.resident_blocks(kernel.threads, kernel.dynamic_shared)?;
+            Ok(u64::from(each) * u64::from(device.info().processors))
         }
     }
 }
@@ -304,7 +322,7 @@ impl Artifact for Kernel {
     }
 
     fn warnings(&self) -> Diagnostics {
-        self.usual.code.warnings.clone()
+        self.first.code.warnings.clone()
     }
 
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
@@ -319,30 +337,29 @@ impl Artifact for Kernel {
             let (words, variant) = self.fit(args, (words, classes))?;
             let loaded = self.function(&variant, queue.device)?;
             let shape = self.shape(&variant.code, args, &loaded)?;
-            let function = loaded.function;
+            let Loaded { function, device: on, .. } = loaded;
             let mut starts = Vec::new();
             if !variant.code.maps.is_empty() {
                 let maps = Maps::new(&variant.code, &self.frame, words, &self.func.loc)?;
                 starts = maps.starts(words.len());
-                maps.push(words, function.device(), &self.func.loc)?;
+                maps.push(words, &*on, &self.func.loc)?;
             }
-            let stream = gpu::stream(queue.stream);
             let mut launch = |status: u64| {
                 words[CONTEXT] = status;
                 // SAFETY: the words are what the code was made for, checked against the types by
                 // `Frame::fill`; the arrays are the caller's, who keeps them in the stream's order.
-                unsafe { function.launch(&shape, as_bytes(words), &starts, stream) }
+                unsafe { function.launch(&shape, as_bytes(words), &starts, queue.stream) }
                     .map_err(|error| self.failed(error, args, queue.device))
             };
             match (variant.code.context, variant.code.speaks()) {
                 (0, _) => launch(0)?,
                 (bytes, _) if variant.code.leaves_zero() => {
-                    gpu::with_workspace(queue, bytes.into(), launch)?
+                    device::with_workspace(queue, bytes.into(), launch)?
                 }
-                (bytes, false) => gpu::with_context(queue, bytes.into(), launch)?,
+                (bytes, false) => device::with_context(queue, bytes.into(), launch)?,
                 (_, true) => self.launch_watched(&variant, launch, args.grid, queue)?,
             }
-            gpu::launched(&function, &self.about, queue);
+            device::launched(&function, &self.about, queue);
             *self.last.lock() = Some(variant);
             Ok(())
         })
@@ -353,8 +370,8 @@ impl Artifact for Kernel {
             let (words, variant) = self.fit(args, (words, classes)).ok()?;
             let loaded = self.function(&variant, queue.device).ok()?;
             let shape = self.shape(&variant.code, args, &loaded).ok()?;
-            let function = loaded.function;
-            let (about, device) = (self.about.clone(), queue.device);
+            let Loaded { function, device, .. } = loaded;
+            let about = self.about.clone();
             let all = Repeatable { code: &variant.code, function, shape, device, about };
             settled::settle(all, &self.frame, words)
         })
@@ -366,10 +383,10 @@ impl Artifact for Kernel {
         let mut out = vec![("arch", self.caps.target.to_string())];
         out.extend(variant.code.notes.iter().cloned());
         if let Some(Loaded { function, .. }) = variant.loaded.lock().values().next() {
-            let made = function.attributes();
+            let made = function.facts();
             out.push(("registers", made.registers.to_string()));
             out.push(("local_bytes", made.local_bytes.to_string()));
-            if let Ok(blocks) = function.occupancy(kernel.threads, kernel.dynamic_shared) {
+            if let Ok(blocks) = function.resident_blocks(kernel.threads, kernel.dynamic_shared) {
                 out.push(("blocks_per_multiprocessor", blocks.to_string()));
             }
         }

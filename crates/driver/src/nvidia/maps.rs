@@ -5,8 +5,9 @@
 use tessera_diag::{Code as ErrorCode, Diagnostic, Loc};
 use tessera_numerics::DType;
 use tessera_ptx::{Code, MapRecipe, Placed, push_map};
-use tessera_runtime::cuda::{CudaError, Device, MapDType, Swizzle, TensorMap, TensorMapSpec};
+use tessera_runtime::cuda::{self, CudaError, MapDType, Swizzle, TensorMap, TensorMapSpec};
 use tessera_support::ForkLock;
+use tessera_target::device::{Device, DeviceError, DeviceId};
 use tessera_target::frame::Frame;
 
 /// All maps of code for arrays of these sizes and strides, at any address.
@@ -27,7 +28,7 @@ struct Row {
 /// What the latest launch took.
 #[derive(Default)]
 struct Latest {
-    device: u32,
+    device: DeviceId,
     addresses: Vec<u64>,
     words: Vec<u64>,
 }
@@ -58,19 +59,30 @@ impl Maps {
     }
 
     /// Puts the maps for the addresses among `words` behind them.
-    pub fn push(&self, words: &mut Vec<u64>, device: &Device, loc: &Loc) -> Result<(), Diagnostic> {
+    pub fn push(
+        &self,
+        words: &mut Vec<u64>,
+        device: &dyn Device,
+        loc: &Loc,
+    ) -> Result<(), Diagnostic> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        self.push_by(words, device.ordinal(), loc, |spec| Ok(*device.tensor_map(spec)?.bytes()))
+        self.push_by(words, device.id(), loc, |spec| {
+            let Some(device) = device.any().downcast_ref::<cuda::Device>() else {
+                let message = format!("{} has no tensor maps", device.id());
+                return Err(Diagnostic::new(ErrorCode::E_UNSUPPORTED, message).into());
+            };
+            Ok(*device.tensor_map(spec)?.bytes())
+        })
     }
 
     fn push_by(
         &self,
         words: &mut Vec<u64>,
-        device: u32,
+        device: DeviceId,
         loc: &Loc,
-        encode: impl Fn(&TensorMapSpec) -> Result<[u8; TensorMap::BYTES], CudaError>,
+        encode: impl Fn(&TensorMapSpec) -> Result<[u8; TensorMap::BYTES], DeviceError>,
     ) -> Result<(), Diagnostic> {
         let mut latest = self.latest.lock();
         let same = latest.device == device
@@ -138,8 +150,8 @@ fn elements(dtype: DType) -> MapDType {
 }
 
 /// The error for an array that no tensor map can describe, with the array's name.
-fn refused(error: CudaError, name: &str, placed: &Placed) -> Diagnostic {
-    let error = Diagnostic::from(error);
+fn refused(error: impl Into<Diagnostic>, name: &str, placed: &Placed) -> Diagnostic {
+    let error = error.into();
     let (dims, strides) = (placed.dims(), placed.strides());
     let mut out = Diagnostic { message: format!("`{name}`: {}", error.message), ..error };
     out.notes.push(format!(
@@ -158,6 +170,7 @@ mod tests {
     use std::cell::Cell;
     use tessera_ptx::{Shape, Target, Version, map_word};
     use tessera_runtime::cuda::TensorMapFault;
+    use tessera_target::device::DeviceKind;
     use tessera_target::{ArgValue, BufferArg, LaunchArgs};
 
     const TEXT: &str = "\
@@ -230,7 +243,8 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
             out.chunks_mut(8).for_each(|w| w.copy_from_slice(&spec.address().to_le_bytes()));
             Ok(out)
         };
-        let launch = |a: u64, device: u32| {
+        let launch = |a: u64, ordinal: u32| {
+            let device = DeviceId::new(DeviceKind::CUDA, ordinal);
             let mut words = first.clone();
             words[frame.params[0].word] = a;
             let reported = maps.push_by(&mut words, device, &Loc::unknown(), encode);
@@ -271,11 +285,14 @@ func @copy(%a: view<[m, k], bf16, read>, %b: view<[k, n], bf16, read>) {kind = g
         let maps = Maps::new(&code(), &frame, &good, &Loc::unknown());
         let maps = maps.unwrap_or_else(|e| panic!("{e}"));
         let refuse = |spec: &TensorMapSpec| match spec.address() {
-            0x9000 => Err(TensorMapFault::Address { align: 32, got: 0x9000 }.into()),
+            0x9000 => {
+                Err(CudaError::from(TensorMapFault::Address { align: 32, got: 0x9000 }).into())
+            }
             _ => Ok([0; TensorMap::BYTES]),
         };
         for _ in 0..2 {
-            let error = maps.push_by(&mut good.clone(), 0, &Loc::unknown(), refuse).err();
+            let error =
+                maps.push_by(&mut good.clone(), DeviceId::default(), &Loc::unknown(), refuse).err();
             let error = error.unwrap_or_else(|| panic!("a refusal was passed over"));
             assert!(error.message.starts_with("`b`: tensor map: expected an address"));
         }

@@ -1,29 +1,30 @@
-//! NVIDIA GPUs as a backend: PTX is made for an architecture, with no device needed, and run on the
-//! devices that are there.
+//! Joins the compiler to PTX with the devices that load PTX: code is made for an architecture, with no device needed, and
+//! run on the devices that are there. Everything goes through [`tessera_target::device`], except for what CUDA alone has:
+//! tensor maps, and the assembler `ptxas`.
 
 mod host;
 mod kernel;
 mod maps;
 mod settled;
 
-use crate::backends::{PTX, PTX_EMULATED, Target};
-use crate::gpu;
+use crate::backends::Family;
+use crate::platforms::{self, PTX};
+use crate::{device, knobs};
 use kernel::Kernel;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_numerics::{DType, Profile};
+use tessera_numerics::Profile;
 use tessera_ptx::emulate::Emulated;
-use tessera_ptx::speed::speed;
-use tessera_ptx::{Feature, PtxCaps, Ty, classes_said};
-use tessera_runtime::cuda;
+use tessera_ptx::{Feature, PtxCaps, classes_said};
+use tessera_runtime::cuda::ptxas::Ptxas;
 use tessera_support::ForkLock;
 use tessera_target::arrays::Said;
+use tessera_target::device::{DeviceId, DeviceInfo, DeviceKind};
 use tessera_target::frame::Frame;
-use tessera_target::{Artifact, Backend, Caps, CompileOptions, Footprint};
+use tessera_target::{Artifact, Backend, Caps, CompileOptions, Footprint, MachineCaps};
 use tessera_tile::TileFunc;
-
-pub use crate::gpu::{hold_back, missing, wait_for};
 
 /// Code for one architecture, and the device that calls with host arrays run on.
 pub struct Nvidia {
@@ -37,17 +38,59 @@ pub struct Nvidia {
 /// library's schedules are made for.
 const DEFAULT: (u32, bool) = (90, true);
 
-/// The backend for an architecture, or for the device that is there, to compile with.
-pub(crate) fn to_compile(target: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
-    if let Some(arch) = &target.arch {
-        return Ok(Arc::new(Nvidia::new(named(arch)?, target.device)));
+/// The devices of CUDA, by their numbers.
+const KIND: DeviceKind = DeviceKind::CUDA;
+
+/// NVIDIA GPUs: code is made for many, and run on those that are there.
+pub struct Gpus;
+
+impl Family for Gpus {
+    fn memory(&self) -> DeviceKind {
+        KIND
     }
-    if cuda::present().is_ok() {
-        return on_device(target.device.unwrap_or(0), None);
+
+    fn missing(&self) -> Option<String> {
+        absent().map(|error| error.message)
     }
-    let (sm, exact) = DEFAULT;
-    let caps = PtxCaps::of(sm, exact).ok_or_else(|| unknown(&format!("sm{sm}")))?;
-    Ok(Arc::new(Nvidia::new(caps, target.device)))
+
+    fn to_compile(
+        &self,
+        arch: Option<&str>,
+        device: Option<u32>,
+    ) -> Result<Arc<dyn Backend>, Diagnostics> {
+        if let Some(arch) = arch {
+            return Ok(Arc::new(Nvidia::new(named(arch)?, device)));
+        }
+        if absent().is_none() {
+            return on_device(device.unwrap_or(0), None);
+        }
+        let (sm, exact) = DEFAULT;
+        let caps = PtxCaps::of(sm, exact).ok_or_else(|| unknown(&format!("sm{sm}")))?;
+        Ok(Arc::new(Nvidia::new(caps, device)))
+    }
+
+    fn on_device(&self, device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
+        on_device(device, arch)
+    }
+}
+
+/// What is missing for a device to be used, if something is.
+fn absent() -> Option<Diagnostic> {
+    platforms::of(KIND)?.missing()
+}
+
+/// The assembler that a user may have beside the driver's own, with its version.
+pub fn assembler(packages: &[PathBuf]) -> Result<String, Diagnostics> {
+    let named = knobs::PTXAS.path();
+    let found = Ptxas::find(named.as_deref(), packages)?;
+    Ok(format!("{}, {}", found.path.display(), found.build))
+}
+
+/// The architecture that code is made for on a device.
+pub fn code_arch(info: &DeviceInfo) -> String {
+    let (major, minor) = info.capability;
+    let caps = PtxCaps::for_device(major, minor);
+    caps.map_or_else(|| info.arch.clone(), |caps| caps.target.to_string())
 }
 
 /// A device, and the architecture that code is to be made for.
@@ -57,10 +100,9 @@ static OPEN: ForkLock<BTreeMap<Key, Arc<Nvidia>>> = ForkLock::new(BTreeMap::new(
 
 /// The backend for a device, to run on it; `arch` is what code is to be made for, where that is
 /// said.
-pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
+fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
     // A forked child gets this error too: handles that its parent opened are invalid there.
-    if let Err(absent) = cuda::present() {
-        let mut error = Diagnostic::from(cuda::CudaError::from(absent));
+    if let Some(mut error) = absent() {
         error.message = format!("the backend `{PTX}` is not available: {}", error.message);
         return Err(error.into());
     }
@@ -68,10 +110,10 @@ pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backe
     if let Some(found) = OPEN.lock().get(&key) {
         return Ok(found.clone());
     }
-    let opened = gpu::device(device)?;
+    let opened = device::open(DeviceId::new(KIND, device))?;
     let (major, minor) = opened.info().capability;
     let own = PtxCaps::for_device(major, minor).ok_or_else(|| {
-        let (name, arch) = (&opened.info().name, opened.info().arch());
+        let DeviceInfo { name, arch, .. } = opened.info();
         let oldest = PtxCaps::all().first().map_or_else(String::new, |c| c.target.to_string());
         let message =
             format!("expected a device of {oldest} or newer, got {name}, which is {arch}");
@@ -91,7 +133,7 @@ pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backe
                 let message = format!(
                     "expected a device that runs code for {}, got {name}, which is {}",
                     wanted.target,
-                    opened.info().arch()
+                    opened.info().arch
                 );
                 let help = format!("leave `target=` out, or name `{}`", own.target);
                 return Err(Diagnostic::new(Code::E_DRIVER, message).help(help).into());
@@ -107,18 +149,39 @@ pub(crate) fn on_device(device: u32, arch: Option<&str>) -> Result<Arc<dyn Backe
 static IN_SOFTWARE: ForkLock<BTreeMap<Option<String>, Arc<Emulated>>> =
     ForkLock::new(BTreeMap::new());
 
-/// A GPU in software, which runs the code made for an architecture on arrays of the host.
-pub(crate) fn emulated(target: &Target) -> Result<Arc<dyn Backend>, Diagnostics> {
-    if let Some(found) = IN_SOFTWARE.lock().get(&target.arch) {
-        return Ok(found.clone());
+/// A GPU in software, which runs the code made for an architecture on arrays of the host; with its name.
+pub struct InSoftware(pub &'static str);
+
+impl Family for InSoftware {
+    fn memory(&self) -> DeviceKind {
+        DeviceKind::CPU
     }
-    let caps = match &target.arch {
-        Some(arch) => named(arch)?,
-        None => PtxCaps::of(DEFAULT.0, DEFAULT.1).ok_or_else(|| unknown("sm90"))?,
-    };
-    let made = Arc::new(Emulated::named(PTX_EMULATED, caps.clone()));
-    IN_SOFTWARE.lock().insert(target.arch.clone(), made.clone());
-    Ok(made)
+
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
+    fn to_compile(
+        &self,
+        arch: Option<&str>,
+        _device: Option<u32>,
+    ) -> Result<Arc<dyn Backend>, Diagnostics> {
+        let key = arch.map(str::to_string);
+        if let Some(found) = IN_SOFTWARE.lock().get(&key) {
+            return Ok(found.clone());
+        }
+        let caps = match arch {
+            Some(arch) => named(arch)?,
+            None => PtxCaps::of(DEFAULT.0, DEFAULT.1).ok_or_else(|| unknown("sm90"))?,
+        };
+        let made = Arc::new(Emulated::named(self.0, caps.clone()));
+        IN_SOFTWARE.lock().insert(key, made.clone());
+        Ok(made)
+    }
+
+    fn on_device(&self, _device: u32, arch: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
+        self.to_compile(arch, None)
+    }
 }
 
 /// `sm_90` is the architecture as PTX has it, which later ones run too, and `sm_90a` the one with
@@ -163,7 +226,7 @@ impl Nvidia {
     fn new(caps: &'static PtxCaps, device: Option<u32>) -> Self {
         let key = match device {
             None | Some(0) => caps.target.to_string(),
-            Some(device) => format!("{} on cuda:{device}", caps.target),
+            Some(device) => format!("{} on {}", caps.target, DeviceId::new(KIND, device)),
         };
         Self { caps, device, key }
     }
@@ -174,25 +237,27 @@ impl Backend for Nvidia {
         PTX
     }
 
+    fn memory(&self) -> DeviceKind {
+        KIND
+    }
+
     fn target(&self) -> &str {
         &self.key
     }
 
     fn caps(&self) -> Caps {
-        let present = cuda::present().map_or(0, |present| present.devices);
-        let device = self.device.filter(|_| present > 0).and_then(|d| gpu::device(d).ok());
+        let present = platforms::of(KIND).map_or(0, |platform| platform.count());
+        let device = self.device.filter(|_| present > 0);
+        let device = device.and_then(|d| device::open(DeviceId::new(KIND, d)).ok());
+        let processors = device.as_ref().map(|d| d.info().processors);
+        let gpu = processors.map_or_else(|| self.caps.gpu.clone(), |n| self.caps.gpu.on_device(n));
         Caps {
             backend: PTX,
             arch: self.caps.target.to_string(),
-            mma_dtypes: mma_dtypes(self.caps),
-            warp_size: 32,
-            async_copy: self.caps.has(Feature::CpAsync),
-            shared_bytes_per_block: self.caps.shared_per_block.into(),
-            max_threads_per_block: tessera_ptx::caps::MAX_THREADS,
-            regs_per_thread: tessera_ptx::caps::MAX_REGISTERS,
+            mma_dtypes: self.caps.mma_dtypes(),
             device_count: present,
-            memory_bytes: device.as_ref().map_or(0, |d| d.info().total_memory),
-            speed: Some(speed(self.caps, device.map(|d| d.info().multiprocessors))),
+            memory_bytes: device.as_ref().map_or(0, |d| d.info().memory_bytes),
+            machine: MachineCaps::Gpu(Box::new(gpu)),
             emulated: BTreeMap::new(),
         }
     }
@@ -207,33 +272,15 @@ impl Backend for Nvidia {
         func: &TileFunc,
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
-        Ok(Box::new(Kernel::new(func, self.caps, self.device, options)?))
+        let device = DeviceId::new(KIND, self.device.unwrap_or(0));
+        Ok(Box::new(Kernel::new(func, self.caps, device, options)?))
     }
-}
-
-/// Dtypes that MMA instructions of a warp or warpgroup take without conversion.
-fn mma_dtypes(caps: &PtxCaps) -> Vec<DType> {
-    const ROWS: &[(Ty, DType)] = &[
-        (Ty::S4, DType::I4),
-        (Ty::S8, DType::I8),
-        (Ty::U8, DType::U8),
-        (Ty::F64, DType::F64),
-        (Ty::Tf32, DType::Tf32),
-        (Ty::F16, DType::F16),
-        (Ty::BF16, DType::BF16),
-        (Ty::E4M3, DType::Fp8E4M3),
-        (Ty::E5M2, DType::Fp8E5M2),
-        (Ty::E3M2, DType::Fp6E3M2),
-        (Ty::E2M3, DType::Fp6E2M3),
-        (Ty::E2M1, DType::Fp4E2M1),
-    ];
-    let has = |ty: Ty| caps.mma_rows.iter().any(|row| row.a == ty);
-    ROWS.iter().filter(|(ty, _)| has(*ty)).map(|(_, dtype)| *dtype).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tessera_numerics::DType;
 
     #[test]
     fn architectures_have_names() {
@@ -252,7 +299,7 @@ mod tests {
         assert!(hopper.contains(&("wgmma", true)) && hopper.contains(&("tma", true)));
         assert!(features("sm_80").contains(&("tma", false)));
         let Ok(caps) = named("sm90") else { panic!() };
-        let dtypes = mma_dtypes(caps);
+        let dtypes = caps.mma_dtypes();
         assert!(dtypes.contains(&DType::BF16) && dtypes.contains(&DType::Fp8E4M3));
         assert!(!dtypes.contains(&DType::F32));
     }

@@ -2,36 +2,37 @@
 
 use super::kernel::as_bytes;
 use super::maps::Maps;
-use crate::gpu;
+use crate::device::{self, About};
 use std::cell::RefCell;
 use std::sync::Arc;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_numerics::Scalar;
 use tessera_ptx::Code;
-use tessera_runtime::cuda::{Function, LaunchShape};
+use tessera_target::device::{Device, DeviceId, Function, LaunchShape};
 use tessera_target::frame::{CONTEXT, Frame, ParamKind, bits};
 use tessera_target::{Queue, Settled};
 
 /// A launch as it was.
 pub struct Repeatable<'a> {
     pub code: &'a Code,
-    pub function: Arc<Function>,
+    pub function: Arc<dyn Function>,
     pub shape: LaunchShape,
-    pub device: u32,
-    pub about: Arc<gpu::About>,
+    pub device: Arc<dyn Device>,
+    pub about: Arc<About>,
 }
 
 struct Launch {
-    function: Arc<Function>,
+    function: Arc<dyn Function>,
     shape: LaunchShape,
-    device: u32,
+    device: Arc<dyn Device>,
+    on: DeviceId,
     words: Box<[u64]>,
     maps: Maps,
     starts: Vec<usize>,
     /// Which words are addresses and which numbers.
     addresses: Box<[usize]>,
     scalars: Box<[usize]>,
-    about: Arc<gpu::About>,
+    about: Arc<About>,
     /// Bytes of the context, which launches leave zero.
     context: u64,
 }
@@ -53,6 +54,7 @@ pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<d
     Some(Arc::new(Launch {
         function: all.function,
         shape: all.shape,
+        on: all.device.id(),
         device: all.device,
         words: words.into(),
         starts: maps.starts(words.len()),
@@ -80,14 +82,14 @@ impl Settled for Launch {
             for (&place, &value) in self.scalars.iter().zip(scalars) {
                 words[place] = bits(value);
             }
-            self.maps.push(words, self.function.device(), &self.about.loc)?;
+            self.maps.push(words, &*self.device, &self.about.loc)?;
             // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
             // driver of launches has compared the arrays' layouts with those of that one.
-            let (shape, stream_of) = (&self.shape, gpu::stream(stream));
-            let queue = Queue { device: self.device, stream };
+            let shape = &self.shape;
+            let queue = Queue { device: self.on, stream };
             let mut launch = |context: u64| {
                 words[CONTEXT] = context;
-                unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream_of) }
+                unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream) }
                     .map_err(|error| {
                         let (name, loc) = (&self.about.name, &self.about.loc);
                         Diagnostic::from(error.at_launch(name, loc, "")).into()
@@ -95,9 +97,9 @@ impl Settled for Launch {
             };
             match self.context {
                 0 => launch(0)?,
-                bytes => gpu::with_workspace(queue, bytes, launch)?,
+                bytes => device::with_workspace(queue, bytes, launch)?,
             }
-            gpu::launched(&self.function, &self.about, queue);
+            device::launched(&self.function, &self.about, queue);
             Ok(())
         })
     }

@@ -208,7 +208,7 @@ pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
 impl<'a> Judge<'a> {
     fn new(kernel: &KernelHandle, bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
-        let limits = if choice.is_cuda() { Limits::of(&choice.caps()?) } else { Limits::default() };
+        let limits = choice.caps()?.gpu().map_or_else(Limits::default, Limits::of);
         let names = kernel.params.items.iter().map(|param| param.name.clone());
         let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
         let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);
@@ -245,7 +245,7 @@ pub fn find_twins(all: &mut [Candidate], choice: &Choice, mode: Mode) {
     let mut first: BTreeMap<Hash128, usize> = BTreeMap::new();
     for (place, candidate) in all.iter_mut().enumerate() {
         let Some(lowered) = &candidate.lowered else { continue };
-        let hash = if choice.is_cuda() {
+        let hash = if choice.is_on_device() {
             scheduled(&lowered.func, &candidate.config, mode.off).hash()
         } else {
             lowered.func.hash()
@@ -414,13 +414,16 @@ pub fn compile(
             Job { config: config.clone(), before, lowered: Mutex::new(all[place].lowered.take()) }
         })
         .collect();
-    let queue = call.queue();
+    let (queue, arrays) = (call.queue(), call.bound.arrays_on(call.location, choice));
     let work = |Job { config, before, lowered }: &Job| {
         let mut lowered = lowered.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         let made = match (before, lowered.take()) {
             (Some(spec), _) => Some(spec.clone()),
-            (None, Some(l)) => Some(Arc::new(l.compile(config, choice, mode, &Said::new())?)),
+            (None, Some(l)) => {
+                let spec = l.compile(config, choice, mode, &Said::new(), &arrays)?;
+                Some(Arc::new(spec))
+            }
             (None, None) => None,
         };
         if let Some((spec, queue)) = made.as_ref().zip(queue) {

@@ -1,10 +1,11 @@
 //! What runs kernels: its name, for records, and rough figures, for the cost model.
 
 use crate::backends::Choice;
-use crate::gpu::{self, DeviceRow};
+use crate::device::{self, DeviceRow};
 use crate::location::Location;
 use crate::processor;
 use tessera_diag::Diagnostics;
+use tessera_target::device::DeviceId;
 use tessera_target::speed::{LINE, Speed};
 
 /// Clock rate in Hz: differences between machines cancel out, since only ratios are used.
@@ -12,20 +13,20 @@ const CLOCK: f64 = 2e9;
 
 /// The device that a call on this backend, with arrays there, runs on.
 pub fn device(choice: &Choice, location: Location) -> Result<Option<DeviceRow>, Diagnostics> {
-    if !choice.is_cuda() {
+    if !choice.is_on_device() {
         return Ok(None);
     }
-    let ordinal = match location {
-        Location::Cuda(ordinal) => ordinal,
-        Location::Host => 0,
+    let id = match location {
+        Location::Device(id) => id,
+        Location::Host => DeviceId::new(choice.memory(), 0),
     };
-    Ok(gpu::devices()?.into_iter().find(|d| d.ordinal == ordinal))
+    device::row(id).map(Some)
 }
 
 /// As its maker calls it; a processor also with the threads that launches use.
 pub fn name(choice: &Choice, location: Location) -> Result<String, Diagnostics> {
     if let Some(device) = device(choice, location)? {
-        return Ok(device.name);
+        return Ok(device.info.name);
     }
     let threads = processor::threads()?;
     let s = if threads == 1 { "" } else { "s" };
@@ -58,7 +59,7 @@ fn brand() -> String {
 
 /// What candidates are compared by: the target's own figures, or rough ones of a processor.
 pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
-    if let Some(speed) = choice.caps()?.speed {
+    if let Some(speed) = choice.caps()?.speed() {
         return Ok(speed);
     }
     let threads = processor::threads()?.max(1) as u64;

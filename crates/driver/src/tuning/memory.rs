@@ -1,7 +1,7 @@
 //! Memory in the place of arrays that a measured launch writes: with the same layout and alignment,
 //! since speed depends on both.
 
-use crate::gpu;
+use crate::device;
 use crate::pack::{gather, packed_bytes, reach, scatter};
 use tessera_diag::Diagnostics;
 use tessera_target::{BufferArg, Queue};
@@ -24,7 +24,7 @@ enum Memory {
         packed: Vec<u8>,
     },
     Device {
-        _memory: gpu::Memory,
+        _memory: device::Memory,
         queue: Queue,
     },
 }
@@ -46,7 +46,7 @@ impl Copy {
                 (Memory::Host { _bytes: bytes, packed: vec![0; packed_bytes(view)] }, address)
             }
             Some(queue) => {
-                let memory = gpu::Memory::new(queue, bytes)?;
+                let memory = device::Memory::new(queue, bytes)?;
                 let address = first(memory.address());
                 (Memory::Device { _memory: memory, queue }, address)
             }
@@ -83,7 +83,7 @@ impl Copy {
                 }
                 let from = (*data as u64).wrapping_add_signed(low);
                 let to = self.address.wrapping_add_signed(low);
-                gpu::copy_on_device(to, from, (high - low) as u64, *queue)
+                device::copy_on_device(to, from, (high - low) as u64, *queue)
             }
         }
     }

@@ -19,7 +19,7 @@ mod subject;
 use crate::backends::Choice;
 use crate::bind::Bound;
 use crate::config;
-use crate::gpu;
+use crate::device;
 use crate::kernel::KernelHandle;
 use crate::knobs;
 use crate::launch::Prepared;
@@ -80,10 +80,11 @@ impl KernelHandle {
         mode: Mode,
     ) -> Result<(Arc<Specialised>, bool, bool), Diagnostics> {
         let none = BTreeMap::new();
+        let call = bound.call_on(location, choice);
         let tuned = self.tuned(bound, location, choice, mode)?;
         let pinned = tuned.as_deref().and_then(|t| t.tunables.as_ref());
         if let Some(pinned) = pinned {
-            match self.specialise(&bound.config, pinned, choice, mode, &Said::new()) {
+            match self.specialise(&bound.config, pinned, choice, mode, &Said::new(), call) {
                 Ok((spec, hit)) => return Ok((spec, hit, false)),
                 // A record from another machine may name a candidate that is impossible here.
                 Err(errors) if is_passed_over(&errors) => {}
@@ -91,12 +92,12 @@ impl KernelHandle {
             }
         }
         let predicted = tuned.as_deref().map_or(&[][..], |t| &t.predicted);
-        let (spec, hit) = match self.predicted(predicted, bound, choice, mode)? {
+        let (spec, hit) = match self.predicted(predicted, bound, location, choice, mode)? {
             Some(found) => found,
-            None => self.specialise(&bound.config, &none, choice, mode, &Said::new())?,
+            None => self.specialise(&bound.config, &none, choice, mode, &Said::new(), call)?,
         };
         let measure = tuned.is_some_and(|t| !t.tried) && self.measures_by_itself(mode.profile);
-        Ok((spec, hit, measure && !gpu::is_recording()))
+        Ok((spec, hit, measure && !device::is_recording()))
     }
 
     /// The code of the candidate that the cost model puts first, of those that can be compiled.
@@ -104,11 +105,13 @@ impl KernelHandle {
         &self,
         ranked: &[Ranked],
         bound: &Bound,
+        location: Location,
         choice: &Choice,
         mode: Mode,
     ) -> Result<Option<(Arc<Specialised>, bool)>, Diagnostics> {
+        let call = bound.call_on(location, choice);
         for Ranked { tunables, .. } in ranked {
-            match self.specialise(&bound.config, tunables, choice, mode, &Said::new()) {
+            match self.specialise(&bound.config, tunables, choice, mode, &Said::new(), call) {
                 Ok(found) => return Ok(Some(found)),
                 Err(errors) if is_passed_over(&errors) => {}
                 Err(errors) => return Err(errors),
@@ -120,7 +123,7 @@ impl KernelHandle {
     /// Whether the cost model may choose where nothing was measured: it knows GPUs, and another build may choose
     /// otherwise, which only the default profile allows.
     fn may_predict(&self, choice: &Choice, mode: Mode) -> bool {
-        mode.profile == Profile::Default && choice.is_cuda()
+        mode.profile == Profile::Default && choice.is_on_device()
     }
 
     fn measures_by_itself(&self, profile: Profile) -> bool {
@@ -249,7 +252,7 @@ impl KernelHandle {
             )
         } else if call.checked {
             ("expected launches that are not checked: TESSERA_CHECK is set".into(), "unset it")
-        } else if gpu::is_recording() {
+        } else if device::is_recording() {
             (
                 "expected no recording, got one in progress: measuring waits".into(),
                 "tune before it begins",

@@ -4,10 +4,9 @@
 use super::candidates::Candidate;
 use super::hook::{self, Moment, Phase};
 use super::memory::Copy;
-use crate::gpu;
+use crate::device;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
-use crate::nvidia;
 use crate::specialise::{Specialised, first_message};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -45,7 +44,7 @@ struct Entry {
 
 enum Clock {
     Host,
-    Device { queue: Queue, flush: gpu::Memory, iteration: u8, driver: u32 },
+    Device { queue: Queue, flush: device::Memory, iteration: u8, driver: String },
 }
 
 impl<'a> Runner<'a> {
@@ -58,11 +57,11 @@ impl<'a> Runner<'a> {
         let queue = call.queue();
         let clock = match queue {
             Some(queue) => {
-                nvidia::wait_for(queue, &call.streams.after)?;
-                let row = gpu::devices()?.into_iter().find(|d| d.ordinal == queue.device);
-                let (l2, driver) = row.map_or((0, 0), |d| (d.l2_bytes, d.driver_version));
+                device::wait_for(queue, &call.streams.after)?;
+                let there = device::open(queue.device)?;
+                let (l2, driver) = (there.info().l2_bytes, there.info().driver.clone());
                 // Twice as much as the cache holds.
-                let flush = gpu::Memory::new(queue, (2 * l2).max(1))?;
+                let flush = device::Memory::new(queue, (2 * l2).max(1))?;
                 Clock::Device { queue, flush, iteration: 0, driver }
             }
             None => Clock::Host,
@@ -92,11 +91,10 @@ impl<'a> Runner<'a> {
 
     /// Whose clock it was.
     pub fn provenance(&self) -> BTreeMap<String, String> {
-        let version = |v: u32| format!("CUDA {}.{}", v / 1000, v % 1000 / 10);
         let rows = match &self.clock {
             Clock::Host => vec![("clock", "host".to_string())],
             Clock::Device { driver, .. } => {
-                vec![("clock", "device events, cache emptied".into()), ("driver", version(*driver))]
+                vec![("clock", "device events, cache emptied".into()), ("driver", driver.clone())]
             }
         };
         rows.into_iter().map(|(name, text)| (name.to_string(), text)).collect()
@@ -179,9 +177,9 @@ impl Clock {
             Clock::Device { queue, flush, iteration, .. } => {
                 *iteration = iteration.wrapping_add(1);
                 flush.fill(*iteration, queue.stream)?;
-                let start = gpu::Mark::new(*queue, true)?;
+                let start = device::Mark::new(*queue, true)?;
                 spec.artifact.enqueue(args, *queue)?;
-                let end = gpu::Mark::new(*queue, true)?;
+                let end = device::Mark::new(*queue, true)?;
                 end.synchronize()?;
                 end.seconds_since(&start)
             }

@@ -32,10 +32,7 @@ pub fn quick(
         h.write_u64(half.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
     }
     each_size(kernel, bound, |_, size| h.write_u64(size as u64));
-    match location {
-        Location::Cuda(device) => h.write_u64(1 + u64::from(device)),
-        Location::Host => h.write_u64(0),
-    }
+    h.write_u64(location.id().bits());
     h.write_u64(crate::processor::threads()? as u64);
     Ok(h.finish())
 }

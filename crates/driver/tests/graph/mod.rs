@@ -2,7 +2,7 @@
 
 mod calls;
 mod cases;
-mod check;
+pub mod check;
 mod device;
 mod plans;
 mod random;

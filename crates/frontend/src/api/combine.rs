@@ -3,11 +3,11 @@
 use super::parts::{axis_of, tile_of};
 use super::reduce::flag;
 use super::{Args, Handler::*, Rows, rows};
-use crate::elab::Elab;
 use crate::elab::call::Given;
 use crate::elab::val::Val;
+use crate::elab::{Elab, show_shape};
 use tessera_diag::Code;
-use tessera_ir::{Attr, OpSpec, Type, Value};
+use tessera_ir::{Attr, Dim, OpSpec, Type, Value};
 use tessera_tile::{TileBuild, TileOp};
 
 pub const ROWS: Rows = rows! {
@@ -39,8 +39,27 @@ fn tiles(e: &mut Elab<'_>, args: &Args) -> Option<(Vec<Value>, bool)> {
         one => (vec![one], false),
     };
     let values: Option<Vec<Value>> = items.iter().map(|v| tile_of(e, v, "to combine")).collect();
-    let values = e.unify_shapes(&values?)?;
-    Some((values, several))
+    let values = values?;
+    let of = |e: &Elab<'_>, v: Value| e.ty(v).shape().to_vec();
+    let first = of(e, values[0]);
+    let fits = |a: &Dim, b: &Dim| a.is_one() || b.is_one() || a.may_equal(b);
+    let differs = values.iter().map(|&v| of(e, v)).find(|other| {
+        other.len() != first.len() || !first.iter().zip(other).all(|(a, b)| fits(a, b))
+    });
+    if let Some(other) = differs {
+        e.error_help(
+            Code::E_SHAPE_MISMATCH,
+            format!(
+                "expected tiles of one shape to combine, got {} and {}",
+                show_shape(&first),
+                show_shape(&other)
+            ),
+            "the function takes an element of each tile at the same position: slice the longer \
+             tile, or broadcast the other with ts.tile.broadcast",
+        );
+        return None;
+    }
+    Some((e.unify_shapes(&values)?, several))
 }
 
 pub fn reduce_by(e: &mut Elab<'_>, args: &mut Args, f: &Val) -> Val {
@@ -203,7 +222,7 @@ fn combined(
 }
 
 /// An op that a combiner may not have.
-fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
+pub fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
     use tessera_ir::{Effects, Opcode};
     let mut found = None;
     e.func.walk_block(region, &mut |id| {

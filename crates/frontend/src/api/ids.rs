@@ -6,7 +6,7 @@ use crate::elab::val::Val;
 use tessera_diag::Code;
 use tessera_ir::{Attr, DimExpr, OpSpec, Type};
 use tessera_numerics::ScalarFn;
-use tessera_tile::{KernelKind, TileOp, dim_expr_of};
+use tessera_tile::{KernelKind, TileOp, launch_extent_of};
 
 pub const ROWS: Rows = rows! {
     Lane "tile.linear_id" "(axis=None)" Call(linear_id),
@@ -186,7 +186,7 @@ fn grid(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let mut extents = Vec::new();
     for v in &given {
         let Some(value) = e.index_value(v) else { return Val::Poison };
-        match dim_expr_of(&e.func, value) {
+        match launch_extent_of(&e.func, value) {
             Some(expr) => extents.push(expr),
             None => {
                 let what = e.describe(v);

@@ -28,8 +28,8 @@ pub const ROWS: Rows = rows! {
         "Folds a value into a slice with the parameter's own operator: `ts.tile.accumulate(C[i, :], v)`.";
     Group "tile.cp_commit_group" "()" Call(commit),
         "Ends a group of `cp_async` copies. A kernel that calls it waits for its copies itself: neither a read nor `barrier()` does.";
-    Group "tile.cp_wait_group" "(n)" Call(|e, a| wait(e, a, "n")), "Waits until at most the `n` newest groups of copies are in flight.";
-    Group "tile.wait_async" "(stage)" Call(|e, a| wait(e, a, "stage")), "Waits for the copies begun with `cp_async(…, stage=stage)`.";
+    Group "tile.cp_wait_group" "(n)" Call(cp_wait_group), "Waits until at most the `n` newest groups of copies are in flight.";
+    Group "tile.wait_async" "(stage)" Call(wait_async), "Waits for the copies begun with `cp_async(…, stage=stage)`, a compile-time integer.";
 };
 
 fn alloc_shared(e: &mut Elab<'_>, args: &mut Args) -> Val {
@@ -76,8 +76,8 @@ fn alloc_local(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(lanes) = e.decl.group_lanes() else {
         return e.error_help(
             Code::E_ARGUMENT,
-            "expected a kernel that says how many lanes form a group, for private arrays of its lanes",
-            "write `@ts.kernel(lanes=64)`",
+            "expected a kernel that says how many lanes form a group: the arrays of its lanes share memory of a size that must be known",
+            "write `@ts.kernel(lanes=64)`; an array of 16 numbers of f32 then takes 4 KiB of shared memory for each group",
         );
     };
     shape.push(Dim::Static(lanes));
@@ -159,6 +159,15 @@ fn whole_behind(e: &Elab<'_>, block: &BlockRef) -> Option<usize> {
 }
 
 fn cp_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    let stage = args.get("stage");
+    if args.has("stage") && !matches!(stage, Val::Open(_)) && stage.as_const_int().is_none() {
+        let what = e.describe(&stage);
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected `stage` to be a compile-time integer, got {what}"),
+            BY_GROUPS,
+        );
+    }
     if let Val::Block(into) = args.get("dst")
         && matches!(e.ty(into.mem), Type::Buf { .. })
     {
@@ -308,7 +317,19 @@ fn commit(e: &mut Elab<'_>, _: &mut Args) -> Val {
     Val::None
 }
 
-fn wait(e: &mut Elab<'_>, args: &mut Args, name: &'static str) -> Val {
+fn cp_wait_group(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    wait(e, args, "n", "write a number: how many groups of copies may be in flight")
+}
+
+fn wait_async(e: &mut Elab<'_>, args: &mut Args) -> Val {
+    wait(e, args, "stage", BY_GROUPS)
+}
+
+const BY_GROUPS: &str = "number the stages of copies at compile time, or wait by groups where a loop \
+    counts them: ts.tile.cp_commit_group() after the copies of an iteration, and \
+    ts.tile.cp_wait_group(n) before a read; a kernel without waits of its own needs neither";
+
+fn wait(e: &mut Elab<'_>, args: &mut Args, name: &'static str, help: &str) -> Val {
     let value = match args.get(name) {
         Val::Open(_) => Some(0),
         v => v.as_const_int().filter(|n| *n >= 0),
@@ -318,7 +339,7 @@ fn wait(e: &mut Elab<'_>, args: &mut Args, name: &'static str) -> Val {
         return e.error_help(
             Code::E_ARGUMENT,
             format!("expected `{name}` to be a compile-time integer of 0 or more, got {what}"),
-            "write a number: how many groups of copies may be in flight",
+            help,
         );
     };
     let _ = e.b().op(OpSpec::new(TileOp::CopyWait, &[]).attr(name, Attr::Int(value)));

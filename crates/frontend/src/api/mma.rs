@@ -303,6 +303,9 @@ pub(super) fn product(e: &mut Elab<'_>, a: Value, b: Value) -> Val {
     }
 }
 
+/// Floats that no row has: they are multiplied in bf16.
+const NARROWEST: [DType; 3] = [DType::Fp6E3M2, DType::Fp6E2M3, DType::Fp4E2M1];
+
 /// Operands of one legal row. A mismatch is reported with the cast to write, and elaboration goes
 /// on as if it stood there.
 pub(super) fn legal_operands(
@@ -316,7 +319,7 @@ pub(super) fn legal_operands(
         return Some((a, b));
     }
     // The narrowest floats are exact in bf16, and their products in f32.
-    let small = |t: DType| matches!(t, DType::Fp6E3M2 | DType::Fp6E2M3 | DType::Fp4E2M1);
+    let small = |t: DType| NARROWEST.contains(&t);
     let eight = |t: DType| matches!(t, DType::Fp8E4M3 | DType::Fp8E5M2);
     if (small(ta) || eight(ta)) && (small(tb) || eight(tb)) {
         emulated(e, format!("the matmul of {ta} and {tb} is computed in bf16, which holds both"));
@@ -324,14 +327,28 @@ pub(super) fn legal_operands(
     }
     // The wider operand is the one to cast: the other came from memory as it is.
     let (wide, narrow, target) = if ta.bits() >= tb.bits() { ("a", tb, a) } else { ("b", ta, b) };
-    let castable = LEGAL.iter().any(|row| (row.0, row.1) == (narrow, narrow));
+    let legal = |t: DType| LEGAL.iter().any(|row| (row.0, row.1) == (t, t));
     let text = args.text(wide);
     let d =
         Diagnostic::new(Code::E_TYPE, format!("expected operands of one dtype, got {ta} x {tb}"))
             .help("cast one of them to the dtype of the other with ts.tile.cast");
-    if !castable {
+    // An integer is not what a float becomes.
+    let (float, integer) = if ta.bits() >= tb.bits() { (ta, tb) } else { (tb, ta) };
+    if legal(narrow) && float.is_float() && integer.is_int() && legal(float) {
+        let other = args.text(if wide == "a" { "b" } else { "a" });
+        e.report(d.help(format!("cast it: ts.tile.cast({other}, ts.{float})")));
+        return None;
+    }
+    if !legal(narrow) {
         let rows: Vec<String> = LEGAL.iter().map(|r| format!("{} x {}", r.0, r.1)).collect();
-        e.report(d.note(format!("legal pairs: {}", rows.join(", "))));
+        let narrowest: Vec<String> = NARROWEST.iter().map(|t| t.to_string()).collect();
+        let (rows, any) = (rows.join(", "), narrowest.join(", "));
+        let d = d.note(format!("legal pairs: {rows}; and {any} with each other and with fp8"));
+        let (other, to) = if wide == "a" { ("b", ta) } else { ("a", tb) };
+        e.report(match legal(to) && to.is_float() == narrow.is_float() {
+            true => d.help(format!("cast it: ts.tile.cast({}, ts.{to})", args.text(other))),
+            false => d,
+        });
         return None;
     }
     e.report(d.help(format!("cast it: ts.tile.cast({text}, ts.{narrow})")));

@@ -133,7 +133,8 @@ pub(super) fn mma_scaled(e: &mut Elab<'_>, args: &mut Args) -> Val {
     };
     let Some(known) = known else { return Val::Rt(acc) };
     let (blocks, k) = (known[1][1], known[0][1]);
-    let block = k / blocks;
+    // Without blocks nothing is added.
+    let block = k / blocks.max(1);
     let [sa, sb] = [sa, sb].map(|v| e.b().cast(v, DType::F32));
     for i in 0..blocks {
         let part = |e: &mut Elab<'_>, v: Value, at: [i64; 2], extent: [i64; 2]| {
@@ -175,8 +176,8 @@ fn unfit(shapes: &[Vec<Dim>], known: Option<&[Vec<i64>]>) -> Option<String> {
     if sa[1] != sb[0] {
         return Some(format!("`scale_a` has {} blocks along K, `scale_b` has {}", sa[1], sb[0]));
     }
-    (sa[1] == 0 || a[1] % sa[1] != 0)
-        .then(|| format!("the {} elements along K are not {} blocks of one size", a[1], sa[1]))
+    let fits = if sa[1] > 0 { a[1] % sa[1] == 0 } else { a[1] == 0 };
+    (!fits).then(|| format!("the {} elements along K are not {} blocks of one size", a[1], sa[1]))
 }
 
 /// The sum of a block times the scales of its rows and of its columns.

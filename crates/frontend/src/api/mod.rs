@@ -21,6 +21,7 @@ pub mod rounding;
 mod shape;
 mod softmax;
 mod sort;
+mod target;
 
 use crate::elab::Elab;
 use crate::elab::call::Given;
@@ -98,7 +99,7 @@ pub(crate) use rows;
 pub fn all() -> &'static [ApiRow] {
     static ALL: OnceLock<Vec<ApiRow>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let files: [Rows; 19] = [
+        let files: [Rows; 20] = [
             ids::ROWS,
             create::ROWS,
             memory::ROWS,
@@ -118,6 +119,7 @@ pub fn all() -> &'static [ApiRow] {
             host::ROWS,
             group::ROWS,
             pure::ROWS,
+            target::ROWS,
         ];
         let mut out: Vec<ApiRow> = Vec::new();
         for rows in files {
@@ -227,10 +229,12 @@ impl Args {
         let names: Vec<String> = params.iter().map(|p| p.name.to_string()).collect();
         let mut args = Args { names, values: BTreeMap::new(), rest: Vec::new() };
         let variadic = row.signature.contains('*');
+        // Those before the `*` have names.
+        let before = row.signature.split('*').next().map_or(0, |s| s.matches(',').count());
         for (place, g) in given.into_iter().enumerate() {
             let name = match &g.name {
                 Some(n) => args.names.iter().find(|p| *p == n).cloned(),
-                None if variadic => {
+                None if variadic && place >= before => {
                     args.rest.push(g);
                     continue;
                 }

@@ -13,13 +13,25 @@ pub const ROWS: Rows = rows! {
     Group "tile.stack" "(tiles, axis=0)" Call(stack), "Tiles of one shape as a tile with one more axis.";
     Group "tile.split" "(x, sections, axis=0)" Call(split), "A tuple of parts: `sections` equal ones, or those between the positions of a tuple, as NumPy's.";
     Group "tile.flip" "(x, axis=None)" Call(flip), "The elements in reverse along an axis, or along all.";
-    Group "tile.roll" "(x, shift, axis=None)" Call(roll), "The elements moved by `shift` along an axis; those that leave at one end enter at the other. Without an axis, in row-major order.";
+    Group "tile.roll" "(x, shift, axis=None)" Call(roll), "The elements moved by `shift` along an axis, or along each of a tuple of axes; those that leave at one end enter at the other. Without an axis, in row-major order.";
     Group "tile.take_along_axis" "(x, indices, axis)" Call(take_along_axis), "Elements by a tile of positions along an axis, which has the rank of `x`; a position outside gives zero. `x[ids]` takes whole rows.";
 };
 
 /// An axis of a tile of this rank, from 0 or from -1 at the end.
 pub fn axis_of(e: &mut Elab<'_>, v: &Val, rank: usize) -> Option<usize> {
     let rank = rank as i64;
+    if let Val::Tuple(items) = v {
+        if let [one] = &items[..] {
+            return axis_of(e, one, rank as usize);
+        }
+        let n = items.len();
+        e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected one axis, got a tuple of {n}"),
+            "call the function for one axis after another, or reshape the tile so that the axes are one",
+        );
+        return None;
+    }
     match v.as_const_int().filter(|a| (-rank..rank).contains(a)) {
         Some(a) => Some(a.rem_euclid(rank) as usize),
         None => {
@@ -238,41 +250,70 @@ fn flip(e: &mut Elab<'_>, args: &mut Args) -> Val {
 fn roll(e: &mut Elab<'_>, args: &mut Args) -> Val {
     let Some(x) = tile_of(e, &args.get("x"), "to roll") else { return Val::Poison };
     let ty = e.ty(x).clone();
-    let (flat, axis) = match args.get("axis") {
-        Val::None => (e.flattened(x), 0),
-        v => match axis_of(e, &v, ty.rank()) {
-            Some(axis) => (x, axis),
-            None => return Val::Poison,
-        },
-    };
-    let extent = e.ty(flat).shape()[axis].clone();
-    let rolled = match (args.get("shift").as_const_int(), extent.as_static()) {
-        (Some(shift), Some(size)) if size > 0 => {
-            let by = shift.rem_euclid(size);
-            if by == 0 {
-                return Val::Rt(x);
-            }
-            let end = part(e, flat, axis, size - by, Dim::Static(by));
-            let front = part(e, flat, axis, 0, Dim::Static(size - by));
-            joined(e, &[end, front], axis)
+    let (axes, shifts) = match (args.get("axis"), args.get("shift")) {
+        (Val::Tuple(axes), Val::Tuple(shifts)) => (axes, shifts),
+        (Val::Tuple(axes), shift) => {
+            let shifts = vec![shift; axes.len()];
+            (axes, shifts)
         }
-        _ => {
-            // position - shift, modulo the extent
-            let Val::Rt(counted) = super::iota(e, &extent) else { return Val::Poison };
-            let Some(shift) = e.index_value(&args.get("shift")) else { return Val::Poison };
-            let counted = Val::Rt(e.b().cast(counted, DType::I64));
-            let from = e.binary(ScalarFn::Sub, counted, Val::Rt(shift));
-            let size = crate::elab::names::dim_val(&extent);
-            let Val::Rt(index) = e.binary(ScalarFn::Mod, from, size) else { return Val::Poison };
-            e.take_rows(flat, index, axis).map_or(Val::Poison, Val::Rt)
-        }
+        (axis, Val::Tuple(shifts)) => (vec![axis], shifts),
+        (axis, shift) => (vec![axis], vec![shift]),
     };
-    let Val::Rt(v) = rolled else { return rolled };
-    if e.ty(v).rank() == ty.rank() {
-        return Val::Rt(v);
+    if axes.len() != shifts.len() {
+        let (n, m) = (axes.len(), shifts.len());
+        return e.error_help(
+            Code::E_ARGUMENT,
+            format!("expected one shift for each axis, got {m} shifts for {n} of them"),
+            "write ts.tile.roll(x, (1, 2), axis=(0, 1)), or one shift for all axes",
+        );
     }
-    let spec = OpSpec::new(TileOp::Reshape, &[v]).result(ty);
-    e.b().value(spec).map_or(Val::Poison, Val::Rt)
+    if axes == [Val::None] {
+        let flat = e.flattened(x);
+        let Some(v) = rolled(e, flat, 0, &shifts[0]) else { return Val::Poison };
+        if ty.rank() == 1 {
+            return Val::Rt(v);
+        }
+        let spec = OpSpec::new(TileOp::Reshape, &[v]).result(ty);
+        return e.b().value(spec).map_or(Val::Poison, Val::Rt);
+    }
+    let mut out = x;
+    for (axis, shift) in axes.iter().zip(&shifts) {
+        let Some(axis) = axis_of(e, axis, ty.rank()) else { return Val::Poison };
+        let Some(v) = rolled(e, out, axis, shift) else { return Val::Poison };
+        out = v;
+    }
+    Val::Rt(out)
+}
+
+/// A tile moved along one axis, by any integer.
+fn rolled(e: &mut Elab<'_>, x: Value, axis: usize, shift: &Val) -> Option<Value> {
+    let extent = e.ty(x).shape()[axis].clone();
+    let known = match shift {
+        Val::Const(Const::Int(shift)) => Some(*shift),
+        other => other.as_const_int().map(i128::from),
+    };
+    if let (Some(shift), Some(size)) = (known, extent.as_static().filter(|n| *n > 0)) {
+        let by = shift.rem_euclid(size.into()) as i64;
+        if by == 0 {
+            return Some(x);
+        }
+        let end = part(e, x, axis, size - by, Dim::Static(by));
+        let front = part(e, x, axis, 0, Dim::Static(size - by));
+        return match joined(e, &[end, front], axis) {
+            Val::Rt(v) => Some(v),
+            _ => None,
+        };
+    }
+    // position - shift, modulo the extent. The shift is reduced in its own type, which holds it.
+    e.index_value(shift)?;
+    let size = crate::elab::names::dim_val(&extent);
+    let shift = e.binary(ScalarFn::Mod, shift.clone(), size.clone());
+    let shift = e.index_value(&shift)?;
+    let Val::Rt(counted) = super::iota(e, &extent) else { return None };
+    let counted = Val::Rt(e.b().cast(counted, DType::I64));
+    let from = e.binary(ScalarFn::Sub, counted, Val::Rt(shift));
+    let Val::Rt(index) = e.binary(ScalarFn::Mod, from, size) else { return None };
+    e.take_rows(x, index, axis)
 }
 
 fn take_along_axis(e: &mut Elab<'_>, args: &mut Args) -> Val {

@@ -291,6 +291,8 @@ fn effect(code: TileOp) -> Option<&'static str> {
         | TileOp::ScanBy
         | TileOp::Sort
         | TileOp::Histogram
-        | TileOp::Owned => None,
+        | TileOp::Owned
+        | TileOp::Asm
+        | TileOp::AsmEffect => None,
     }
 }

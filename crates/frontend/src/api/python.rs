@@ -158,7 +158,9 @@ fn len(e: &mut Elab<'_>, args: &mut Args) -> Val {
     match args.get("x") {
         Val::Tuple(items) => Val::int(items.len() as i64),
         Val::Const(Const::Str(text)) => Val::int(text.chars().count() as i64),
-        Val::View(v) if e.ty(v).rank() > 0 => {
+        Val::View(v) | Val::Buf { buf: v, transposed: false } | Val::Rt(v)
+            if e.ty(v).rank() > 0 =>
+        {
             let dim = e.ty(v).shape()[0].clone();
             crate::elab::names::dim_val(&dim)
         }

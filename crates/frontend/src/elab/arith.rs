@@ -288,6 +288,7 @@ impl Elab<'_> {
             return match f {
                 F::Eq => Some(Val::Const(Const::Bool(x == y))),
                 F::Ne => Some(Val::Const(Const::Bool(x != y))),
+                F::Add => Some(Val::Const(Const::Str(format!("{x}{y}")))),
                 _ => None,
             };
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Loc};
 use tessera_ir::{Attr, OpSpec, Type, Value};
 use tessera_numerics::{DType, ScalarFn};
-use tessera_tile::{KernelKind, TileBuild, TileOp};
+use tessera_tile::{KernelKind, TileBuild, TileOp, magnitude};
 
 /// What a loop counts over.
 pub struct Range {
@@ -440,12 +440,82 @@ impl Elab<'_> {
     /// How many positions a range has, going up or down. What is not above 0 is none.
     pub fn iterations(&mut self, lo: Value, hi: Value, step: Value, up: bool) -> Value {
         let (from, to) = if up { (lo, hi) } else { (hi, lo) };
+        if self.is_far(lo, hi) {
+            return self.iterations_of_far_ends(from, to, step, up);
+        }
         let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
         let one = self.b().index(1);
         let span = self.b().ew(ScalarFn::Sub, &[to, from]);
         let span = self.b().ew(ScalarFn::Sub, &[span, one]);
         let whole = self.b().ew(ScalarFn::FloorDiv, &[span, by]);
         self.b().ew(ScalarFn::Add, &[whole, one])
+    }
+
+    /// Whether a number is so far from 0 that twice it may be no i64.
+    pub fn is_large(&self, v: Value) -> bool {
+        magnitude(&self.func, v, &Ok) > 62
+    }
+
+    /// Whether two positions may be further apart than an i64 says.
+    pub fn is_far(&self, lo: Value, hi: Value) -> bool {
+        self.is_large(lo) || self.is_large(hi)
+    }
+
+    /// The same where the ends may be further apart than an i64 says: their distance is a u64. More
+    /// iterations than an i64 counts do not end either way.
+    fn iterations_of_far_ends(&mut self, from: Value, to: Value, step: Value, up: bool) -> Value {
+        let ends = [from, to, step].map(|v| self.constant_index(v).map(i128::from));
+        if let [Some(from), Some(to), Some(step)] = ends {
+            let (apart, by) = ((to - from).max(0), step.abs().max(1));
+            let count = (apart + by - 1) / by;
+            return self.b().index(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let whole = self.whole_steps(from, to, step, up);
+        let unsigned = Type::Scalar(DType::U64);
+        let (one, most) = (
+            self.b().constant(unsigned.clone(), Attr::Int(1)),
+            self.b().constant(unsigned, Attr::Int(i64::MAX)),
+        );
+        let count = self.b().ew(ScalarFn::Add, &[whole, one]);
+        let count = self.b().ew(ScalarFn::Minimum, &[count, most]);
+        let count = self.bits_as(count, DType::I64);
+        let none = self.b().index(0);
+        let any = self.b().ew(ScalarFn::Lt, &[from, to]);
+        self.b().select(any, count, none)
+    }
+
+    /// How many whole steps lie between the first position and the last one before the end, as a
+    /// u64, where there is a first one.
+    pub fn whole_steps(&mut self, from: Value, to: Value, step: Value, up: bool) -> Value {
+        let [from, to, step] = [from, to, step].map(|v| self.bits_as(v, DType::U64));
+        let by = if up { step } else { self.b().ew(ScalarFn::Neg, &[step]) };
+        let one = self.b().constant(Type::Scalar(DType::U64), Attr::Int(1));
+        let span = self.b().ew(ScalarFn::Sub, &[to, from]);
+        let span = self.b().ew(ScalarFn::Sub, &[span, one]);
+        self.b().ew(ScalarFn::FloorDiv, &[span, by])
+    }
+
+    /// The same bits as another integer of 64 bits. Checked mode reports casts that lose a number.
+    pub fn bits_as(&mut self, v: Value, dtype: DType) -> Value {
+        let spec = OpSpec::new(TileOp::Bitcast, &[v]).result(Type::Scalar(dtype));
+        self.b().value(spec).expect("the result type is given")
+    }
+
+    fn constant_index(&self, v: Value) -> Option<i64> {
+        let op = self.func.def(v).filter(|op| op.code == TileOp::Const)?;
+        op.attr("value").and_then(Attr::as_int)
+    }
+
+    /// A range as one that counts its iterations, where what follows its last position may be no i64.
+    pub fn counted(&mut self, range: Range) -> Range {
+        let Range { lo, hi, step, scale: None } = range else { return range };
+        let single = self.constant_index(step) == Some(1);
+        if single || !self.is_large(hi) && !self.is_large(step) {
+            return Range { lo, hi, step, scale: None };
+        }
+        let hi = self.iterations(lo, hi, step, true);
+        let (zero, one) = (self.b().index(0), self.b().index(1));
+        Range { lo: zero, hi, step: one, scale: Some((lo, step)) }
     }
 
     /// The same for a step whose sign is known at run time. A step of 0 is an error, as in Python.

@@ -71,7 +71,10 @@ impl Elab<'_> {
             other => {
                 let usual = "a kernel is arithmetic on tiles and scalars, indexing, calls, if, for and while";
                 let (what, write) = match other {
-                    Expr::Lambda(_) => ("`lambda`", "define a @ts.func outside the kernel"),
+                    Expr::Lambda(_) => (
+                        "`lambda`",
+                        "write `f = ts.func(lambda a, b: a + b)` outside the kernel, and its name here",
+                    ),
                     Expr::Dict(_) | Expr::DictComp(_) => {
                         ("a dict", "use a tuple, or variables of their own")
                     }

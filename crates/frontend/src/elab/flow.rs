@@ -334,7 +334,8 @@ impl Elab<'_> {
                 | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
                 | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
                 | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
-                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => false,
+                | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm
+                | AsmEffect => false,
             }
         })
     }

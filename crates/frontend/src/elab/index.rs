@@ -332,7 +332,7 @@ impl Elab<'_> {
             );
             return None;
         }
-        let at = self.index_value(&lower)?;
+        let at = self.slice_start(&lower)?;
         let extent = match extent {
             Dim::Static(v) => Dim::Static((v + step - 1) / step),
             Dim::Expr(e) if step != 1 => Dim::Expr(e.ceil_div(step)),
@@ -424,7 +424,8 @@ impl Elab<'_> {
             )
             .help(
                 "write `start : start + T` with an integer, tunable or static dimension `T`; give a \
-                 start that is no sum or product a name first: `j = k // 2`, then `x[j:j + T]`",
+                 start that the end computes again in another way a name first: `j = f(k)`, then \
+                 `x[j:j + T]`",
             ),
         );
         None

@@ -4,6 +4,7 @@
 
 pub mod arith;
 pub mod call;
+mod carried;
 pub mod choose;
 pub mod expr;
 pub mod flow;
@@ -16,6 +17,7 @@ pub mod record;
 pub mod stmt;
 pub mod table;
 pub mod tile_index;
+mod tuple_parts;
 pub mod tuples;
 pub mod unroll;
 pub mod val;
@@ -339,6 +341,18 @@ impl Elab<'_> {
                 None
             }
         }
+    }
+
+    /// The start of a slice. A number that only u64 holds is beyond the end of every array, and of
+    /// its slice every element is.
+    pub fn slice_start(&mut self, v: &Val) -> Option<Value> {
+        let value = self.runtime(v)?;
+        if *self.ty(value) != Type::Scalar(DType::U64) {
+            return self.index_value(&Val::Rt(value));
+        }
+        let far = self.b().constant(Type::Scalar(DType::U64), Attr::Int(i64::MAX / 2));
+        let start = self.b().ew(ScalarFn::Minimum, &[value, far]);
+        Some(self.b().cast(start, DType::I64))
     }
 
     /// An extent that must be known at compile time. While checking, symbols stay open and are

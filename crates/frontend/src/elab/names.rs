@@ -275,7 +275,7 @@ impl Elab<'_> {
         }
         let below = ns.strip_prefix("tessera").unwrap_or(ns).trim_start_matches('.');
         let path = if below.is_empty() { attr.to_string() } else { format!("{below}.{attr}") };
-        if path == "tile" || path == "tile.group" {
+        if matches!(path.as_str(), "tile" | "tile.group" | "target") {
             return Val::Namespace(format!("tessera.{path}"));
         }
         if below == "tile.group"

@@ -175,7 +175,7 @@ impl Elab<'_> {
             let (lower, upper) =
                 (lower.unwrap_or(Val::int(0)), upper.unwrap_or_else(|| super::names::dim_val(dim)));
             let extent = self.slice_extent(s, &lower, &upper)?;
-            let start = self.index_value(&lower)?;
+            let start = self.slice_start(&lower)?;
             if by < 1 {
                 self.error_help(
                     Code::E_ARGUMENT,

@@ -9,7 +9,7 @@ use tessera_numerics::ReduceOp;
 use tessera_tile::KernelKind;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
+pub enum Touch {
     Read,
     Write,
     /// Read, changed and written back by one group or lane, which must own the element.

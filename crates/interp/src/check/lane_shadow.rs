@@ -7,30 +7,30 @@
 use super::access::Touch;
 use std::collections::BTreeMap;
 
-const PAGE: usize = 256;
+pub const PAGE: usize = 256;
 
 /// Accesses of one kind to one element since `since`, which is 0 when there were none.
 #[derive(Copy, Clone, Default)]
-struct Lanes {
+pub struct Lanes {
     since: u32,
     lane: [u16; 2],
     site: [u32; 2],
 }
 
 #[derive(Copy, Clone, Default)]
-struct Entry {
+pub struct Entry {
     writes: Lanes,
     reads: Lanes,
 }
 
 #[derive(Default)]
-pub(crate) struct LaneShadow {
+pub struct LaneShadow {
     /// By slot: the index of each page, from 1.
     tables: BTreeMap<usize, Vec<u32>>,
-    pages: Vec<Box<[Entry; PAGE]>>,
-    free: Vec<u32>,
+    pub pages: Vec<Box<[Entry; PAGE]>>,
+    pub free: Vec<u32>,
     /// The pages in use: slot and index in its table.
-    used: Vec<(usize, usize)>,
+    pub used: Vec<(usize, usize)>,
     /// The index of the current op among those that accessed memory, and that of the last before
     /// the barrier.
     now: u32,
@@ -39,7 +39,7 @@ pub(crate) struct LaneShadow {
 
 /// An earlier access of another lane.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Earlier {
+pub struct Earlier {
     pub lane: usize,
     pub site: usize,
     pub wrote: bool,
@@ -173,57 +173,5 @@ impl Lanes {
         } else if self.lane[0] == self.lane[1] {
             (self.lane[1], self.site[1]) = (lane, site);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AT: (usize, usize, usize) = (3, 1000, 999);
-
-    fn touch(site: usize) -> Touch {
-        if site == 9 { Touch::Atomic } else { Touch::Write }
-    }
-
-    #[test]
-    fn accesses_conflict_until_a_barrier() {
-        let mut s = LaneShadow::default();
-        s.next_op();
-        assert_eq!(s.write(AT, 0, 1, touch, |_| false), None);
-        assert_eq!(s.write(AT, 0, 1, touch, |_| false), None);
-        s.next_op();
-        let wrote = Earlier { lane: 0, site: 1, wrote: true, together: false };
-        assert_eq!(s.read(AT, 1, 2), Some(wrote));
-        s.barrier();
-        s.next_op();
-        assert_eq!((s.read(AT, 1, 2), s.read(AT, 0, 2)), (None, None));
-        let read = Earlier { lane: 1, site: 2, wrote: false, together: true };
-        assert_eq!(s.write(AT, 0, 3, touch, |_| false), Some(read));
-        s.next_group();
-        s.next_op();
-        assert_eq!(s.read(AT, 5, 2), None);
-        assert_eq!((s.pages.len(), s.used.len()), (1, 1));
-        s.forget(3);
-        assert_eq!((s.free.len(), s.used.len()), (1, 0));
-    }
-
-    #[test]
-    fn every_reader_and_every_kind_of_writer_counts() {
-        let mut s = LaneShadow::default();
-        s.next_op();
-        assert!(s.read(AT, 0, 1).is_none() && s.read(AT, 1, 1).is_none());
-        assert_eq!(s.write(AT, 0, 2, touch, |_| false).map(|e| e.lane), Some(1));
-        s.barrier();
-        s.next_op();
-        assert_eq!(s.write(AT, 0, 9, touch, |_| false), None);
-        assert_eq!(s.write(AT, 1, 9, touch, |_| false), None);
-        assert_eq!(s.write(AT, 0, 2, touch, |_| true).map(|e| e.lane), Some(1));
-        assert_eq!(s.write(AT, 1, 9, touch, |_| true).map(|e| e.site), Some(2));
-        s.barrier();
-        s.next_op();
-        assert_eq!(s.write(AT, 0, 2, touch, |_| true), None);
-        assert_eq!(s.write(AT, 1, 2, touch, |_| true), None);
-        assert_eq!(s.write(AT, 1, 2, touch, |_| false).map(|e| e.lane), Some(0));
     }
 }

@@ -29,6 +29,17 @@ mod order_shadow;
 mod origins;
 mod races;
 
+pub(crate) mod inner {
+    pub use super::access::Touch;
+    pub use super::arith::exact;
+    pub use super::findings::Findings;
+    pub use super::group_shadow::{Earlier as GroupEarlier, GroupShadow};
+    pub use super::lane_shadow::{Earlier as LaneEarlier, LaneShadow};
+    pub use super::order::Order;
+    pub use super::order_shadow::{Now, OrderShadow};
+    pub use super::origins::{Birth, Origins, PADDING};
+}
+
 pub(crate) use checker::Checker;
 
 use crate::backend::{Interp, Prepared};

@@ -13,27 +13,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) type Agent = u64;
+pub type Agent = u64;
 
 /// For each agent, the number of its publications that were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Clock {
+pub struct Clock {
     /// Everything was seen of agents before this one.
     prefix: Agent,
-    rest: BTreeMap<Agent, u32>,
+    pub rest: BTreeMap<Agent, u32>,
 }
 
 /// What was published at one location.
 #[derive(Default)]
-struct Released {
+pub struct Released {
     /// At device scope.
-    wide: Arc<Clock>,
+    pub wide: Arc<Clock>,
     /// At group scope, and what lanes of that group published at device scope.
     near: Option<(Agent, Arc<Clock>)>,
 }
 
 #[derive(Default)]
-pub(crate) struct Order {
+pub struct Order {
     /// The first agent of the group that runs.
     first: Agent,
     clocks: Vec<Arc<Clock>>,
@@ -41,7 +41,7 @@ pub(crate) struct Order {
     /// The final epochs of agents that have ended; those without an entry never published.
     finals: BTreeMap<Agent, u32>,
     /// By memory and element.
-    released: BTreeMap<(usize, usize), Released>,
+    pub released: BTreeMap<(usize, usize), Released>,
 }
 
 impl Order {
@@ -151,55 +151,5 @@ impl Order {
             }
             return Arc::new(out);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOCK: (usize, usize) = (0, 0);
-
-    #[test]
-    fn owners_of_a_lock_see_all_that_came_before() {
-        let mut order = Order::default();
-        for group in 0..100 {
-            order.next_group(group, 1);
-            assert!(group == 0 || !order.is_before(group - 1, 0, 0));
-            order.acquire(0, LOCK, true);
-            assert!((0..group).all(|earlier| order.is_before(earlier, 0, 0)));
-            // Accesses after the release are not seen.
-            assert!((0..group).all(|earlier| !order.is_before(earlier, 1, 0)));
-            order.release(0, LOCK, true);
-        }
-        assert!(order.released[&LOCK].wide.rest.len() <= 2);
-    }
-
-    #[test]
-    fn other_locations_and_plain_stores_order_nothing() {
-        let mut order = Order::default();
-        order.next_group(0, 1);
-        order.release(0, LOCK, true);
-        order.next_group(1, 1);
-        order.acquire(0, (0, 1), true);
-        assert!(!order.is_before(0, 0, 0));
-        order.overwritten(0, 0);
-        order.acquire(0, LOCK, true);
-        assert!(!order.is_before(0, 0, 0));
-    }
-
-    #[test]
-    fn lanes_synchronise_at_barriers_and_a_narrow_release_stays_in_its_group() {
-        let mut order = Order::default();
-        order.next_group(0, 4);
-        assert!(order.is_before(2, 0, 2) && !order.is_before(3, 0, 2));
-        order.release(3, LOCK, false);
-        order.acquire(2, LOCK, false);
-        assert!(order.is_before(3, 0, 2) && !order.is_before(3, 1, 2));
-        order.barrier();
-        assert!((0..4).all(|a| order.is_before(a, 0, 0)));
-        order.next_group(4, 4);
-        order.acquire(0, LOCK, true);
-        assert!(!order.is_before(3, 0, 0));
     }
 }

@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 /// What is known about an element: 0 is nothing.
-pub(crate) type Mark = u64;
+pub type Mark = u64;
 
 /// Read outside an array, or computed from such.
-pub(crate) const PADDING: Mark = 1;
+pub const PADDING: Mark = 1;
 
 /// Made from finite operands by the current op.
 const BORN: Mark = 2;
@@ -29,7 +29,7 @@ const BORN: Mark = 2;
 const REMEMBERED: usize = 1024;
 
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Birth {
+pub struct Birth {
     pub site: usize,
     /// The element of the op's result, or the lane.
     pub i: usize,
@@ -50,7 +50,7 @@ impl Birth {
 }
 
 #[derive(Default)]
-pub(crate) struct Origins {
+pub struct Origins {
     values: BTreeMap<usize, (Weak<Data>, Arc<[Mark]>)>,
     /// The marks of the group's buffers, by slot.
     buffers: BTreeMap<usize, Vec<Mark>>,
@@ -106,7 +106,7 @@ impl Origins {
     }
 
     /// Marks the result of an op on values. `active` says which lanes run.
-    pub fn trace(
+    pub(crate) fn trace(
         &mut self,
         (action, site): (&Action, usize),
         operands: &[Tile],
@@ -261,34 +261,5 @@ pub(crate) fn all_finite(data: &Data) -> bool {
         Data::F32(xs) => xs.iter().fold(true, |all, x| all & x.is_finite()),
         Data::F64(xs) => xs.iter().fold(true, |all, x| all & x.is_finite()),
         _ => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_hold_a_birth() {
-        for value in [f64::INFINITY, f64::NEG_INFINITY] {
-            let birth = Birth { site: 70000, i: 1 << 27, value };
-            assert_eq!(Birth::of(birth.mark()), Some(birth));
-        }
-        assert!(Birth::of(Birth { site: 0, i: 0, value: f64::NAN }.mark()).unwrap().value.is_nan());
-        assert_eq!((Birth::of(0), Birth::of(PADDING)), (None, None));
-    }
-
-    #[test]
-    fn marks_go_with_the_value_that_is_written_over() {
-        let mut origins = Origins::default();
-        let mut x: Tile = Arc::new(Data::I32(vec![1, 2]));
-        origins.put(&x, vec![0, PADDING]);
-        let y = x.clone();
-        assert_eq!(origins.of(&y), Some(&[0, PADDING][..]));
-        drop(y);
-        if let Data::I32(xs) = Arc::make_mut(&mut x) {
-            xs[1] = 3;
-        }
-        assert_eq!(origins.of(&x), None);
     }
 }

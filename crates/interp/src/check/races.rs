@@ -7,6 +7,7 @@ use super::order_shadow::{Now, OrderShadow};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::program::Inst;
+use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use tessera_diag::{Code, Diagnostic};
 
@@ -59,6 +60,7 @@ impl Checker {
         memory: &Memory,
         slot: usize,
         touched: &Touched,
+        told: &mut BTreeSet<usize>,
     ) {
         let mut first = BTreeMap::new();
         let mut again = Vec::new();
@@ -69,7 +71,9 @@ impl Checker {
             }
         }
         let Some(&(before, spot)) = again.first() else { return };
+        told.extend(again.iter().map(|(_, s)| s.element));
         let (name, who) = (self.name(slot), self.who(self.number, None));
+        let by_lane = self.by_lane();
         let place = (Code::E_RACE, inst.site, &inst.loc);
         self.findings.report(place, again.len() as u64, || {
             let at = position(&memory.dims, spot.element);
@@ -79,9 +83,17 @@ impl Checker {
                     "a store with `unique=True` writes element {at:?} of `{name}` more than once"
                 ),
             )
-            .note(format!("in {who}, positions {before} and {} of the index tile name it", spot.i))
+            .note(match by_lane {
+                true => format!("lanes {before} and {} of {who} write it", spot.i),
+                false => {
+                    format!("in {who}, positions {before} and {} of the index tile name it", spot.i)
+                }
+            })
             .note("which of the values stays is not specified")
-            .help("leave out `unique=True`, or mask all but one of the positions")
+            .help(match by_lane {
+                true => "leave out `unique=True`, or let one lane write each element",
+                false => "leave out `unique=True`, or mask all but one of the positions",
+            })
         });
     }
 
@@ -160,7 +172,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        touched: &Touched,
+        (touched, told): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -180,7 +192,8 @@ impl Checker {
                 let as_what = |site: usize| plan.sites[site].writes;
                 shadow.write(spot.element, number, inst.site, as_what, harmless)
             };
-            conflicts.extend(earlier.map(|e| (*spot, e)));
+            let new = earlier.filter(|_| !told.contains(&spot.element));
+            conflicts.extend(new.map(|e| (*spot, e)));
         }
         let Some(&(spot, earlier)) = conflicts.first() else { return };
         let (name, me) = (self.name(slot), self.who(number, None));
@@ -211,7 +224,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        touched: &Touched,
+        (touched, told): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -229,7 +242,8 @@ impl Checker {
                     left.is_some() && own(spot.i) == left
                 })
             };
-            conflicts.extend(earlier.map(|e| (*spot, e)));
+            let new = earlier.filter(|_| !told.contains(&spot.element));
+            conflicts.extend(new.map(|e| (*spot, e)));
         }
         let Some(&(spot, earlier)) = conflicts.first() else { return };
         let (name, me) = (self.name(slot), self.who(self.number, Some(spot.i)));
@@ -264,7 +278,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        touched: &Touched,
+        (touched, told): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -290,7 +304,8 @@ impl Checker {
                     by_lane && left.is_some() && own(spot.i) == left
                 })
             };
-            conflicts.extend(earlier.map(|e| (*spot, e)));
+            let new = earlier.filter(|_| !told.contains(&spot.element));
+            conflicts.extend(new.map(|e| (*spot, e)));
         }
         if touch == Touch::Write {
             touched.spots.iter().for_each(|s| order.overwritten(slot, s.element));

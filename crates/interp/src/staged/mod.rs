@@ -22,6 +22,10 @@ mod run;
 mod staged_control;
 mod world;
 
+pub(crate) mod inner {
+    pub use super::clock::Clock;
+}
+
 use tessera_diag::Diagnostics;
 use tessera_staged::StagedFunc;
 use tessera_target::LaunchArgs;

@@ -8,6 +8,7 @@ mod faults;
 mod gemm;
 mod graph;
 mod graph_control;
+mod inner;
 mod lanes;
 mod memory;
 mod print;

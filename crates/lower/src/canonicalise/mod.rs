@@ -146,7 +146,7 @@ impl Canon<'_> {
         let old: &Func<Tile> = self.rw.old;
         let op = &old.ops[id];
         let operands: Vec<Value> = op.positional().iter().map(|&v| self.rw.get(v)).collect();
-        let mut spec = OpSpec::new(op.code, &operands);
+        let mut spec = OpSpec::new(op.code, &operands).optional_region(!op.regions.is_empty());
         for group in op.code.info().groups {
             let values: Vec<Value> = op.group(group.name).iter().map(|&v| self.rw.get(v)).collect();
             spec = spec.group(group.name, &values);

@@ -14,18 +14,18 @@ use tessera_ir::Value;
 const ROOM: i64 = 256;
 
 /// Matmuls whose fused kernels would need more registers than there are.
-pub fn crowded(func: &GraphFunc, grouping: &Grouping) -> BTreeSet<Value> {
+pub fn crowded(func: &GraphFunc, grouping: &Grouping, processors: u32) -> BTreeSet<Value> {
     let each = grouping.groups.iter().enumerate();
     each.filter(|(_, g)| matches!(g.kind, Kind::Nest))
         .filter_map(|(place, g)| Some((place, g.product?)))
-        .filter(|&(place, _)| is_crowded(&trace(func, grouping, place)))
+        .filter(|&(place, _)| is_crowded(&trace(func, grouping, place), processors))
         .map(|(_, product)| product)
         .collect()
 }
 
 /// Every array of the tile's extents that is read, every result after the first and every long
 /// function counts as one more tile beside the accumulator.
-fn is_crowded(body: &Body) -> bool {
+fn is_crowded(body: &Body, processors: u32) -> bool {
     let Some(product) = &body.product else { return false };
     let axes = |list: &[Axis]| body.space.expand(list);
     let (rows, columns, depth) =
@@ -64,7 +64,7 @@ fn is_crowded(body: &Body) -> bool {
         batch: used.iter().map(|&a| body.space.extents[a]).product(),
         bytes: product.types[0].bytes() as i64,
     };
-    let (bm, bn, _) = Machine::Gpu.matrix(&matrix);
+    let (bm, bn, _) = Machine::Gpu { processors }.matrix(&matrix);
     // Two warpgroups share a tile of 128 rows.
     let threads = if bm >= 128 { 256 } else { 128 };
     bm * bn / threads * (1 + beside as i64) > ROOM

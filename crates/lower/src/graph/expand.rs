@@ -132,17 +132,17 @@ pub fn expand(
     use GraphOp::*;
     let one = |made: Made| made.map(|v| vec![v]);
     // A GPU has no host that could take larger ones.
-    let most = if machine == Machine::Gpu { i64::MAX } else { MOST };
+    let most = if machine.is_gpu() { i64::MAX } else { MOST };
     let empty = operands.iter().any(|&v| is_empty(site.func, v))
         || types.iter().any(|t| t.static_shape().is_none_or(|s| s.contains(&0)));
     if empty {
         return match machine {
             Machine::Cpu => None,
-            Machine::Gpu => nothing(site, code, operands, attrs, types).map(one),
+            Machine::Gpu { .. } => nothing(site, code, operands, attrs, types).map(one),
         };
     }
-    if machine == Machine::Gpu
-        && let Some(made) = for_threads(site, machine, code, operands, attrs, types)
+    if machine.is_gpu()
+        && let Some(made) = for_threads(site, machine, ordered, code, operands, attrs, types)
     {
         return Some(made);
     }
@@ -187,6 +187,7 @@ pub fn expand(
 fn for_threads(
     site: &mut Site<'_>,
     machine: Machine,
+    ordered: bool,
     code: GraphOp,
     operands: &[Value],
     attrs: &Attrs,
@@ -195,7 +196,8 @@ fn for_threads(
     use GraphOp::*;
     let one = |made: Made| made.map(|v| vec![v]);
     match code {
-        Reduce => large::reduce(site, machine, operands[0], attrs, &types[0]).map(one),
+        Reduce => large::reduce(site, machine, ordered, operands[0], attrs, &types[0]).map(one),
+        Dot if ordered => None,
         Dot => large::dot(site, machine, operands, attrs, &types[0]).map(one),
         Sort => Some(sort(site, machine, operands, attrs)),
         Philox if site.func.ty(operands[0]).rank() > 0 => Some(one(words(site, operands, attrs))),

@@ -15,10 +15,12 @@ fn dims(list: &[i64]) -> Vec<Dim> {
     list.iter().map(|&d| Dim::Static(d)).collect()
 }
 
-/// A reduction in several kernels; `None` where one is enough.
+/// A reduction in several kernels; `None` where one is enough. `ordered`: additions keep the canonical order, which parts
+/// of other lengths would change.
 pub fn reduce(
     site: &mut Site<'_>,
     machine: Machine,
+    ordered: bool,
     x: Value,
     attrs: &Attrs,
     ty: &Type,
@@ -32,7 +34,8 @@ pub fn reduce(
             from.storage.carrier()
         }
     };
-    if accum != accum.carrier() || most(site, machine, x, &axes).is_none() {
+    let inexact = matches!(op, ReduceOp::Sum | ReduceOp::Prod) && accum.is_float();
+    if accum != accum.carrier() || ordered && inexact || most(site, machine, x, &axes).is_none() {
         return None;
     }
     Some((|| {

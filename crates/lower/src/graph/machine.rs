@@ -8,13 +8,12 @@
 pub enum Machine {
     #[default]
     Cpu,
-    Gpu,
+    Gpu {
+        /// Multiprocessors: output tiles of matmuls are assigned to them in waves.
+        processors: u32,
+    },
 }
 
-/// Groups that keep a large GPU busy: with fewer, each group takes less.
-const GROUPS: i64 = 264;
-/// Multiprocessors of a large GPU: output tiles of matmuls are assigned to them in waves.
-const PROCESSORS: i64 = 132;
 /// Elements of a tile in which rows are reduced.
 const COMBINED: i64 = 4096;
 /// The most elements of a tile that is not forced to be larger.
@@ -41,7 +40,7 @@ const SPLITS: [i64; 5] = [1, 2, 4, 8, 16];
 
 /// The tile and the split-K factor that take the least time, counted in waves over all
 /// multiprocessors.
-fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
+fn deal(m: &Matrix, processors: i64, splits: &[i64]) -> (i64, i64, i64) {
     let mut best = (f64::INFINITY, (64, 64, 1));
     for (bm, bn, speed) in TILES {
         if bm >= 2 * m.rows || bn >= 2 * m.columns {
@@ -50,15 +49,15 @@ fn deal(m: &Matrix, splits: &[i64]) -> (i64, i64, i64) {
         let count = m.batch * cdiv(m.rows, bm) * cdiv(m.columns, bn);
         for &split in splits {
             let whole = m.depth % split == 0 && m.depth >= split * 512;
-            if split > 1 && (!whole || count * split > 2 * PROCESSORS) {
+            if split > 1 && (!whole || count * split > 2 * processors) {
                 continue;
             }
-            let rounds = cdiv(count * split, PROCESSORS) as f64;
+            let rounds = cdiv(count * split, processors) as f64;
             let mut time = rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
             if split > 1 {
                 // Partial sums are written and read again.
                 let parts = (m.batch * m.rows * m.columns * (split + 1)) as f64;
-                time += parts * 12.0 / PROCESSORS as f64 + 128.0 * 256.0 * 150.0;
+                time += parts * 12.0 / processors as f64 + 128.0 * 256.0 * 150.0;
             }
             if time < best.0 {
                 best = (time, (bm, bn, split));
@@ -93,11 +92,18 @@ pub struct Matrix {
 }
 
 impl Machine {
+    pub fn is_gpu(self) -> bool {
+        match self {
+            Machine::Gpu { .. } => true,
+            Machine::Cpu => false,
+        }
+    }
+
     /// Elements of one row that a group of a scatter takes.
     pub fn row_part(self) -> i64 {
         match self {
             Machine::Cpu => 2048,
-            Machine::Gpu => 1024,
+            Machine::Gpu { .. } => 1024,
         }
     }
 
@@ -108,13 +114,13 @@ impl Machine {
                 let fit = |n: i64, most: i64| if n >= most { most } else { power(n.max(2)) };
                 (fit(m.rows, 64), fit(m.columns, 64), fit(m.depth, 32))
             }
-            Machine::Gpu => {
+            Machine::Gpu { processors } => {
                 let depth = (128 / m.bytes).max(16).min(power(m.depth.max(16)));
                 let small = |n: i64| power(n).clamp(16, 64);
                 if m.rows < 64 || m.columns < 64 {
                     return (small(m.rows), small(m.columns), depth);
                 }
-                let (bm, bn, _) = deal(m, &[1]);
+                let (bm, bn, _) = deal(m, processors.into(), &[1]);
                 (bm, bn, depth)
             }
         }
@@ -124,8 +130,10 @@ impl Machine {
     /// multiprocessors.
     pub fn chunks(self, m: &Matrix) -> i64 {
         match self {
-            Machine::Gpu if m.rows >= 64 && m.columns >= 64 => deal(m, &SPLITS).2,
-            Machine::Gpu | Machine::Cpu => 1,
+            Machine::Gpu { processors } if m.rows >= 64 && m.columns >= 64 => {
+                deal(m, processors.into(), &SPLITS).2
+            }
+            Machine::Gpu { .. } | Machine::Cpu => 1,
         }
     }
 
@@ -135,9 +143,9 @@ impl Machine {
     pub fn combined(self, count: i64, contiguous: bool, rows: i64) -> i64 {
         let most = match (self, contiguous) {
             (Machine::Cpu, _) => return count,
-            (Machine::Gpu, true) if rows >= GROUPS / 2 => 4 * MOST,
-            (Machine::Gpu, true) => COMBINED,
-            (Machine::Gpu, false) => 128,
+            (Machine::Gpu { processors }, true) if rows >= processors.into() => 4 * MOST,
+            (Machine::Gpu { .. }, true) => COMBINED,
+            (Machine::Gpu { .. }, false) => 128,
         };
         if count <= most { count } else { most }
     }
@@ -152,14 +160,15 @@ pub struct Side {
 }
 
 /// Tile extents for the axes of a loop nest, from the outermost to the innermost; 1 where it is not
-/// tiled.
-pub fn threads(axes: &[Side]) -> Vec<i64> {
+/// tiled. Two groups for each multiprocessor keep a GPU busy: with fewer, each group takes less.
+pub fn threads(axes: &[Side], processors: u32) -> Vec<i64> {
+    let groups = 2 * i64::from(processors.max(1));
     let mut out: Vec<i64> = axes.iter().map(|a| if a.full { a.extent } else { 1 }).collect();
     let mut size: i64 = out.iter().product();
     let free: Vec<usize> = (0..axes.len()).filter(|&i| !axes[i].full).collect();
     let total = axes.iter().fold(1i64, |n, a| n.saturating_mul(a.extent));
     // A tile of this many elements leaves enough groups.
-    let line = floor_power((total / GROUPS).clamp(256, COMBINED));
+    let line = floor_power((total / groups).clamp(256, COMBINED));
     let Some(&last) = free.last() else { return out };
     if size > 1 {
         // Rows, or adjacent columns: as many as fit, while enough groups are left.
@@ -183,7 +192,7 @@ pub fn threads(axes: &[Side]) -> Vec<i64> {
     let other = free.iter().copied().rev().find(|&i| i != last && axes[i].neighbours);
     if let Some(other) = other {
         let (a, b) = (power(axes[other].extent), power(axes[last].extent));
-        let side = floor_power((total / GROUPS).clamp(1024, COMBINED)).ilog2();
+        let side = floor_power((total / groups).clamp(1024, COMBINED)).ilog2();
         let half = 1 << (side / 2);
         let (mut a, mut b) = (a.min(half), b.min(half));
         if a < half {
@@ -217,50 +226,4 @@ fn even(n: i64, room: i64) -> i64 {
     let most = power(n).min(floor_power(room));
     let divides = 1i64 << n.trailing_zeros();
     if divides < most && divides * 4 >= most { divides } else { most }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tiles(axes: &[(i64, bool, bool)]) -> Vec<i64> {
-        let axes: Vec<Side> = axes
-            .iter()
-            .map(|&(extent, full, neighbours)| Side { extent, full, neighbours })
-            .collect();
-        threads(&axes)
-    }
-
-    #[test]
-    fn tiles_of_a_line_leave_enough_groups() {
-        assert_eq!(tiles(&[(100, false, true)]), [128]);
-        assert_eq!(tiles(&[(1 << 20, false, true)]), [2048]);
-        assert_eq!(tiles(&[(1 << 24, false, true)]), [4096]);
-    }
-
-    #[test]
-    fn rows_are_taken_whole() {
-        assert_eq!(tiles(&[(8192, false, false), (768, true, true)]), [4, 768]);
-        assert_eq!(tiles(&[(8, false, false), (768, true, true)]), [1, 768]);
-        assert_eq!(
-            tiles(&[(64, false, false), (128, true, false), (768, false, true)]),
-            [1, 128, 32]
-        );
-    }
-
-    #[test]
-    fn transposes_take_squares() {
-        assert_eq!(tiles(&[(4096, false, true), (4096, false, true)]), [64, 64]);
-        assert_eq!(tiles(&[(4, false, true), (4096, false, true)]), [4, 256]);
-    }
-
-    #[test]
-    fn products_fit_the_processors() {
-        let m = |rows, columns, depth, batch| Matrix { rows, columns, depth, batch, bytes: 2 };
-        assert_eq!(Machine::Gpu.matrix(&m(8192, 3072, 768, 1)), (128, 256, 64));
-        assert_eq!(Machine::Gpu.matrix(&m(5, 9, 7, 1)), (16, 16, 16));
-        assert!(Machine::Gpu.chunks(&m(768, 768, 8192, 1)) > 1);
-        assert_eq!(Machine::Gpu.chunks(&m(8192, 3072, 768, 1)), 1);
-        assert_eq!(Machine::Cpu.chunks(&m(768, 768, 8192, 1)), 1);
-    }
 }

@@ -47,3 +47,10 @@ pub use machine::Machine;
 pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };
+
+pub(crate) mod inner {
+    pub use super::gate::gate;
+    pub use super::machine::{Matrix, Side, threads};
+    pub use super::strided::{Strided, strided};
+    pub use super::verify::unwritten;
+}

@@ -277,7 +277,7 @@ impl Planner<'_> {
         let grouping = loop {
             let grouping = group(func, block, &split, self.options.separate, &apart, outer);
             let more = match self.options.machine {
-                Machine::Gpu => crowded(func, &grouping),
+                Machine::Gpu { processors } => crowded(func, &grouping, processors),
                 Machine::Cpu => BTreeSet::new(),
             };
             let before = apart.len();
@@ -546,7 +546,7 @@ impl Planner<'_> {
         }
         match self.options.machine {
             Machine::Cpu if !separate => loop_kernel(self.func, id, memory),
-            Machine::Cpu | Machine::Gpu => None,
+            Machine::Cpu | Machine::Gpu { .. } => None,
         }
     }
 

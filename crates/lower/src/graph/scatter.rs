@@ -144,7 +144,7 @@ pub fn scatter(
         dtype: func.ty(indices).dtype(),
         writes: false,
     };
-    let folded = operator(func, id).and_then(privilege).filter(|_| machine == Machine::Gpu);
+    let folded = operator(func, id).and_then(privilege).filter(|_| machine.is_gpu());
     // Under `strict` no kernel adds floats by atomics, though one group would keep their order.
     let numbers = machine == Machine::Cpu
         && !(ordered && dtype.is_float())

@@ -195,7 +195,7 @@ fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     let extent = |a: Axis| body.space.extents[a];
     let tiles = match machine {
         Machine::Cpu => in_caches(body, &out.order),
-        Machine::Gpu => in_threads(body, &out.order),
+        Machine::Gpu { processors } => in_threads(body, &out.order, processors),
     };
     out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
     let blocks: Vec<(Axis, i64)> = out
@@ -209,7 +209,7 @@ fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     spread(out, &blocks, 0);
 }
 
-fn in_threads(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
+fn in_threads(body: &Body, order: &[Axis], processors: u32) -> BTreeMap<Axis, i64> {
     let near = |a: Axis| accesses(body).iter().any(|x| of(&x.strides, a).abs() == 1);
     let sides: Vec<Side> = order
         .iter()
@@ -219,7 +219,7 @@ fn in_threads(body: &Body, order: &[Axis]) -> BTreeMap<Axis, i64> {
             neighbours: near(a),
         })
         .collect();
-    let tiles = order.iter().copied().zip(threads(&sides));
+    let tiles = order.iter().copied().zip(threads(&sides, processors));
     tiles.filter(|(a, t)| *t > 1 || body.full.contains(a)).collect()
 }
 

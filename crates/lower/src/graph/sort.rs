@@ -109,7 +109,7 @@ fn summed(site: &mut Site<'_>, machine: Machine, x: Value) -> Made {
     let dims = dims_of(site.func, x);
     let attrs = Attrs::new().with("op", Attr::word("sum")).with("axes", Attr::ints([2]));
     let ty = large::shaped(site.func.ty(x), &dims[..2]);
-    match large::reduce(site, machine, x, &attrs, &ty) {
+    match large::reduce(site, machine, false, x, &attrs, &ty) {
         Some(made) => made,
         None => {
             let spec = OpSpec::new(GraphOp::Reduce, &[x])

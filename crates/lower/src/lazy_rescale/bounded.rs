@@ -12,10 +12,10 @@ use tessera_tile::{TileFunc, TileOp};
 
 /// Bounds of a value that is not NaN and, where that is stated, not -inf.
 #[derive(Copy, Clone, PartialEq, Debug)]
-struct Range {
-    lo: f64,
-    hi: f64,
-    or_none: bool,
+pub struct Range {
+    pub lo: f64,
+    pub hi: f64,
+    pub or_none: bool,
 }
 
 /// Weights are at most 2 to this power, as in lazy rescaling.
@@ -41,7 +41,7 @@ pub fn reference(func: &TileFunc, family: &[&Online]) -> Option<f64> {
 }
 
 /// The middle of the range, or enough above it that weights do not grow too large.
-fn chosen(base: Base, ends: Range) -> Option<f64> {
+pub fn chosen(base: Base, ends: Range) -> Option<f64> {
     let reference = ((ends.lo + ends.hi) / 2.0).max(ends.hi - base.rise(MOST));
     (reference - ends.lo <= base.rise(LEAST)).then_some(reference)
 }
@@ -128,7 +128,7 @@ fn range(func: &TileFunc, v: Value, fuel: &mut usize) -> Option<Range> {
         | Store | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
         | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle
         | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take
-        | ReduceBy | ScanBy | Sort | Histogram | Owned => None,
+        | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => None,
     }
 }
 
@@ -147,31 +147,4 @@ pub fn exponent(base: Base, reference: f64) -> (f64, f64) {
 /// The number as an attribute, rounded to f32.
 pub fn attr(n: f64) -> Attr {
     Attr::Float(f64::from(n as f32))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const E: Base = Base { f: ScalarFn::Exp, by: 1.0 };
-
-    fn ends(lo: f64, hi: f64) -> Range {
-        Range { lo, hi, or_none: false }
-    }
-
-    #[test]
-    fn the_middle_where_it_can_be() {
-        assert_eq!(chosen(E, ends(-30.0, 30.0)), Some(0.0));
-        assert_eq!(chosen(E, ends(10.0, 20.0)), Some(15.0));
-        // Weights of 2^72 are too large: 2^64 is the most.
-        let high = chosen(E, ends(-50.0, 50.0)).unwrap();
-        assert!((high - (50.0 - 64.0 * std::f64::consts::LN_2)).abs() < 1e-9);
-        assert_eq!(chosen(E, ends(-70.0, 70.0)), None);
-    }
-
-    #[test]
-    fn exponents_are_of_two() {
-        let (factor, shift) = exponent(Base { f: ScalarFn::Exp2, by: 2.0 }, 3.0);
-        assert_eq!((factor, shift), (2.0, -6.0));
-    }
 }

@@ -40,6 +40,11 @@ mod bounded;
 mod degree;
 mod find;
 
+pub(crate) mod inner {
+    pub use super::bounded::{Range, chosen, exponent};
+    pub use super::find::Base;
+}
+
 use crate::canonicalise::Canonicalise;
 use crate::mask_elimination::always;
 use find::{Online, Uses, find, follows, number, parts_type};

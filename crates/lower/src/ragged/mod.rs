@@ -36,7 +36,7 @@ impl Pass<Tile> for Ragged {
         "tile-ragged"
     }
 
-    fn run(&self, func: &mut TileFunc, _context: &mut PassContext) -> Result<Changed, Diagnostics> {
+    fn run(&self, func: &mut TileFunc, context: &mut PassContext) -> Result<Changed, Diagnostics> {
         if kind_of(func) != Some(KernelKind::Group) {
             return Ok(Changed::No);
         }
@@ -48,10 +48,39 @@ impl Pass<Tile> for Ragged {
             if let Some((root, error)) = check(func, &flow, id)
                 && reported.insert((root.access, root.axis))
             {
-                errors.push(error);
+                errors.push(in_memory(func, id, &context.notes, error));
             }
         }
         errors.into_result().map(|_| Changed::No)
+    }
+}
+
+/// The error with the reason why a buffer that the op reads is not a value (`tile-lift`): what passes
+/// through memory is not known to be zero.
+fn in_memory(func: &TileFunc, id: OpId, notes: &Diagnostics, mut error: Diagnostic) -> Diagnostic {
+    let mut reasons = 0;
+    let mut found: BTreeSet<Value> = BTreeSet::new();
+    let mut left: Vec<Value> = func.ops[id].operands.clone();
+    while let Some(value) = left.pop() {
+        if !found.insert(value) {
+            continue;
+        }
+        let Some(op) = func.def(value) else { continue };
+        if op.code == TileOp::BufAlloc {
+            let why = |d: &&Diagnostic| d.code == Code::N_BUFFER_IN_MEMORY && d.loc == op.loc;
+            if let Some(note) = notes.iter().find(why) {
+                error = error.note(note.message.clone());
+                reasons += 1;
+            }
+        }
+        left.extend(&op.operands);
+    }
+    match error.help.clone() {
+        Some(help) if reasons > 0 => {
+            let lift = "a buffer that is written whole before it is read is a value, of which the padding is known";
+            error.help(format!("{lift}: change what the note says; or {help}"))
+        }
+        _ => error,
     }
 }
 

@@ -227,6 +227,19 @@ impl Flow<'_> {
                     self.set(value, state);
                 }
             }
+            // What a text makes of zeros is not known.
+            TileOp::Asm | TileOp::AsmEffect => {
+                for &result in &op.results {
+                    let worst = |d: usize| {
+                        let roots = op.operands.iter().filter_map(|&v| self.axis(v, d).root());
+                        let root = roots.reduce(|a, b| a.worse(b));
+                        root.map_or(Axis::Clean, |root| Axis::Dirty(root, Held::Unknown))
+                    };
+                    let state = (0..func.ty(result).rank()).map(worst).collect();
+                    self.wholes.set(result, Some(Held::of(func.ty(result).dtype())));
+                    self.set(result, state);
+                }
+            }
             TileOp::If => {
                 for &region in &op.regions {
                     self.block(region);
@@ -428,7 +441,7 @@ impl Flow<'_> {
             | LocalId | GroupSize | WarpSize | Dim | Origin | Iota | Store | Scatter
             | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Print | Assert | Slice
-            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => {
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned | AsmEffect | Asm => {
                 vec![Axis::Clean; rank]
             }
         }
@@ -479,7 +492,7 @@ impl Flow<'_> {
             | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic | CopyCommit
             | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox
             | Print | Assert | Reduce | Scan | ArgReduce | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram | Owned => Held::of(to),
+            | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => Held::of(to),
         }
     }
 

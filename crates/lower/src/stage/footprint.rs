@@ -1,7 +1,7 @@
 //! Resource use of a staged function (registers, shared memory, threads), and with how many warps a
 //! thread would need fewer registers.
 
-use super::StageCaps;
+use super::GpuCaps;
 use tessera_ir::{Attr, Attrs};
 use tessera_staged::ops::roles::role_info;
 use tessera_staged::{StagedFunc, StagedOp, pressure};
@@ -12,17 +12,17 @@ use tessera_tile::{TileFunc, TileOp};
 const LANES: u32 = 32;
 const UNIT: u32 = 8;
 
-pub fn footprint(func: &StagedFunc, caps: &StageCaps) -> Footprint {
+pub fn footprint(func: &StagedFunc, caps: &GpuCaps) -> Footprint {
     let int = |name: &str| func.attrs.get(name).and_then(Attr::as_int);
     let small = |n: i64| u32::try_from(n).unwrap_or(u32::MAX);
     let threads = int("threads").map_or(LANES, small);
-    let even = caps.regs_per_block / threads.max(1) / UNIT * UNIT;
-    let even = int("regs").map_or(even.min(caps.regs_per_thread), small);
+    let even = caps.registers_per_sm / threads.max(1) / UNIT * UNIT;
+    let even = int("regs").map_or(even.min(caps.registers_per_thread), small);
     let mut found =
         Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), async_mma: None };
     for widest in pressure(func) {
         let own = widest.role.and_then(|role| role_info(func, role).regs);
-        let registers = own.map_or(even, small).min(caps.regs_per_thread);
+        let registers = own.map_or(even, small).min(caps.registers_per_thread);
         let tiles = u32::try_from(widest.registers).unwrap_or(u32::MAX);
         // A producer holds no tiles, and has few registers.
         let room = |tiles: u32, registers: u32| i64::from(registers) - i64::from(tiles);
@@ -57,8 +57,8 @@ pub fn pinned_warps(func: &TileFunc) -> Option<i64> {
 
 /// Larger numbers of warps for a function whose tiles do not fit in registers, up to the registers
 /// of a block.
-pub fn wider(of: &Footprint, caps: &StageCaps) -> impl Iterator<Item = u32> + use<> {
-    let most = caps.regs_per_block / (caps.regs_per_thread + 1) / LANES;
+pub fn wider(of: &Footprint, caps: &GpuCaps) -> impl Iterator<Item = u32> + use<> {
+    let most = caps.registers_per_sm / (caps.registers_per_thread + 1) / LANES;
     let first = if of.spilled() > 0 { (of.threads / LANES).next_power_of_two() } else { u32::MAX };
     // Producer warps may be among the threads.
     std::iter::successors(Some(first), |n| n.checked_mul(2)).take_while(move |&n| n <= most)

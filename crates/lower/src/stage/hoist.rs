@@ -201,8 +201,8 @@ fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
         return out;
     }
     let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(128).max(32) as u64;
-    let most = u64::from(staging.caps.regs_per_block) / threads;
-    let most = most.min(u64::from(staging.caps.regs_per_thread));
+    let most = u64::from(staging.caps.registers_per_sm) / threads;
+    let most = most.min(u64::from(staging.caps.registers_per_thread));
     // A loop over groups has its multiprocessor to itself.
     let groups = over_groups(func, id);
     let most = if groups { most } else { most.min(SHARED_OUT) };
@@ -214,7 +214,7 @@ fn chosen(func: &StagedFunc, staging: &Staging<'_>, id: OpId) -> Chosen {
     };
     let streamed = ops.iter().copied().filter(|o| is_load(o) && !alike.contains(o));
     let streamed: u64 = streamed.filter_map(bytes).sum();
-    let room = u64::from(staging.caps.shared_bytes).checked_sub(2 * streamed + OTHER_SHARED);
+    let room = u64::from(staging.caps.shared_per_block).checked_sub(2 * streamed + OTHER_SHARED);
     let mut room = room.filter(|_| groups).unwrap_or(0);
     for load in alike {
         let registers = registers(func.ty(func.ops[load].result()));

@@ -129,7 +129,7 @@ impl Spread<'_> {
         let is_result = op.results.first() == Some(&v);
         match op.code {
             Ew(_) | Select | Cast | Bitcast | Philox | Scan | ScanBy | Store | Gather | Scatter
-            | Accumulate | Atomic => {
+            | Accumulate | Atomic | Asm | AsmEffect => {
                 for &other in op.operands.iter().chain(&op.results) {
                     self.give(other, layout.clone());
                 }

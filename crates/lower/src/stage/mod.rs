@@ -20,6 +20,11 @@ mod seeds;
 mod threads;
 mod tile_ops;
 
+pub(crate) mod inner {
+    pub use super::async_mma::inner::*;
+    pub use super::pipelines::inner::*;
+}
+
 pub use footprint::{footprint, pinned_warps, with_warps};
 pub use hoist::hoist;
 pub use open::open;
@@ -31,53 +36,16 @@ pub use threads::Team;
 pub use tile_ops::is_selected;
 
 use tessera_diag::Diagnostics;
-use tessera_numerics::{DType, Profile, ReduceOp};
+use tessera_numerics::{DType, Profile};
 use tessera_staged::StagedFunc;
 use tessera_target::arrays::ArrayClass;
+pub use tessera_target::{GpuCaps, MatrixRow};
 use tessera_tile::TileFunc;
-
-/// One kind of MMA instruction.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct MatrixRow {
-    pub a: DType,
-    pub b: DType,
-    pub acc: DType,
-    /// Elements along k of one instruction.
-    pub k: u32,
-}
-
-/// The properties of a target that the passes use.
-#[derive(Clone, PartialEq, Debug)]
-pub struct StageCaps {
-    pub max_threads: u32,
-    pub shared_bytes: u32,
-    /// Registers of 32 bits that a thread may have, and a block.
-    pub regs_per_thread: u32,
-    pub regs_per_block: u32,
-    /// CTAs of the largest cluster; 1 where there are no clusters.
-    pub max_cluster: u32,
-    /// Asynchronous copies to shared memory.
-    pub async_copy: bool,
-    /// MMA instructions of a warp.
-    pub matrix: Vec<MatrixRow>,
-    /// Asynchronous MMA instructions of a warpgroup, which read shared memory (WGMMA). Targets that
-    /// have them also have TMA.
-    pub async_mma: Vec<MatrixRow>,
-    /// TMA reductions that give the bits that threads would give.
-    pub folds: Vec<(ReduceOp, DType)>,
-    /// Warps of a block may take registers from others (`setmaxnreg`).
-    pub register_pools: bool,
-    /// Multiprocessors of a usual chip: how many blocks of a large kernel are resident, with one
-    /// each.
-    pub multiprocessors: u32,
-    /// Bytes of the L2 cache that stay while other data is read: somewhat less than its size.
-    pub cache_bytes: u32,
-}
 
 /// The target and the options of a compilation.
 #[derive(Clone, Debug)]
 pub struct Staging<'a> {
-    pub caps: &'a StageCaps,
+    pub caps: &'a GpuCaps,
     pub classes: &'a [ArrayClass],
     pub profile: Profile,
 }
@@ -145,7 +113,7 @@ fn stage_once(
         {
             return Ok(staged);
         }
-        let caps = StageCaps { async_mma: Vec::new(), ..staging.caps.clone() };
+        let caps = GpuCaps { async_mma: Vec::new(), ..staging.caps.clone() };
         return stage_once(func, &Staging { caps: &caps, ..staging.clone() }, stages, notes);
     }
     let always = tessera_tile::without_slow_paths(func);

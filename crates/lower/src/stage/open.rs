@@ -310,7 +310,7 @@ impl<'a> Open<'a> {
             | Origin | Const | Iota | Select | Cast | Bitcast | Reshape | Transpose | Broadcast
             | Expand | Load | Store | Gather | Scatter | Accumulate | BufAlloc | Atomic
             | GroupReduce | GroupScan | GroupBroadcast | GroupShuffle | Philox | Print | Assert
-            | Scan | Ew(_) => {}
+            | Scan | Ew(_) | Asm | AsmEffect => {}
         }
         // All tiles of any other op have one layout: that of the result, or of what is written.
         let place = op

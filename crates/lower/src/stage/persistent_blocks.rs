@@ -129,7 +129,7 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
         let op = &func.ops[id];
         let StagedOp::Tile(code) = op.code else { return false };
         match code {
-            For | If | While | Mma | Atomic | Accumulate | Assert | Scatter | Print => {
+            For | If | While | Mma | Atomic | Accumulate | Assert | Scatter | Print | AsmEffect => {
                 return false;
             }
             Load => bytes += streamed_bytes(func, id),
@@ -138,12 +138,12 @@ fn wants(func: &StagedFunc, staging: &Staging<'_>) -> bool {
             | Reshape | Transpose | Broadcast | Expand | Store | Gather | BufAlloc | CopyAsync
             | Barrier | CopyCommit | CopyWait | GroupReduce | GroupScan | GroupBroadcast
             | GroupShuffle | Philox | Reduce | Scan | ArgReduce | Ew(_) | Slice | Concat | Take
-            | ReduceBy | ScanBy | Sort | Histogram | Owned => {}
+            | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm => {}
         }
     }
     // Where the user requests stages, smaller tiles qualify. Two groups' tiles must fit.
     let least = if stages.is_some_and(|n| n > 1) { 1 } else { LEAST };
-    bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_bytes)
+    bytes >= least && 2 * bytes + 8192 <= u64::from(staging.caps.shared_per_block)
 }
 
 /// The bytes of a tile that a load reads from memory that depends on the group.

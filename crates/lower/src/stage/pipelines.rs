@@ -15,6 +15,10 @@
 
 mod pipeline_plan;
 
+pub(crate) mod inner {
+    pub use super::pipeline_plan::layout as stage_layout;
+}
+
 use super::Staging;
 use pipeline_plan::{PipelinePlan, Plans, Use};
 pub use pipeline_plan::{chunk_bytes, neighbour_axis};

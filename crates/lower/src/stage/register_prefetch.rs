@@ -23,7 +23,9 @@ use tessera_staged::{Staged, StagedBuild, StagedFunc, StagedOp};
 use tessera_tile::TileOp;
 use tessera_tile::attrs::checked_axes;
 
-/// Tiles of fewer bytes are not worth a prefetch.
+/// Tiles are worth a copy ahead of their use if they have this number of bytes for each thread, a wide
+/// access, or this number in all.
+const LEAST_OF_THREAD: u64 = 16;
 const LEAST: u64 = 4096;
 /// Registers of a thread that all tiles of a loop may take together; larger ones go through shared
 /// memory.
@@ -70,7 +72,14 @@ fn streams(func: &StagedFunc, body: BlockId, id: OpId) -> bool {
         return false;
     };
     let elements: u64 = seeds::extents(ty).iter().map(|&n| u64::from(n)).product();
-    elements * ty.dtype().bytes() as u64 >= LEAST && moves_evenly(func, body, id)
+    elements * ty.dtype().bytes() as u64 >= least(func) && moves_evenly(func, body, id)
+}
+
+/// The bytes of the smallest tile that is worth a copy ahead of its use. The fewer threads a block
+/// has, the less of its wait for memory do they hide from each other.
+pub fn least(func: &StagedFunc) -> u64 {
+    let threads = func.attrs.get("threads").and_then(Attr::as_int).unwrap_or(i64::MAX) as u64;
+    threads.saturating_mul(LEAST_OF_THREAD).min(LEAST)
 }
 
 /// Whether an op is a load at a position that changes and is known an iteration ahead.

@@ -50,7 +50,7 @@ pub fn choose(func: &TileFunc, staging: &Staging<'_>) -> Result<Team, Diagnostic
             products = products.max(elements(func.ty(op.result())).div_ceil(32 * each));
         }
     }
-    let most_warps = u64::from(caps.max_threads / 32);
+    let most_warps = u64::from(caps.max_threads_per_block / 32);
     let config = func.attrs.get("config").and_then(Attr::as_dict);
     let pin = |name: &str| config.and_then(|c| c.get(name).and_then(Attr::as_int));
     let pinned = pin("num_warps");

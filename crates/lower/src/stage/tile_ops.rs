@@ -4,7 +4,7 @@
 use super::passes::{Off, Step};
 use super::seeds::{contiguous_dim, extents};
 use super::threads::{Team, elements};
-use super::{StageCaps, Staging, pinned_warps};
+use super::{GpuCaps, Staging, pinned_warps};
 use std::sync::Arc;
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_layout::{Layout, Prefer};
@@ -16,16 +16,15 @@ use tessera_tile::{Tile, TileFunc, TileOp};
 const LONGEST_FOLD: u32 = 64;
 const FOLD_WORDS: u64 = 128;
 /// The most elements of a thread that are sorted in registers: the code has as many instructions as
-/// a thread has comparisons. And bytes of shared memory for each element, where warps exchange them.
+/// a thread has comparisons.
 const MOST_OF_THREAD: u64 = 64;
-const SORT_BYTES: u64 = 20;
 /// Threads of a block where nobody requests more.
 const MOST_THREADS: u64 = 256;
 /// The most bins that are counted in scratch memory.
 const MOST_BINS: i64 = 8192;
 
 /// Whether an op on parts of tiles stays an op of Staged IR.
-pub fn is_selected(func: &TileFunc, caps: &StageCaps, profile: Profile, id: OpId) -> bool {
+pub fn is_selected(func: &TileFunc, caps: &GpuCaps, profile: Profile, id: OpId) -> bool {
     let op = &func.ops[id];
     // Roles divide the tiles of kernels with MMAs by rules that these ops do not have.
     let multiplies = || func.walk().iter().any(|&o| func.ops[o].code == TileOp::Mma);
@@ -35,13 +34,24 @@ pub fn is_selected(func: &TileFunc, caps: &StageCaps, profile: Profile, id: OpId
         TileOp::Sort => {
             let n = elements(func.ty(op.operands[0]));
             let threads = pinned_warps(func).map_or(MOST_THREADS, |n| 32 * n.max(1) as u64);
-            n * SORT_BYTES <= u64::from(caps.shared_bytes) && n <= threads * MOST_OF_THREAD
+            let fits = n * sort_bytes(func, profile, op) <= u64::from(caps.shared_per_block);
+            fits && n <= threads * MOST_OF_THREAD
         }
         TileOp::Slice => cut_axis(func, op).is_some(),
         TileOp::Histogram => extents(func.ty(op.result()))[0] as i64 <= MOST_BINS,
         _ => false,
     };
     own && !Off::of(func).has(Step::TileOps) && !multiplies()
+}
+
+/// Bytes of shared memory for each element, where warps exchange them: two regions take turns, for
+/// the elements (or their places) that threads fetch and for the entries of the network.
+fn sort_bytes(func: &TileFunc, profile: Profile, op: &Op<Tile>) -> u64 {
+    let dtype = func.ty(op.operands[0]).dtype();
+    let word = (dtype.bytes() as u64).next_multiple_of(4);
+    let used = |v: Value| func.walk().iter().any(|&o| func.ops[o].operands.contains(&v));
+    let places = used(op.results[1]) || dtype.is_float() && profile == Profile::Strict;
+    if places { word + (word + 4) } else { word + word }
 }
 
 fn scans(func: &TileFunc, profile: Profile, op: &Op<Tile>) -> bool {

@@ -5,14 +5,14 @@ use crate::inst::{Alu, Ty};
 
 /// An operation with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct AluSpec {
+pub struct AluSpec {
     pub op: Alu,
     pub ty: Ty,
     pub mods: Mods,
 }
 
 #[inline(always)]
-pub(super) fn mask(bits: u32) -> u64 {
+pub fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits)
 }
 
@@ -22,7 +22,7 @@ pub(super) fn sign_extend(x: u64, bits: u32) -> i64 {
 }
 
 /// The number of operands; `None` where the type does not have the operation.
-pub(super) fn arity(op: Alu, ty: Ty) -> Option<usize> {
+pub fn arity(op: Alu, ty: Ty) -> Option<usize> {
     let float = float::format(ty).is_some();
     let int = !float && matches!(ty.bits(), 16 | 32 | 64);
     let n = match op {
@@ -56,7 +56,7 @@ pub(super) fn arity(op: Alu, ty: Ty) -> Option<usize> {
 }
 
 /// The result in its low bits; higher bits are undefined. Carries are handled elsewhere.
-pub(super) fn eval(spec: AluSpec, x: [u64; 4]) -> u64 {
+pub fn eval(spec: AluSpec, x: [u64; 4]) -> u64 {
     let AluSpec { op, ty, mods } = spec;
     if float::format(ty).is_some() {
         return float::eval(op, ty, mods, [x[0], x[1], x[2]]);

@@ -8,7 +8,7 @@ use tessera_numerics::{DType, Rounding, Scalar, decode, encode};
 
 /// A conversion with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct CvtSpec {
+pub struct CvtSpec {
     pub to: Ty,
     pub from: Ty,
     pub mods: Mods,
@@ -58,7 +58,7 @@ pub(super) fn exists(spec: CvtSpec) -> bool {
 }
 
 /// The result, sign-extended to 64 bits by its type.
-pub(super) fn eval(spec: CvtSpec, a: u64, b: u64) -> u64 {
+pub fn eval(spec: CvtSpec, a: u64, b: u64) -> u64 {
     let CvtSpec { to, from, mods, .. } = spec;
     match (kind(from), kind(to)) {
         (Kind::Int, Kind::Int) => int_to_int(from, to, mods.sat, a),
@@ -230,7 +230,7 @@ pub(super) fn tf32(x: u32, round: Option<Round>) -> u32 {
     (x + up) & !0x1FFF
 }
 
-pub(super) fn compare(cmp: Cmp, ty: Ty, ftz: bool, a: u64, b: u64) -> bool {
+pub fn compare(cmp: Cmp, ty: Ty, ftz: bool, a: u64, b: u64) -> bool {
     use std::cmp::Ordering::{Equal, Greater, Less};
     let order = if float::format(ty).is_some() {
         flushed(ty, ftz, a).partial_cmp(&flushed(ty, ftz, b))

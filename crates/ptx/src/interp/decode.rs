@@ -317,6 +317,8 @@ impl Decoder<'_> {
             Inst::Ret => Op::Ret,
             Inst::Trap => Op::Trap,
             Inst::FenceProxyAsync => Op::FenceProxy,
+            // Texts run on GPUs alone: what is emulated is compiled without them.
+            Inst::Text { .. } => return Err("assembly text".into()),
             Inst::Fence { .. }
             | Inst::FenceProxyAsyncGlobal
             | Inst::FenceMbarInit

@@ -13,7 +13,7 @@ pub(super) type L64 = [u64; 32];
 
 /// A function on rows of lanes, by the widths of its operands and its result.
 #[derive(Copy, Clone)]
-pub(super) enum Row {
+pub enum Row {
     N1(fn(&L32, &mut L32)),
     N2(fn(&L32, &L32, &mut L32)),
     N3(fn(&L32, &L32, &L32, &mut L32)),
@@ -31,7 +31,7 @@ pub(super) enum Row {
 }
 
 #[derive(Copy, Clone)]
-pub(super) enum CmpRow {
+pub enum CmpRow {
     N(fn(&L32, &L32) -> u32),
     W(fn(&L64, &L64) -> u32),
 }
@@ -87,7 +87,7 @@ fn v(x: f64, of: [u64; 3]) -> u64 {
     of.into_iter().rfind(|o| g(*o).is_nan()).map_or(NAN_F64, |o| o | 1 << 51)
 }
 
-pub(super) fn alu(spec: AluSpec) -> Option<Row> {
+pub fn alu(spec: AluSpec) -> Option<Row> {
     let AluSpec { op, ty, mods } = spec;
     let nearest = matches!(mods.round, None | Some(Round::Rn));
     match ty {
@@ -276,7 +276,7 @@ fn f64_row(op: Alu) -> Option<Row> {
     })
 }
 
-pub(super) fn cvt(spec: CvtSpec) -> Option<Row> {
+pub fn cvt(spec: CvtSpec) -> Option<Row> {
     let CvtSpec { to, from, mods, pair, .. } = spec;
     if pair || mods.sat || mods.ftz {
         return None;
@@ -309,7 +309,7 @@ macro_rules! compare {
     };
 }
 
-pub(super) fn cmp(cmp: Cmp, ty: Ty) -> Option<CmpRow> {
+pub fn cmp(cmp: Cmp, ty: Ty) -> Option<CmpRow> {
     Some(match (ty, cmp) {
         (Ty::B32 | Ty::U32 | Ty::S32, Cmp::Eq) => compare!(N, |a, b| a == b),
         (Ty::B32 | Ty::U32 | Ty::S32, Cmp::Ne) => compare!(N, |a, b| a != b),

@@ -15,15 +15,15 @@ use tessera_numerics::{DType, FloatFormat, Rounding, decode, encode};
 
 /// The modifiers of a floating-point instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Mods {
+pub struct Mods {
     pub round: Option<Round>,
     pub ftz: bool,
     pub sat: bool,
 }
 
-pub(super) const NAN_F32: u32 = 0x7FFF_FFFF;
+pub const NAN_F32: u32 = 0x7FFF_FFFF;
 /// The NaN of the hardware where no operand is a NaN; a NaN operand is propagated, quieted.
-pub(super) const NAN_F64: u64 = 0xFFF8_0000_0000_0000;
+pub const NAN_F64: u64 = 0xFFF8_0000_0000_0000;
 
 /// Flushes subnormal numbers to zeros of their sign.
 #[inline(always)]
@@ -42,7 +42,7 @@ pub(super) fn format(ty: Ty) -> Option<(FloatFormat, DType)> {
 }
 
 /// The value of a float of at most 64 bits.
-pub(super) fn value(ty: Ty, bits: u64) -> f64 {
+pub fn value(ty: Ty, bits: u64) -> f64 {
     match ty {
         Ty::F64 => f64::from_bits(bits),
         Ty::F32 | Ty::Tf32 => f32::from_bits(bits as u32) as f64,
@@ -53,7 +53,7 @@ pub(super) fn value(ty: Ty, bits: u64) -> f64 {
 }
 
 /// The code of a number in a format, NaN as PTX writes it.
-pub(super) fn code(ty: Ty, x: f64, mode: Mode) -> u64 {
+pub fn code(ty: Ty, x: f64, mode: Mode) -> u64 {
     let Some((fmt, dt)) = format(ty) else { return 0 };
     if x.is_nan() {
         return soft::nan(fmt);
@@ -68,7 +68,7 @@ pub(super) fn code(ty: Ty, x: f64, mode: Mode) -> u64 {
 }
 
 /// One floating-point operation; packed types by halves.
-pub(super) fn eval(op: Alu, ty: Ty, mods: Mods, a: [u64; 3]) -> u64 {
+pub fn eval(op: Alu, ty: Ty, mods: Mods, a: [u64; 3]) -> u64 {
     match ty {
         Ty::F32 => eval_f32(op, mods, a.map(|x| x as u32)) as u64,
         Ty::F16x2 | Ty::BF16x2 => {

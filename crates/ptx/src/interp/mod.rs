@@ -70,10 +70,26 @@ mod races;
 mod shared;
 mod soft;
 mod tensor;
-#[cfg(test)]
-mod tests;
 mod warp;
 mod wgmma;
+
+pub(crate) mod inner {
+    pub mod alu {
+        pub use crate::interp::alu::{AluSpec, arity, eval, mask};
+    }
+    pub mod cvt {
+        pub use crate::interp::cvt::{CvtSpec, compare, eval};
+    }
+    pub mod fast {
+        pub use crate::interp::fast::{CmpRow, Row, alu, cmp, cvt};
+    }
+    pub mod float {
+        pub use crate::interp::float::{Mods, NAN_F32, NAN_F64, code, eval, value};
+    }
+    pub mod soft {
+        pub use crate::interp::soft::{Mode, Num, add, div, mul, round, sqrt, take_apart};
+    }
+}
 
 pub use fault::{Fault, FaultKind, Place, Report};
 pub use machine::Copies;

@@ -8,7 +8,7 @@ use tessera_numerics::FloatFormat;
 
 /// To nearest even, towards zero, down, up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
+pub enum Mode {
     Nearest,
     Zero,
     Down,
@@ -28,7 +28,7 @@ impl Mode {
 }
 
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) enum Num {
+pub enum Num {
     Nan,
     Inf {
         neg: bool,
@@ -46,7 +46,7 @@ fn finite(neg: bool, m: u128, e: i32) -> Num {
     Num::Finite { neg, m, e, more: false }
 }
 
-pub(super) fn take_apart(fmt: FloatFormat, bits: u64) -> Num {
+pub fn take_apart(fmt: FloatFormat, bits: u64) -> Num {
     let neg = bits >> fmt.sign_shift() & 1 != 0;
     let fraction = bits & ((1 << fmt.man_bits) - 1);
     let exponent = bits >> fmt.man_bits & ((1 << fmt.exp_bits) - 1);
@@ -65,7 +65,7 @@ pub(super) fn nan(fmt: FloatFormat) -> u64 {
     if fmt == FloatFormat::F64 { 0xFFF8_0000_0000_0000 } else { (1 << fmt.sign_shift()) - 1 }
 }
 
-pub(super) fn round(fmt: FloatFormat, mode: Mode, x: Num) -> u64 {
+pub fn round(fmt: FloatFormat, mode: Mode, x: Num) -> u64 {
     let signed = |neg: bool, code: u64| code | (neg as u64) << fmt.sign_shift();
     let (neg, m, e, more) = match x {
         Num::Nan => return nan(fmt),
@@ -117,7 +117,7 @@ pub(super) fn negate(x: Num) -> Num {
 }
 
 /// Exact for numbers with up to 64 bits.
-pub(super) fn mul(x: Num, y: Num) -> Num {
+pub fn mul(x: Num, y: Num) -> Num {
     match (x, y) {
         (Num::Nan, _) | (_, Num::Nan) => Num::Nan,
         (Num::Inf { .. }, Num::Finite { m: 0, .. })
@@ -131,7 +131,7 @@ pub(super) fn mul(x: Num, y: Num) -> Num {
 }
 
 /// The sum; `mode` decides the sign of an exact zero.
-pub(super) fn add(x: Num, y: Num, mode: Mode) -> Num {
+pub fn add(x: Num, y: Num, mode: Mode) -> Num {
     match (x, y) {
         (Num::Nan, _) | (_, Num::Nan) => Num::Nan,
         (Num::Inf { neg: p }, Num::Inf { neg: q }) => {
@@ -183,7 +183,7 @@ fn add_finite(x: (bool, u128, i32), y: (bool, u128, i32), mode: Mode) -> Num {
 }
 
 /// For numbers with up to 64 bits.
-pub(super) fn div(x: Num, y: Num) -> Num {
+pub fn div(x: Num, y: Num) -> Num {
     match (x, y) {
         (Num::Nan, _) | (_, Num::Nan) => Num::Nan,
         (Num::Inf { .. }, Num::Inf { .. }) => Num::Nan,
@@ -200,7 +200,7 @@ pub(super) fn div(x: Num, y: Num) -> Num {
     }
 }
 
-pub(super) fn sqrt(x: Num) -> Num {
+pub fn sqrt(x: Num) -> Num {
     match x {
         Num::Nan | Num::Inf { neg: true } => Num::Nan,
         Num::Inf { neg: false } | Num::Finite { m: 0, .. } => x,

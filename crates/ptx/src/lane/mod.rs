@@ -9,6 +9,7 @@
 //! Before: a valid lane kernel of Tile IR. After: one PTX kernel.
 
 mod access;
+mod asm_text;
 mod change;
 mod collective;
 mod divide;
@@ -361,6 +362,8 @@ impl<'a> Lanes<'a> {
                 self.set(op.result(), repr);
                 Ok(())
             }
+            TileOp::Asm => self.text(id),
+            TileOp::AsmEffect => self.text_with_effects(id),
             TileOp::Print => self.unsupported(
                 id,
                 "printing is not supported on the GPU yet: use the interp or the cpu backend",

@@ -145,14 +145,14 @@ impl Lanes<'_> {
                     let alike = op.operands[..3].iter().all(|&v| !self.uniform.varies(v));
                     alike && !unsure && self.survey_block(op.regions[0], false)?
                 }
-                While | Print => false,
+                While | Print | AsmEffect => false,
                 Yield | Return | SlowPath | ProgramId | NumPrograms | LinearId | LocalId
                 | GroupSize | WarpSize | Dim | Origin | Const | Iota | Select | Cast | Bitcast
                 | Reshape | Transpose | Broadcast | Expand | Gather | Scatter | BufAlloc
                 | CopyAsync | Barrier | Atomic | CopyCommit | CopyWait | Mma | GroupReduce
                 | GroupScan | GroupBroadcast | GroupShuffle | Philox | Assert | Reduce | Scan
                 | ArgReduce | Ew(_) | Slice | Concat | Take | ReduceBy | ScanBy | Sort
-                | Histogram | Owned => {
+                | Histogram | Owned | Asm => {
                     if self.is_early(id) {
                         self.asm.at(&op.loc);
                         let repr = self.compute(id)?;

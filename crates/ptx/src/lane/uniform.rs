@@ -165,6 +165,8 @@ impl Marks<'_> {
             LinearId | LocalId | Atomic | GroupScan => {
                 self.mark(op.result(), true);
             }
+            // A text may read what differs from thread to thread, such as %laneid.
+            Asm | AsmEffect => op.results.iter().for_each(|&result| self.mark(result, true)),
             GroupReduce => {}
             GroupBroadcast | GroupShuffle => {
                 let from = self.any(&op.operands[1..2]);

@@ -25,8 +25,6 @@ mod philox;
 mod power;
 mod quick;
 mod remainder;
-#[cfg(test)]
-mod tests;
 mod val;
 
 use crate::asm::Asm;

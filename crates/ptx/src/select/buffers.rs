@@ -148,7 +148,7 @@ impl Select<'_> {
     pub fn bind_buffers(&mut self) {
         let mut plans_ = plans(self.func, true);
         let (mut offsets, mut bytes) = pack(&plans_);
-        if bytes > self.caps.shared_per_block / 2 {
+        if bytes > self.caps.gpu.shared_per_block / 2 {
             plans_ = plans(self.func, false);
             (offsets, bytes) = pack(&plans_);
         }

@@ -10,9 +10,9 @@ use super::{Repr, Select};
 use crate::inst::*;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
-use tessera_ir::{Attr, BlockId, OpId, Type};
+use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_layout::{Along, Layout};
-use tessera_numerics::Profile;
+use tessera_numerics::{DType, Profile, Scalar, eval};
 use tessera_staged::StagedOp;
 use tessera_tile::TileOp;
 
@@ -66,11 +66,34 @@ impl Select<'_> {
                 }
                 _ => {
                     self.asm.at(&op.loc);
-                    self.op(id)?;
+                    match self.constant_of_combiner(id) {
+                        Some(value) => {
+                            let dtype = func.ty(op.result()).dtype();
+                            let r = self.scalars().constant(dtype, value);
+                            self.set(op.result(), Repr::Scalar(r));
+                        }
+                        None => self.op(id)?,
+                    }
                 }
             }
         }
         Ok(Vec::new())
+    }
+
+    /// What an op of a combiner gives where its operands are constants: counts of elements, for one,
+    /// are the same for all pairs of a level. Only what gives the same bits as running the op.
+    fn constant_of_combiner(&self, id: OpId) -> Option<Scalar> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let StagedOp::Tile(TileOp::Ew(f)) = op.code else { return None };
+        let known = |&v: &Value| {
+            let Repr::Scalar(r) = *self.repr(v) else { return None };
+            number(func.ty(v).dtype(), self.asm.known(r)?)
+        };
+        let args: Option<Vec<Scalar>> = op.operands.iter().map(known).collect();
+        let value = if f.real().is_none() { eval(f, &args?)? } else { return None };
+        // The bits of a NaN are the machine's.
+        (!value.dtype().is_float() || !value.as_f64().is_nan()).then_some(value)
     }
 
     fn combined_tiles(&mut self, id: OpId) -> Result<Tiles, Diagnostics> {
@@ -101,11 +124,23 @@ impl Select<'_> {
     }
 
     fn shuffled_item(&mut self, kind: Shfl, item: &[Reg], by: i64) -> Item {
-        item.iter().map(|&x| self.shuffle(kind, x, Opnd::Int(by))).collect()
+        let shuffled = |&x: &Reg| match self.asm.known(x) {
+            // All lanes have it.
+            Some(_) => x,
+            None => self.shuffle(kind, x, Opnd::Int(by)),
+        };
+        item.iter().map(shuffled).collect()
     }
 
     fn chosen(&mut self, p: Reg, a: &[Reg], b: &[Reg]) -> Item {
-        a.iter().zip(b).map(|(&a, &b)| self.choose(p, a, b)).collect()
+        let either = |(&a, &b): (&Reg, &Reg)| {
+            let known = a.class == b.class && self.asm.known(a).is_some();
+            match a == b || known && self.asm.known(a) == self.asm.known(b) {
+                true => a,
+                false => self.choose(p, a, b),
+            }
+        };
+        a.iter().zip(b).map(either).collect()
     }
 
     pub fn reduce_by(&mut self, id: OpId) -> Result<(), Diagnostics> {
@@ -215,6 +250,9 @@ impl Select<'_> {
         let own = self.asm.int(Alu::MadLo, Ty::U32, &[tid.into(), Opnd::Int(8), base.into()]);
         for (i, item) in out.iter().enumerate() {
             for (k, &x) in item.iter().enumerate() {
+                if self.asm.known(x).is_some() {
+                    continue;
+                }
                 let place = (i as i64 * width + k as i64) * plane;
                 self.put(Addr::reg(own, place), x, None);
             }
@@ -227,9 +265,12 @@ impl Select<'_> {
         let parts = (0..out.len() as i64)
             .map(|i| {
                 let one = |me: &mut Self, n: i64, k: i64| {
+                    let own = out[i as usize][k as usize];
+                    if me.asm.known(own).is_some() {
+                        return own;
+                    }
                     let place = (i * width + k) * plane + (n << first_bit) * 32 * 8;
-                    let class = out[i as usize][k as usize].class;
-                    me.take(Space::Shared, Addr::reg(at, place), class)
+                    me.take(Space::Shared, Addr::reg(at, place), own.class)
                 };
                 (0..1i64 << count).map(|n| (0..width).map(|k| one(self, n, k)).collect()).collect()
             })
@@ -401,4 +442,18 @@ impl Select<'_> {
         }
         Ok(before)
     }
+}
+
+/// The number that a constant register of a dtype's carrier holds.
+fn number(dtype: DType, held: Opnd) -> Option<Scalar> {
+    Some(match (dtype.carrier(), held) {
+        (DType::Bool, Opnd::Int(n)) => Scalar::Bool(n != 0),
+        (DType::I32, Opnd::Int(n)) => Scalar::I32(n as i32),
+        (DType::U32, Opnd::Int(n)) => Scalar::U32(n as u32),
+        (DType::I64, Opnd::Int(n)) => Scalar::I64(n),
+        (DType::U64, Opnd::Int(n)) => Scalar::U64(n as u64),
+        (DType::F32, Opnd::F32(bits)) => Scalar::F32(f32::from_bits(bits)),
+        (DType::F64, Opnd::F64(bits)) => Scalar::F64(f64::from_bits(bits)),
+        _ => return None,
+    })
 }

@@ -556,7 +556,7 @@ const ALONG: u32 = 8;
 /// The layout of a transposing copy, element by element, from arrays that are contiguous along
 /// `along` to memory that is contiguous along another dim. The other lanes of a warp go along the
 /// memory's rows, which writes all banks where rows are 16 bytes longer than whole wavefronts.
-fn transposing_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
+pub fn transposing_layout(memory: &Shared, along: usize, warps: u32) -> Layout {
     let (shape, fast) = (&memory.shape, memory.order[0]);
     let mut room = shape.clone();
     let mut take = |dim: usize, most: u32| {
@@ -590,28 +590,6 @@ impl Cmp {
             Cmp::Gt => Cmp::Lt,
             Cmp::Ge => Cmp::Le,
             other => other,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Transposing copies read whole sectors of the array, and write all banks.
-    #[test]
-    fn transposing_copies_are_whole_on_both_sides() {
-        for (lines, k, bytes) in [(128, 16, 4), (256, 32, 4), (128, 8, 4), (64, 16, 8)] {
-            let pad = 16 / bytes;
-            let memory = Shared { pad, ..Shared::ordered(&[lines, k], &[0, 1], bytes) };
-            let layout = transposing_layout(&memory, 1, 8);
-            assert_eq!(memory.conflicts(&layout, 1), 0, "{lines}x{k} of {bytes} bytes");
-            let mut sectors = std::collections::BTreeSet::new();
-            for lane in 0..LANES {
-                let at = layout.coords(0, lane, 0, 0);
-                sectors.insert((at[0], at[1] * bytes / 32));
-            }
-            assert_eq!(sectors.len() as u32, LANES * bytes / 32, "{lines}x{k} of {bytes} bytes");
         }
     }
 }

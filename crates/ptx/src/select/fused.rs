@@ -17,6 +17,10 @@
 mod leave;
 mod side;
 
+pub(super) mod inner {
+    pub use super::side::{Moves, moves};
+}
+
 use super::{Repr, Select};
 use crate::inst::*;
 use side::{At, Side};

@@ -7,6 +7,7 @@
 //! Warp specialization is in `warp_specialize`, mbarriers in `mbar`, TMA in `tma`, WGMMA in
 //! `wgmma`, pipelines of `cp.async` in `pipeline`, the persistent loop in `tile_scheduler`.
 
+mod asm_text;
 mod buffers;
 mod canonical;
 mod cluster;
@@ -42,6 +43,8 @@ mod shape;
 mod shifted;
 mod slow_path;
 mod sort;
+mod sort_digits;
+mod sort_keys;
 mod stamps;
 mod stmatrix;
 mod sync;
@@ -55,6 +58,14 @@ mod wgmma;
 mod wgmma_plan;
 mod words;
 mod work_queue;
+
+pub(crate) mod inner {
+    pub use super::descriptors::Matrix;
+    pub use super::fill::transposing_layout;
+    pub use super::fused::inner::*;
+    pub use super::per_warpgroup_store::{Share, moves_evenly, share};
+    pub use super::slow_path::inner::*;
+}
 
 use crate::asm::Asm;
 use crate::caps::PtxCaps;
@@ -183,6 +194,8 @@ pub struct Select<'a> {
     stamps: Vec<Stamp>,
     /// The op whose combiner is evaluated: its scalars differ from thread to thread.
     combining: Option<OpId>,
+    /// Counters of the histograms that an open loop adds up.
+    counting: BTreeMap<OpId, histogram::Counters>,
     /// The depth of open loops.
     depth: u32,
     /// Whether blocks read each other's shared memory: none may exit before the others are done.
@@ -279,6 +292,7 @@ pub fn select(
         prints: Vec::new(),
         stamps: Vec::new(),
         combining: None,
+        counting: BTreeMap::new(),
         depth: 0,
         remote_reads: false,
         exchanges: false,
@@ -563,6 +577,8 @@ impl<'a> Select<'a> {
             TileOp::Assert => self.assertion(id),
             TileOp::BufAlloc => self.buf_alloc(id),
             TileOp::Print => self.print(id),
+            TileOp::Asm => self.text(id),
+            TileOp::AsmEffect => self.text_with_effects(id),
             TileOp::Barrier
             | TileOp::CopyAsync
             | TileOp::CopyCommit

@@ -7,9 +7,9 @@ use super::{Repr, Select};
 use crate::inst::*;
 use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
-use tessera_ir::{BlockId, OpId, Type, Value};
-use tessera_staged::StagedOp;
-use tessera_tile::TileOp;
+use tessera_ir::{Attr, BlockId, OpId, Type, Value};
+use tessera_staged::{StagedFunc, StagedOp};
+use tessera_tile::{TileOp, magnitude};
 
 /// Where a loop-carried value is.
 pub enum Carried {
@@ -32,6 +32,19 @@ impl Carried {
             Carried::Pending { first: None, .. } | Carried::Regs(_) | Carried::Words(_) => &[],
         }
     }
+}
+
+/// Whether the end of a loop plus its step may be no i64. Positions in steps of 1 stop at the end.
+fn may_overflow(func: &StagedFunc, end: Value, step: Value) -> bool {
+    let known = |code: StagedOp| match code {
+        StagedOp::Tile(code) => Ok(code),
+        StagedOp::Worker | StagedOp::Workers => Err(31),
+        _ => Err(64),
+    };
+    let large = |v: Value| magnitude(func, v, &known) > 62;
+    let one = func.def(step).filter(|op| op.code == StagedOp::Tile(TileOp::Const));
+    let single = one.and_then(|op| op.attr("value").and_then(Attr::as_int)) == Some(1);
+    !single && (large(end) || large(step))
 }
 
 impl Select<'_> {
@@ -206,6 +219,7 @@ impl Select<'_> {
         let [lo, hi, step] = [0, 1, 2].map(|i| self.scalar(op.operands[i]));
         let body = op.regions[0];
         let args = func.blocks[body].args.clone();
+        let summed = self.open_counters(id);
         let i = self.asm.mov(Ty::B64, lo);
         self.set(args[0], Repr::Scalar(i));
         let next = self.yielded(body);
@@ -245,7 +259,8 @@ impl Select<'_> {
         self.stamp_iteration(stamping.as_ref());
         let start = self.asm.kernel.body.len();
         self.block(body)?;
-        let iterations = Iterations { at: i, end: hi, step };
+        let may_overflow = may_overflow(func, op.operands[1], op.operands[2]);
+        let iterations = Iterations { at: i, end: hi, step, may_overflow };
         let odd = match self.unrolls_by_two(id, &carried, start, i) {
             true => Some(self.second_iteration(body, &carried, &iterations, stamping.as_ref())?),
             false => None,
@@ -281,6 +296,7 @@ impl Select<'_> {
                 carried => self.bind_left(v, carried),
             }
         }
+        self.close_counters(&summed);
         Ok(())
     }
 

@@ -7,6 +7,10 @@
 
 mod slots;
 
+pub(super) mod inner {
+    pub use super::slots::part_for;
+}
+
 use super::{Repr, Select};
 use crate::inst::*;
 use crate::module::Stmt;

@@ -349,7 +349,7 @@ impl Select<'_> {
         let others: u32 =
             others.map(|(_, s)| s[0].next_multiple_of(ALIGN) + s[1].next_multiple_of(ALIGN)).sum();
         let fixed = self.sync.fixed.next_multiple_of(ALIGN);
-        self.caps.shared_per_block.saturating_sub(fixed + others)
+        self.caps.gpu.shared_per_block.saturating_sub(fixed + others)
     }
 
     /// Bytes that any scratch region may have, so that all fits.

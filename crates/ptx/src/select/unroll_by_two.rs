@@ -26,6 +26,8 @@ pub struct Iterations {
     pub at: Reg,
     pub end: Reg,
     pub step: Reg,
+    /// What follows the last position may be no i64.
+    pub may_overflow: bool,
 }
 
 /// The exit after an odd number of iterations, and the moves there.
@@ -144,10 +146,16 @@ impl Select<'_> {
 
     /// Increments the index; returns whether there is another iteration.
     pub fn step_on(&mut self, iterations: &Iterations) -> Reg {
+        let more = iterations.may_overflow.then(|| {
+            // What is left is above 0, and a u64 holds it.
+            let left =
+                self.asm.int(Alu::Sub, Ty::S64, &[iterations.end.into(), iterations.at.into()]);
+            self.asm.setp(Cmp::Lt, Ty::U64, iterations.step, left)
+        });
         let stepped =
             self.asm.int(Alu::Add, Ty::S64, &[iterations.at.into(), iterations.step.into()]);
         self.asm.mov_to(Ty::B64, iterations.at, stepped);
-        self.asm.setp(Cmp::Lt, Ty::S64, iterations.at, iterations.end)
+        more.unwrap_or_else(|| self.asm.setp(Cmp::Lt, Ty::S64, iterations.at, iterations.end))
     }
 
     /// After the loop: the exit after an odd number of iterations.

@@ -5,6 +5,7 @@ use std::iter;
 use tessera_ptx::caps::MMA_SHAPES;
 use tessera_ptx::operands::alu_classes;
 use tessera_ptx::*;
+use tessera_tile::ops::asm::Piece;
 
 pub const TYPES: &[Ty] = &[
     Ty::Pred,
@@ -373,6 +374,10 @@ fn blocks(out: &mut Vec<Inst>) {
         out.push(Inst::ClusterWait { acquire: order });
     }
     out.push(Inst::Nanosleep { ns: 100 });
+    let text = |t: &str| Piece::Text(t.to_string());
+    let pieces =
+        vec![text("{ mov.b32 "), Piece::Register(0), text(", "), Piece::Register(1), text("; }")];
+    out.push(Inst::Text { pieces, d: words(1), a: words(1) });
     out.push(Inst::Event { number: 0 });
     out.push(Inst::GridWait);
     out.push(Inst::GridLaunchNext);

@@ -16,7 +16,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
     GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph,
 };
-use tessera_driver::{Arg, BufferArg, ForkLock, NoKernels, Place, Queue, beside, gpu};
+use tessera_driver::{Arg, BufferArg, DeviceId, ForkLock, NoKernels, Place, Queue, beside, device};
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
 use tessera_numerics::Profile;
@@ -30,7 +30,7 @@ pub struct Requested {
     pub backend: Option<String>,
     pub separate: bool,
     pub profile: usize,
-    pub device: Option<u32>,
+    pub device: Option<DeviceId>,
     /// The text of a plan, as printed or changed.
     pub plan: Option<String>,
     /// The types of the arguments where the function's own have symbols.
@@ -202,13 +202,13 @@ impl Executable {
         let Arrays { buffers, place, keep, found } = arrays;
         let (ins, outs) = buffers.split_at(inputs.len());
         match (&place, self.0.is_on_device()) {
-            (Some(Place::Cuda(device)), true) => {
-                let (device, streams) = (*device, found.settle());
-                let queue = Queue { device, stream: streams.on };
+            (Some(Place::Device(id)), true) => {
+                let (id, streams) = (*id, found.settle());
+                let queue = Queue { device: id, stream: streams.on };
                 let mut called = OnDevice::new(kernels);
                 let answer = enter(py, || match capture {
-                    true => self.0.replay_on(ins, outs, device, &streams, &mut called),
-                    false => self.0.run_on(ins, outs, device, &streams, &mut called),
+                    true => self.0.replay_on(ins, outs, id, &streams, &mut called),
+                    false => self.0.run_on(ins, outs, id, &streams, &mut called),
                 });
                 if let Some(error) = called.raised() {
                     return Err(error);
@@ -219,7 +219,7 @@ impl Executable {
                         array.get().memory.used_on(queue.stream);
                     }
                 }
-                if !gpu::is_recording() {
+                if !device::is_recording() {
                     holding::hold(py, keep, queue);
                 }
                 Ok(())

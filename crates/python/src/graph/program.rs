@@ -5,6 +5,7 @@ use super::executable::{self, Executable, Finished};
 use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
 use super::transform;
+use crate::devices;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -164,7 +165,7 @@ impl Program {
         backend: Option<String>,
         separate: bool,
         profile: usize,
-        device: Option<u32>,
+        device: Option<&str>,
         plan: Option<String>,
         args: Option<Vec<Aval<'py>>>,
     ) -> PyResult<Executable> {
@@ -173,6 +174,7 @@ impl Program {
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
         let kernels = kernels::placed(self);
+        let device = device.map(|name| devices::named(py, name)).transpose()?;
         let requested =
             executable::Requested { backend, separate, profile, device, plan, args, kernels };
         executable::compile(py, module, func, requested, &self.finished)

@@ -176,7 +176,7 @@ pub fn graph(rig: &Rig) -> Checked {
     let graph = capture.end()?;
     ensure(graph.nodes()? == NODES, format!("{} nodes", graph.nodes()?))?;
     let mut exec = graph.instantiate()?;
-    exec.keep_buffer(rig.alloc(1000)?);
+    exec.keep_buffer(Box::new(rig.alloc(1000)?));
     exec.keep(nothing);
     drop(graph);
     exec.upload(s)?;

@@ -64,6 +64,7 @@ pub fn stray() -> i32 {
         }
         Err(error) => {
             let right = error.sticky && error.code() == Code::E_ILLEGAL_ADDRESS;
+            let error = tessera_target::device::DeviceError::from(error);
             println!("{}", error.at_launch("stray", &Loc::unknown(), "address: 2^50"));
             i32::from(!right)
         }

@@ -17,11 +17,14 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_support::ForkLock;
+use tessera_target::device::MemoryInfo;
 
 pub struct Device {
     ordinal: u32,
     pub(crate) context: Context,
     info: DeviceInfo,
+    /// The same as all platforms report it.
+    pub(crate) facts: tessera_target::device::DeviceInfo,
     pub(crate) blocks: Blocks<DeviceMemory>,
     pub(crate) staging: ForkLock<Option<Staging>>,
     /// Streams of dropped owners. They are reused and never destroyed: a handle then always
@@ -32,13 +35,6 @@ pub struct Device {
 }
 
 static DEVICES: ForkLock<BTreeMap<u32, Arc<Device>>> = ForkLock::new(BTreeMap::new());
-
-/// Bytes of a device, all processes' together.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct MemoryInfo {
-    pub free: u64,
-    pub total: u64,
-}
 
 impl Device {
     /// The device of this number; the same one each time. Its primary context is kept from the
@@ -70,10 +66,12 @@ impl Device {
         let context = Context { api, raw: Handle(raw) };
         let _current = context.make_current()?;
         let total = memory(context)?.total;
+        let info = DeviceInfo::ask(api, device, driver.present.version, total)?;
         Ok(Self {
             ordinal,
             context,
-            info: DeviceInfo::ask(api, device, driver.present.version, total)?,
+            facts: info.facts(),
+            info,
             blocks: Blocks::new(DeviceMemory { context }, format!("cuda:{ordinal}")),
             staging: ForkLock::default(),
             idle_streams: ForkLock::default(),
@@ -105,6 +103,14 @@ impl Device {
         stream.not_capturing(self.context.api, "waiting for the stream")?;
         let _relaxed = Relaxed::begin(self.context.api);
         wait::until(|| stream.is_idle(self.context.api))
+    }
+
+    /// Whether all work of the stream is done.
+    pub(crate) fn is_stream_idle(&self, stream: StreamRef) -> Result<bool, CudaError> {
+        let _current = self.make_current()?;
+        stream.not_capturing(self.context.api, "asking for the stream's end")?;
+        let _relaxed = Relaxed::begin(self.context.api);
+        stream.is_idle(self.context.api)
     }
 
     /// Waits until all work that this process has given the device is done, on whatever stream, or

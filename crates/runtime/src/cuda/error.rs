@@ -3,7 +3,7 @@
 use super::api::{Failure, NO_FUNCTION};
 use super::driver;
 use std::fmt;
-use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
 
 /// A call of the driver that failed, or what was refused before one.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,21 +153,9 @@ impl CudaError {
         self
     }
 
-    /// The same error, said to be of a kernel: where it stands and what it was called with.
-    pub fn at_launch(mut self, kernel: &str, loc: &Loc, args: &str) -> Self {
-        let diagnostic = &mut self.diagnostic;
-        if !diagnostic.loc.is_known() {
-            diagnostic.loc = loc.clone();
-        }
-        diagnostic.notes.push(format!("in the launch of `{kernel}`"));
-        if !args.is_empty() {
-            diagnostic.notes.push(format!("its arguments: {args}"));
-        }
-        if self.sticky {
-            let doubt = "launches before it that were not waited for may be the cause";
-            diagnostic.notes.push(doubt.into());
-        }
-        self
+    /// The diagnostic in its box.
+    pub(crate) fn into_diagnostic(self) -> Box<Diagnostic> {
+        self.diagnostic
     }
 }
 
@@ -200,7 +188,8 @@ impl std::error::Error for CudaError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tessera_diag::SourceFile;
+    use tessera_diag::{Loc, SourceFile};
+    use tessera_target::device::DeviceError;
 
     fn error(result: u32) -> CudaError {
         Failure { call: "cuStreamQuery", result }.into()
@@ -241,7 +230,9 @@ mod tests {
     fn an_error_of_a_launch_tells_kernel_place_and_arguments() {
         let file = SourceFile::new("k.py", "y[i] = x[i]\n", 3);
         let loc = Loc::span(&file, 3, 1, 3, 5);
-        let text = error(700).at_launch("copy", &loc, "x: f32[8] on cuda:0").to_string();
+        let error = DeviceError::from(error(700));
+        assert!(error.lost);
+        let text = error.at_launch("copy", &loc, "x: f32[8] on cuda:0").to_string();
         for part in [
             "error[E_ILLEGAL_ADDRESS]: a kernel reached an address where it has no memory",
             "(CUDA_ERROR_ILLEGAL_ADDRESS)",

@@ -6,7 +6,7 @@ use super::error::CudaError;
 use super::graph::Relaxed;
 use super::stream::StreamRef;
 use super::wait;
-use cudarc::driver::sys::{CUevent, CUevent_flags::*, CUevent_st};
+use cudarc::driver::sys::{CUevent_flags::*, CUevent_st};
 use std::ptr::null_mut;
 
 pub struct Event {
@@ -37,15 +37,19 @@ impl Event {
         Ok(Self { context, raw: Handle(event) })
     }
 
-    pub(crate) fn raw(&self) -> CUevent {
-        self.raw.0
-    }
-
     /// Records it after the stream's work so far.
     pub fn record(&self, stream: StreamRef) -> Result<(), CudaError> {
         let _current = self.context.make_current()?;
         // SAFETY: both exist.
         unsafe { self.context.api.cuEventRecord(self.raw.0, stream.handle()) }?;
+        Ok(())
+    }
+
+    /// Later work of the stream begins after the work before it. The host does not wait.
+    pub fn block(&self, stream: StreamRef) -> Result<(), CudaError> {
+        let _current = self.context.make_current()?;
+        // SAFETY: both exist.
+        unsafe { self.context.api.cuStreamWaitEvent(stream.handle(), self.raw.0, 0) }?;
         Ok(())
     }
 

@@ -4,7 +4,6 @@ use super::api::Api;
 use super::context::{Context, Handle};
 use super::device::Device;
 use super::error::CudaError;
-use super::pool::DeviceBuffer;
 use super::stream::{Stream, StreamRef};
 use cudarc::driver::sys::{CUgraph_st, CUgraphExec_st, CUstreamCaptureMode::*};
 use std::any::Any;
@@ -13,6 +12,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_support::ForkLock;
+use tessera_target::device::Memory;
 
 /// The recording of a stream's work. Nothing runs until the graph is launched. A recording that is
 /// dropped is given up.
@@ -120,7 +120,7 @@ impl Drop for Graph {
 pub struct GraphExec {
     context: Context,
     raw: Handle<CUgraphExec_st>,
-    buffers: Vec<DeviceBuffer>,
+    buffers: Vec<Box<dyn Memory>>,
     kept: Vec<Box<dyn Any + Send + Sync>>,
     /// The streams it was launched on.
     streams: ForkLock<Vec<StreamRef>>,
@@ -128,7 +128,7 @@ pub struct GraphExec {
 
 impl GraphExec {
     /// Keeps memory that the recorded work uses.
-    pub fn keep_buffer(&mut self, buffer: DeviceBuffer) {
+    pub fn keep_buffer(&mut self, buffer: Box<dyn Memory>) {
         self.buffers.push(buffer);
     }
 
@@ -165,7 +165,7 @@ impl Drop for GraphExec {
     fn drop(&mut self) {
         // Launches may be in flight: the driver ends them, and the pool waits for them.
         for &stream in self.streams.lock().iter() {
-            self.buffers.iter().for_each(|buffer| buffer.used_on(stream));
+            self.buffers.iter().for_each(|buffer| buffer.used_on(stream.raw()));
         }
         // SAFETY: it is this one's own.
         self.context.finally(|api| unsafe { api.cuGraphExecDestroy(self.raw.0) });

@@ -88,6 +88,24 @@ impl DeviceInfo {
         })
     }
 
+    /// What all platforms report.
+    pub(crate) fn facts(&self) -> tessera_target::device::DeviceInfo {
+        let (cuda, ptx) = (self.driver_version, self.ptx_isa);
+        let cuda = format!("{}.{}", cuda / 1000, cuda % 1000 / 10);
+        tessera_target::device::DeviceInfo {
+            name: self.name.clone(),
+            arch: self.arch(),
+            capability: self.capability,
+            processors: self.multiprocessors,
+            lanes: self.warp_size,
+            memory_bytes: self.total_memory,
+            l2_bytes: self.l2_bytes,
+            shared_bytes_per_block: self.shared_per_block_opt_in,
+            driver: format!("CUDA {cuda}"),
+            versions: vec![("cuda", cuda), ("ptx", format!("{}.{}", ptx.0, ptx.1))],
+        }
+    }
+
     /// The architecture's name for an assembler, without a suffix: `sm_90`.
     pub fn arch(&self) -> String {
         format!("sm_{}{}", self.capability.0, self.capability.1)

@@ -11,34 +11,7 @@ use cudarc::driver::sys::{
 use std::ffi::c_void;
 use std::ptr::{addr_of_mut, null_mut};
 use tessera_diag::{Code, Diagnostic};
-
-/// How many blocks of how many threads.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct LaunchShape {
-    /// Blocks along each axis. With a zero among them nothing is launched.
-    pub grid: [u32; 3],
-    /// Threads of a block, along one axis.
-    pub block: u32,
-    /// Blocks of a cluster along each axis; each divides the grid's.
-    pub cluster: Option<[u32; 3]>,
-    /// Bytes of dynamic shared memory.
-    pub shared: u32,
-    /// All blocks are resident together and may wait for each other.
-    pub cooperative: bool,
-    /// The kernel may begin before the one in front of it has ended, up to where it waits for it
-    /// (`griddepcontrol.wait`).
-    pub programmatic: bool,
-}
-
-impl LaunchShape {
-    pub const fn new(grid: [u32; 3], block: u32) -> Self {
-        Self { grid, block, cluster: None, shared: 0, cooperative: false, programmatic: false }
-    }
-
-    fn is_plain(&self) -> bool {
-        self.cluster.is_none() && !self.cooperative && !self.programmatic
-    }
-}
+use tessera_target::device::LaunchShape;
 
 /// The attributes of one launch, in the driver's form.
 struct Attributes {

@@ -13,6 +13,9 @@
 //! launched on [`Stream`]s, whose work can be recorded as a [`Graph`]. Memory comes from the
 //! device's [`Pool`]. What fails is a [`CudaError`].
 //!
+//! [`Cuda`] is all of it behind the traits of [`tessera_target::device`]: the driver crate uses nothing else, but for what
+//! PTX alone has (tensor maps, `ptxas`).
+//!
 //! Handles of other libraries and addresses are numbers: what takes one is `unsafe`, since the
 //! driver believes them.
 
@@ -31,6 +34,7 @@ mod jit;
 mod launch;
 mod link;
 mod module;
+mod platform;
 mod pointer;
 mod pool;
 pub mod ptxas;
@@ -41,7 +45,7 @@ mod wait;
 mod workspace;
 
 pub use context::Current;
-pub use device::{Device, MemoryInfo};
+pub use device::Device;
 pub use driver::{Absent, Present, present};
 pub use error::CudaError;
 pub use event::Event;
@@ -49,15 +53,16 @@ pub use function::{Function, FunctionAttributes};
 pub use graph::{Capture, Graph, GraphExec};
 pub use info::{DeviceInfo, ptx_isa};
 pub use jit::LoadOptions;
-pub use launch::LaunchShape;
 pub use link::to_cubin;
 pub use module::Module;
+pub use platform::Cuda;
 pub use pointer::pointer_device;
-pub use pool::{DeviceBuffer, Pool, PoolStats};
+pub use pool::{DeviceBuffer, Pool};
 pub use stream::{Stream, StreamRef};
 pub use tensor_map::{
     Interleave, L2Promotion, MapDType, OobFill, Swizzle, TensorMap, TensorMapFault, TensorMapSpec,
 };
+pub use tessera_target::device::{LaunchShape, MemoryInfo, PoolStats};
 pub use workspace::WORKSPACE_BYTES;
 
 #[cfg(test)]

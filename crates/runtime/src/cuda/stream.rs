@@ -4,7 +4,6 @@ use super::api::Api;
 use super::device::Device;
 use super::error::CudaError;
 use super::event::Event;
-use super::graph::Relaxed;
 use super::wait;
 use cudarc::driver::sys::{CUstream, CUstream_flags::CU_STREAM_NON_BLOCKING};
 use std::cell::Cell;
@@ -95,6 +94,28 @@ fn thread() -> u64 {
     })
 }
 
+impl Device {
+    /// Checks that a stream of another library belongs to this device.
+    ///
+    /// # Safety
+    /// As for [`StreamRef::from_raw`], apart from the device.
+    pub(crate) unsafe fn expect_stream(&self, raw: u64) -> Result<(), CudaError> {
+        if raw <= StreamRef::PER_THREAD.0 {
+            return Ok(());
+        }
+        let mut context = null_mut();
+        // SAFETY: the caller says that it is a stream; `context` is a place for one.
+        unsafe { self.context.api.cuStreamGetCtx(StreamRef(raw).handle(), &mut context) }?;
+        if context == self.context.raw.0 {
+            return Ok(());
+        }
+        let message = format!("expected a stream of cuda:{}, got another's", self.ordinal());
+        let help = "pass a stream of the device that the arrays are on";
+        let diagnostic = Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help);
+        Err(CudaError::refused(diagnostic))
+    }
+}
+
 /// A stream with its device: its own, or another library's.
 pub struct Stream {
     device: Arc<Device>,
@@ -126,19 +147,9 @@ impl Stream {
     /// # Safety
     /// As for [`StreamRef::from_raw`], apart from the device.
     pub unsafe fn borrow(device: &Arc<Device>, raw: u64) -> Result<Stream, CudaError> {
-        let stream = StreamRef(raw);
-        if raw > StreamRef::PER_THREAD.0 {
-            let mut context = null_mut();
-            // SAFETY: the caller says that it is a stream; `context` is a place for one.
-            unsafe { device.context.api.cuStreamGetCtx(stream.handle(), &mut context) }?;
-            if context != device.context.raw.0 {
-                let message =
-                    format!("expected a stream of cuda:{}, got another's", device.ordinal());
-                let diagnostic = Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message);
-                return Err(CudaError::refused(diagnostic));
-            }
-        }
-        Ok(Self { device: device.clone(), stream, own: false })
+        // SAFETY: the caller's promise.
+        unsafe { device.expect_stream(raw) }?;
+        Ok(Self { device: device.clone(), stream: StreamRef(raw), own: false })
     }
 
     #[inline]
@@ -157,10 +168,7 @@ impl Stream {
 
     /// Whether all its work is done.
     pub fn is_idle(&self) -> Result<bool, CudaError> {
-        let _current = self.device.make_current()?;
-        self.stream.not_capturing(self.device.context.api, "asking for the stream's end")?;
-        let _relaxed = Relaxed::begin(self.device.context.api);
-        self.stream.is_idle(self.device.context.api)
+        self.device.is_stream_idle(self.stream)
     }
 
     pub fn is_capturing(&self) -> Result<bool, CudaError> {
@@ -169,10 +177,7 @@ impl Stream {
 
     /// Later work of this stream begins after the work before `event`. The host does not wait.
     pub fn wait_event(&self, event: &Event) -> Result<(), CudaError> {
-        let _current = self.device.make_current()?;
-        // SAFETY: both exist.
-        unsafe { self.device.context.api.cuStreamWaitEvent(self.stream.handle(), event.raw(), 0) }?;
-        Ok(())
+        event.block(self.stream)
     }
 }
 

@@ -6,14 +6,14 @@ use crate::repository::root;
 
 /// All crates, lowest first.
 const ORDER: &str = "support diag trust numerics layout ir graph schedule tile staged target interp \
-    autodiff cost lower conformance cpu ptx runtime tune frontend driver entry python filetest";
+    autodiff cost lower conformance fake-device cpu ptx runtime tune frontend driver entry python filetest";
 
 /// Crates that run or compile Tile or Staged IR; the rest of the compiler does not know them.
 const BACKENDS: &str = "interp cpu ptx";
 
 /// The crates that may name a backend. Tests of any crate may: they compare with the interpreter,
-/// as does `conformance`, which only tests use.
-const MAY_NAME_BACKENDS: &str = "conformance driver python filetest";
+/// as do `conformance` and `fake-device`, which only tests use.
+const MAY_NAME_BACKENDS: &str = "conformance fake-device driver python filetest";
 
 #[derive(Debug, PartialEq)]
 struct Dependency {

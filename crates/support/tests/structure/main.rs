@@ -12,4 +12,5 @@ mod repository;
 mod rule_tables;
 mod sizes;
 mod tests;
+mod vendors;
 mod words;

@@ -82,6 +82,26 @@ fn libraries_have_a_test_binary_exactly_where_they_have_tests() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// Unit tests in `src` would compile the library a second time: what the tests in `tests` need beyond the
+/// interface is in `inner`.
+#[test]
+fn inner_modules_are_for_the_tests_of_their_crate() {
+    let mut faults = Vec::new();
+    for file in files().iter().filter(|f| f.ends_with(".rs")) {
+        let Some(source) = text(file) else { continue };
+        for (n, line) in source.lines().enumerate() {
+            for (at, _) in line.match_indices("::inner::") {
+                let before = line[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
+                let Some(owner) = before.and_then(|b| b.strip_prefix("tessera_")) else { continue };
+                if !file.starts_with(&format!("crates/{owner}/tests/")) {
+                    faults.push(format!("{file}:{}: `inner` of `{owner}`", n + 1));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
 #[test]
 fn modules_of_a_file_are_found() {
     let source = "//! mod no;\nmod a;\n#[path = \"x\"]\npub mod b;\nmod c {}\n";

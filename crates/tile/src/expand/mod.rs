@@ -12,6 +12,8 @@ mod combine;
 mod lift;
 mod sort;
 
+pub(crate) use lift::Lift;
+
 use crate::{Tile, TileBuild, TileFunc, TileOp};
 use buffers::Pool;
 use tessera_diag::Loc;

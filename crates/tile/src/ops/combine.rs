@@ -40,10 +40,10 @@ fn verify(func: &Func<Tile>, id: OpId, errors: &mut OpErrors, drops: bool) {
             func.ops[end].group("values").iter().map(|&v| func.ty(v).clone()).collect();
         expect(errors, "the combiner to yield values", &elements, &got);
     }
-    computes(func, region, errors);
+    computes(func, region, "a combiner", errors);
 }
 
-fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
+pub(super) fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
     let show = |types: &[Type]| {
         let list: Vec<String> = types.iter().map(Type::to_string).collect();
         format!("({})", list.join(", "))
@@ -53,8 +53,8 @@ fn expect(errors: &mut OpErrors, what: &str, wanted: &[Type], got: &[Type]) {
     }
 }
 
-/// A combiner only computes, on scalars, and may branch.
-fn computes(func: &Func<Tile>, region: BlockId, errors: &mut OpErrors) {
+/// A combiner, or another region over elements, only computes, on scalars, and may branch.
+pub(super) fn computes(func: &Func<Tile>, region: BlockId, what: &str, errors: &mut OpErrors) {
     for &id in &func.blocks[region].ops {
         let op = &func.ops[id];
         let info = op.code.info();
@@ -62,10 +62,10 @@ fn computes(func: &Func<Tile>, region: BlockId, errors: &mut OpErrors) {
             matches!(info.effects, Effects::Pure | Effects::Terminator) || op.code == TileOp::If;
         if !pure || op.results.iter().any(|&v| func.ty(v).is_tile()) {
             errors.ty(format!(
-                "expected a combiner that only computes on scalars, got `tile.{}`",
+                "expected {what} that only computes on scalars, got `tile.{}`",
                 op.code.mnemonic()
             ));
         }
-        op.regions.iter().for_each(|&inner| computes(func, inner, errors));
+        op.regions.iter().for_each(|&inner| computes(func, inner, what, errors));
     }
 }

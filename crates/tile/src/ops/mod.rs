@@ -1,5 +1,6 @@
 //! The rules of each op family: result types and what must hold.
 
+pub mod asm;
 pub mod atomic;
 pub mod combine;
 pub mod control_ops;

@@ -50,7 +50,7 @@ fn fit_beside(staging: &Staging<'_>, plan: &LoadPlan, other: u32, most: u32, onc
         here.map(|(_, r)| r.stage_bytes()).sum::<u32>()
     };
     let taken = ALIGN + LITTLE + other.next_multiple_of(ALIGN) + once * bytes(false);
-    let room = staging.caps.shared_bytes.saturating_sub(taken);
+    let room = staging.caps.shared_per_block.saturating_sub(taken);
     (room / bytes(true).max(1)).min(most)
 }
 
@@ -124,13 +124,13 @@ pub fn give_stages(
 /// the target cannot reallocate.
 pub fn registers(staging: &Staging<'_>, warps: u32, fields: usize) -> Option<(u32, u32)> {
     let caps = staging.caps;
-    let even = caps.regs_per_block / ((warps + GROUP) * LANES);
-    if !caps.register_pools || even >= caps.regs_per_thread {
+    let even = caps.registers_per_sm / ((warps + GROUP) * LANES);
+    if !caps.register_pools || even >= caps.registers_per_thread {
         return None;
     }
     // Each field has positions of its own.
     let load = if fields <= 2 { 24 } else { 40 };
-    let left = caps.regs_per_block - load * GROUP * LANES;
+    let left = caps.registers_per_sm - load * GROUP * LANES;
     let work = left / (warps * LANES) / 8 * 8;
     Some((work.min(MOST_POOL), load))
 }

@@ -82,6 +82,7 @@ pub fn spread(func: &StagedFunc, shape: [u32; 3]) -> Result<StagedFunc, Refusal>
                     | TileOp::Atomic
                     | TileOp::Assert
                     | TileOp::Print
+                    | TileOp::AsmEffect
             ),
             _ => false,
         };

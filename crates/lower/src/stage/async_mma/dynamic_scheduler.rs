@@ -28,7 +28,7 @@ const FUEL: u32 = 64;
 
 /// `free`: a scheduler warp can hand out groups. `cache`: bytes of L2 cache that the groups of a
 /// section may read, so that they share it.
-pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
+pub fn choose(func: &mut StagedFunc, free: bool, cache: u64) {
     let all = func.walk();
     let Some(tiles) = all.iter().copied().find(|&id| func.ops[id].code == StagedOp::Tiles) else {
         return;
@@ -87,7 +87,7 @@ pub fn choose(func: &mut StagedFunc, free: bool, cache: u32) {
 /// How many groups along the uneven axis, over all positions together, read as much as the cache
 /// holds. The longest group of a position reads what all its groups read: the number of groups
 /// along the axis, times the iterations that each has more than the one before.
-fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i64 {
+fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u64) -> i64 {
     let loops = all.iter().filter(|&&id| func.ops[id].code == StagedOp::Tile(TileOp::For));
     let bytes = loops.map(|&id| {
         let op = &func.ops[id];
@@ -106,7 +106,7 @@ fn tiles_in_cache(func: &StagedFunc, all: &[OpId], axis: Value, cache: u32) -> i
         bytes * lo.max(hi) / step
     });
     let each = bytes.fold(1.0, f64::max);
-    (f64::from(cache) / each).clamp(1.0, f64::from(1 << 30)) as i64
+    (cache as f64 / each).clamp(1.0, f64::from(1 << 30)) as i64
 }
 
 /// About how much a number changes with another.
@@ -143,7 +143,7 @@ fn slope(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> f64 {
 
 /// How the iteration counts of loops change along an axis.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Length {
+pub enum Length {
     Same,
     Grows,
     Shrinks,
@@ -153,7 +153,7 @@ enum Length {
 }
 
 impl Length {
-    fn of(lo: Trend, hi: Trend) -> Self {
+    pub fn of(lo: Trend, hi: Trend) -> Self {
         use Trend::*;
         match (lo, hi) {
             (Level, Level) => Length::Same,
@@ -165,7 +165,7 @@ impl Length {
     }
 
     /// Of two consecutive loops.
-    fn and(self, other: Self) -> Self {
+    pub fn and(self, other: Self) -> Self {
         use Length::*;
         match (self, other) {
             (Same, l) | (l, Same) => l,
@@ -189,7 +189,7 @@ fn length(func: &StagedFunc, all: &[OpId], axis: Value) -> Length {
 
 /// How a number changes with another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Trend {
+pub enum Trend {
     Level,
     Up,
     Down,
@@ -269,22 +269,5 @@ fn trend(func: &StagedFunc, v: Value, on: Value, fuel: u32) -> Trend {
         | MmaRetire | BulkStore | BulkReduce | BulkWait | OrderBarrierCreate | OrderWait
         | OrderArrive | RoleBarrier | ClusterBarrier | BlockBarrier | FenceAsync
         | WarpSpecialize | WarpRole | Replica | Worker | Workers | Tiles | Tile(_) => Trend::Any,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_trends_have_no_length_and_opposite_ends_are_unknown() {
-        use Trend::*;
-        assert_eq!(Length::of(Level, Up), Length::Grows);
-        assert_eq!(Length::of(Up, Level), Length::Shrinks);
-        assert_eq!(Length::of(Up, Up), Length::Moves);
-        assert_eq!(Length::of(Any, Up), Length::Unknown);
-        assert_eq!(Length::Grows.and(Length::Moves), Length::Grows);
-        assert_eq!(Length::Grows.and(Length::Shrinks), Length::Unknown);
-        assert_eq!(Length::Unknown.and(Length::Grows), Length::Unknown);
     }
 }

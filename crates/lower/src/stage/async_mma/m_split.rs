@@ -156,7 +156,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             out
         }
         StagedOp::Tile(code) => match code {
-            Ew(_) | Select | Cast | Bitcast => {
+            Ew(_) | Select | Cast | Bitcast | Asm => {
                 alike([tiles(&op.operands), tiles(&op.results)].concat())
             }
             Store => alike(tiles(&[&op.operands[1..2], op.group("mask")].concat())),
@@ -221,7 +221,7 @@ fn ties(func: &StagedFunc, id: OpId) -> Result<Vec<Tie>, Refusal> {
             | Origin | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
             | GroupShuffle | Philox | Print | Assert | Scan | Slice | Concat | Take | ReduceBy
-            | ScanBy | Sort | Histogram | Owned => {
+            | ScanBy | Sort | Histogram | Owned | AsmEffect => {
                 combined_all(func, op.operands.iter().chain(&op.results), rank)
             }
         },

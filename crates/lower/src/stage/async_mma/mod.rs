@@ -44,6 +44,10 @@ mod tile_scheduler;
 mod uses;
 mod warp_specialize;
 
+pub(crate) mod inner {
+    pub use super::dynamic_scheduler::{Length, Trend};
+}
+
 use super::{
     Off, Staging, Step, copies::has_buffers, hoist, layouts, open, register_prefetch, threads::Team,
 };
@@ -82,6 +86,11 @@ pub fn stage(
     }
     if has_buffers(func) {
         let why = "the kernel has shared buffers that are not values".into();
+        notes.push(synchronous(func, why));
+        return Ok(None);
+    }
+    if func.walk().iter().any(|&id| func.ops[id].code == TileOp::AsmEffect) {
+        let why = "assembly text with effects runs once, in the order of the program".into();
         notes.push(synchronous(func, why));
         return Ok(None);
     }
@@ -243,7 +252,7 @@ fn built(
         // schedule.
         let free = cluster.is_none() && !pingpong::is_requested(&func.attrs);
         let free = free && runs(Step::WarpSpecialization) && runs(Step::DynamicScheduler);
-        dynamic_scheduler::choose(&mut now, free, staging.caps.cache_bytes);
+        dynamic_scheduler::choose(&mut now, free, staging.caps.retained_l2_bytes());
         now = sound(now);
     }
     if runs(Step::MmaInFlight) {

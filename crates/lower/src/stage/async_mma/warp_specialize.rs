@@ -208,7 +208,9 @@ fn one_thread(func: &StagedFunc, load: &Slice<'_>) -> Result<(), Refusal> {
             | Gather | Scatter | Accumulate | BufAlloc | CopyAsync | Barrier | Atomic
             | CopyCommit | CopyWait | Mma | GroupReduce | GroupScan | GroupBroadcast
             | GroupShuffle | Philox | Print | Assert | Reduce | Scan | ArgReduce | Slice
-            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned => false,
+            | Concat | Take | ReduceBy | ScanBy | Sort | Histogram | Owned | Asm | AsmEffect => {
+                false
+            }
         };
         if !scalar || !plain {
             let what = func.name_of(*op.results.first().unwrap_or(&op.operands[0]));

@@ -177,12 +177,20 @@ fn streams(func: &StagedFunc, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
     let elements: i64 = ty.static_shape()?.iter().product();
     let bytes = elements * ty.dtype().bytes() as i64;
     let perm = (0..ty.rank() as i64).collect();
-    (ty.is_tile() && bytes >= LEAST_STREAMED)
+    // Of a loop of MMAs, the copies of operands are most of the work.
+    let body = func.ops[load].block;
+    let multiplies = func.blocks[body].ops.iter().any(|&id| is_mma(func, id));
+    let least = if multiplies { LEAST_BESIDE } else { register_prefetch::least(func) };
+    (ty.is_tile() && bytes as u64 >= least)
         .then(|| (vec![Use::Fragment { value, perm, casts: Vec::new() }], Vec::new()))
 }
 
-/// Tiles of fewer bytes are not worth a stage.
-const LEAST_STREAMED: i64 = 4096;
+/// Tiles of fewer bytes beside the operands of MMAs are not worth a stage.
+const LEAST_BESIDE: u64 = 4096;
+
+fn is_mma(func: &StagedFunc, id: OpId) -> bool {
+    matches!(func.ops[id].code, StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue)
+}
 
 /// The MMAs that use a load, and the ops between; none where any other op uses it too.
 fn feeds(func: &StagedFunc, users: &Users, load: OpId) -> Option<(Vec<Use>, Vec<OpId>)> {
@@ -536,7 +544,7 @@ fn room(func: &StagedFunc, staging: &Staging<'_>, plans: &Plans) -> u32 {
     }
     // Reductions between warps take little.
     let little = 4096;
-    staging.caps.shared_bytes.saturating_sub(fixed + 2 * scratch + little)
+    staging.caps.shared_per_block.saturating_sub(fixed + 2 * scratch + little)
 }
 
 fn inside_or_before(func: &StagedFunc, plans: &Plans, id: OpId) -> bool {
@@ -611,53 +619,4 @@ fn gone(func: &StagedFunc, users: &Users, plans: &Plans) -> BTreeSet<OpId> {
         gone.extend(after.filter(syncs));
     }
     gone
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tessera_layout::Blocked;
-
-    /// Neither copies along rows nor matrix loads of eight rows have bank conflicts.
-    #[test]
-    fn fields_have_no_conflicts() {
-        for (shape, bytes) in [
-            ([128, 64], 2),
-            ([64, 32], 2),
-            ([32, 16], 2),
-            ([16, 256], 2),
-            ([64, 96], 2),
-            ([64, 128], 1),
-            ([128, 16], 4),
-        ] {
-            for fast in [0, 1] {
-                let shared = layout(&shape, bytes, fast);
-                let slow = 1 - fast;
-                let run = 16 / bytes;
-                let mut vector = vec![1; 2];
-                vector[fast] = run;
-                let across = 1 << (shape[fast] / run).trailing_zeros().min(5);
-                for (lanes_fast, lanes_slow) in [(across, 32 / across), (4, 8), (1, 32)] {
-                    let mut lanes = vec![1; 2];
-                    (lanes[fast], lanes[slow]) = (lanes_fast, lanes_slow);
-                    // Lanes down the rows first, as matrix loads number them.
-                    let down = lanes_slow >= 8;
-                    let order = if down { vec![slow, fast] } else { vec![fast, slow] };
-                    let spec = Blocked {
-                        vector: vector.clone(),
-                        lanes,
-                        warps: vec![1; 2],
-                        ctas: vec![1; 2],
-                        order,
-                    };
-                    if shape[fast] < run * lanes_fast || shape[slow] < lanes_slow {
-                        continue;
-                    }
-                    let layout = Layout::blocked(&shape, &spec);
-                    let found = shared.conflicts(&layout, run);
-                    assert_eq!(found, 0, "{shape:?} of {bytes} bytes along {fast}: {spec:?}");
-                }
-            }
-        }
-    }
 }

@@ -3,12 +3,12 @@
 //! order; on another stream only when the work that may touch it is complete. No stream ever waits
 //! for another because of the pool.
 
-use crate::cuda::device::MemoryInfo;
 use crate::cuda::error::CudaError;
 use crate::cuda::stream::{StreamKey, StreamRef};
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic};
 use tessera_support::ForkLock;
+use tessera_target::device::{MemoryInfo, PoolStats};
 
 /// Where blocks come from.
 pub(crate) trait Memory {
@@ -32,20 +32,6 @@ const LARGE: u64 = 1 << 20;
 const GRAIN: u64 = 2 << 20;
 /// How many free blocks are looked at for one request.
 const LOOKS: usize = 16;
-
-/// Bytes and counts of one pool.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Bytes taken from the device, used or kept for use.
-    pub held: u64,
-    pub in_use: u64,
-    /// The most that was ever in use.
-    pub peak: u64,
-    pub free_blocks: u64,
-    /// Requests that were served from kept blocks, and those that went to the driver.
-    pub reused: u64,
-    pub allocated: u64,
-}
 
 pub(crate) struct Blocks<M: Memory> {
     pub memory: M,
@@ -104,7 +90,7 @@ impl<M: Memory> Blocks<M> {
         let stats = &mut self.state.lock().stats;
         stats.allocated += 1;
         stats.held += size;
-        stats.use_more(size);
+        use_more(stats, size);
         Ok(Block { address, bytes: size, home: stream, key: stream.key() })
     }
 
@@ -135,7 +121,7 @@ impl<M: Memory> Blocks<M> {
         (block.home, block.key) = (stream, key);
         state.stats.reused += 1;
         state.stats.free_blocks -= 1;
-        state.stats.use_more(bytes);
+        use_more(&mut state.stats, bytes);
         Some(block)
     }
 
@@ -227,11 +213,9 @@ impl<M: Memory> Blocks<M> {
     }
 }
 
-impl PoolStats {
-    fn use_more(&mut self, bytes: u64) {
-        self.in_use += bytes;
-        self.peak = self.peak.max(self.in_use);
-    }
+fn use_more(stats: &mut PoolStats, bytes: u64) {
+    stats.in_use += bytes;
+    stats.peak = stats.peak.max(stats.in_use);
 }
 
 /// The size that is allocated for a request: steps of an eighth to a quarter for small ones.

@@ -2,11 +2,10 @@
 
 mod blocks;
 
-pub use blocks::PoolStats;
 pub(crate) use blocks::{Block, Blocks, Memory};
 
 use super::context::Context;
-use super::device::{self, Device, MemoryInfo};
+use super::device::{self, Device};
 use super::error::CudaError;
 use super::event::Event;
 use super::graph::Relaxed;
@@ -15,6 +14,7 @@ use super::{driver, wait};
 use std::fmt;
 use std::sync::Arc;
 use tessera_support::ForkLock;
+use tessera_target::device::{MemoryInfo, PoolStats};
 
 /// The memory of a device, as its driver gives it.
 pub(crate) struct DeviceMemory {

@@ -1,0 +1,6 @@
+//! The driver on a fake device: waits that are missing, calls that fail, arrays that are elsewhere.
+
+mod failures;
+mod refusals;
+mod rig;
+mod waits;

@@ -1,0 +1,206 @@
+//! The backend of the fake device: what the compiler of a real one does, with Tile IR in the place of its code.
+
+use crate::code::reach;
+use crate::device::FakeDevice;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_numerics::Scalar;
+use tessera_support::{ForkLock, Hash128};
+use tessera_target::device::{Device, DeviceKind, Function, LaunchShape, Memory};
+use tessera_target::frame::{Frame, ParamKind, bits};
+use tessera_target::{
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, NoStore, Queue,
+    Settled,
+};
+use tessera_tile::TileFunc;
+
+/// Compiles for one device. Launches on arrays of the host run on copies there.
+pub struct FakeBackend {
+    device: Arc<FakeDevice>,
+    /// Code belongs to one device.
+    target: String,
+}
+
+impl FakeBackend {
+    pub fn new(device: Arc<FakeDevice>) -> Self {
+        let target = device.id().to_string();
+        Self { device, target }
+    }
+}
+
+impl Backend for FakeBackend {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn memory(&self) -> DeviceKind {
+        DeviceKind::FAKE
+    }
+
+    fn target(&self) -> &str {
+        &self.target
+    }
+
+    fn caps(&self) -> Caps {
+        let caps = tessera_interp::Interp.caps();
+        Caps { backend: "fake", arch: "fake".into(), ..caps }
+    }
+
+    fn compile(
+        &self,
+        func: &TileFunc,
+        options: &CompileOptions,
+    ) -> Result<Box<dyn Artifact>, Diagnostics> {
+        // What the interpreter refuses is refused here, and not by the first launch.
+        tessera_interp::Interp.compile(func, &CompileOptions::new(options.profile))?;
+        let frame = Frame::new(func)?;
+        let (device, func) = (self.device.clone(), func.clone());
+        Ok(Box::new(Kernel { func, frame, device, function: ForkLock::default() }))
+    }
+}
+
+struct Kernel {
+    func: TileFunc,
+    frame: Frame,
+    device: Arc<FakeDevice>,
+    function: ForkLock<Option<Arc<dyn Function>>>,
+}
+
+/// An array of the host with its copy on the device.
+struct Copied {
+    /// The lowest byte of the array, and how many there are up to the highest.
+    first: *mut u8,
+    bytes: usize,
+    there: Box<dyn Memory>,
+    written: bool,
+}
+
+/// The words of a launch as bytes.
+fn as_bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+impl Kernel {
+    fn function(&self) -> Result<Arc<dyn Function>, Diagnostics> {
+        let mut function = self.function.lock();
+        if let Some(function) = &*function {
+            return Ok(function.clone());
+        }
+        let image = self.func.to_string();
+        let module = self.device.clone().load(image.as_bytes(), &NoStore, &self.func.name)?;
+        let loaded = module.function(&self.func.name)?;
+        *function = Some(loaded.clone());
+        Ok(loaded)
+    }
+
+    fn words(&self, args: &LaunchArgs) -> Result<Vec<u64>, Diagnostics> {
+        let mut words = Vec::new();
+        self.frame.fill(&self.func, args, &mut words, |_, _, _| {})?;
+        Ok(words)
+    }
+
+    fn copied(&self, buffer: &mut BufferArg, written: bool) -> Result<Copied, Diagnostics> {
+        let (low, high) = reach(buffer);
+        let bytes = (high - low) as usize;
+        let there = self.device.clone().alloc(bytes.max(1) as u64, 0)?;
+        let first = buffer.data.wrapping_offset(low as isize);
+        if bytes > 0 {
+            // SAFETY: the caller lends all positions of the array, and the bytes between them, for the launch.
+            let all = unsafe { std::slice::from_raw_parts(first, bytes) };
+            // SAFETY: the memory has as many bytes.
+            unsafe { self.device.copy_in(there.address(), all, 0) }?;
+        }
+        buffer.data = there.address().wrapping_add_signed(-low) as *mut u8;
+        Ok(Copied { first, bytes, there, written })
+    }
+}
+
+impl Artifact for Kernel {
+    fn target_text(&self) -> String {
+        self.func.to_string()
+    }
+
+    fn hash(&self) -> Hash128 {
+        self.func.hash()
+    }
+
+    fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
+        let mut there = args.clone();
+        let mut copied = Vec::new();
+        for (arg, param) in there.params.iter_mut().zip(&self.frame.params) {
+            if let (ArgValue::Buffer(buffer), ParamKind::Array { privilege, .. }) =
+                (arg, &param.kind)
+            {
+                copied.push(self.copied(buffer, privilege.writes())?);
+            }
+        }
+        self.enqueue(&there, Queue { device: self.device.id(), stream: 0 })?;
+        for copy in copied.iter().filter(|copy| copy.written && copy.bytes > 0) {
+            // SAFETY: as in `copied`; the array may be written.
+            let all = unsafe { std::slice::from_raw_parts_mut(copy.first, copy.bytes) };
+            // SAFETY: the memory has as many bytes.
+            unsafe { self.device.copy_out(all, copy.there.address(), 0) }?;
+        }
+        Ok(self.device.synchronize(0)?)
+    }
+
+    fn enqueue(&self, args: &LaunchArgs, queue: Queue) -> Result<(), Diagnostics> {
+        if queue.device != self.device.id() {
+            let (here, there) = (self.device.id(), queue.device);
+            let message =
+                format!("expected a launch on {here}, which the code is for, got {there}");
+            return Err(Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).into());
+        }
+        if args.grid.contains(&0) {
+            return Ok(());
+        }
+        let (words, function) = (self.words(args)?, self.function()?);
+        let shape = LaunchShape::new([1; 3], 1);
+        // SAFETY: the words are those of the function, and the caller keeps the arrays in the stream's order.
+        Ok(unsafe { function.launch(&shape, &as_bytes(&words), &[], queue.stream) }?)
+    }
+
+    fn settle(&self, args: &LaunchArgs, _queue: Queue) -> Option<Arc<dyn Settled>> {
+        let places = |wanted: fn(&ParamKind) -> bool| {
+            self.frame.params.iter().filter(|p| wanted(&p.kind)).map(|p| p.word).collect()
+        };
+        Some(Arc::new(Launch {
+            function: self.function().ok()?,
+            words: self.words(args).ok()?,
+            addresses: places(|kind| matches!(kind, ParamKind::Array { .. })),
+            scalars: places(|kind| matches!(kind, ParamKind::Scalar(_))),
+        }))
+    }
+
+    fn resources(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// A launch with all but addresses and numbers filled in.
+struct Launch {
+    function: Arc<dyn Function>,
+    words: Vec<u64>,
+    addresses: Vec<usize>,
+    scalars: Vec<usize>,
+}
+
+impl Settled for Launch {
+    fn launch(
+        &self,
+        addresses: &[u64],
+        scalars: &[Scalar],
+        stream: u64,
+    ) -> Result<(), Diagnostics> {
+        let mut words = self.words.clone();
+        for (&place, &address) in self.addresses.iter().zip(addresses) {
+            words[place] = address;
+        }
+        for (&place, &value) in self.scalars.iter().zip(scalars) {
+            words[place] = bits(value);
+        }
+        let shape = LaunchShape::new([1; 3], 1);
+        // SAFETY: all but addresses and numbers is as in a launch that was checked.
+        Ok(unsafe { self.function.launch(&shape, &as_bytes(&words), &[], stream) }?)
+    }
+}
