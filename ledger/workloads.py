@@ -13,7 +13,7 @@ from typing import Callable
 import numpy as np
 
 from tessera.arrays.create import numpy_dtype
-from tessera.kernels import elementwise, schedule
+from tessera.kernels import elementwise, machine, schedule
 
 from gpurun import inputs
 from gpurun.error_bounds import ROUNDING, U
@@ -21,6 +21,8 @@ from gpurun.error_bounds import ROUNDING, U
 from . import kernels
 from .recipe import Recipe
 
+#: Groups that keep busy the machine whose rows the ledger holds.
+GROUPS = machine.target("sm90").groups
 BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "int32": 4}
 
 LAYERNORM_EPS = 1e-5
@@ -228,7 +230,7 @@ def _rows_arrays(M, N, dtype):
 
 def softmax(M, N, dtype):
     arrays = _rows_arrays(M, N, dtype)
-    tile = schedule.rows(1, M, N, BYTES[dtype])
+    tile = schedule.rows(1, M, N, BYTES[dtype], groups=GROUPS)
     types = {"x": dtype, "y": dtype}
     if tile.whole:
         recipe = Recipe("tessera.kernels.softmax:rows_whole", types, {"N": N, "R": tile.rows, "log": False})
@@ -251,7 +253,7 @@ def _normed(kind, M, N, dtype):
     arrays |= {"mean": Declared((1, M), "f32"), "rstd": Declared((1, M), "f32")}
     types = {"a.x": dtype, "a.scale": dtype, "a.shift": dtype, "y": dtype, "mean": "f32", "rstd": "f32", "eps": "f32"}
     flags = {"a.centre": centre, "a.scaled": True, "a.shifted": centre, "keep": False}
-    tile = schedule.rows(1, M, N, BYTES[dtype])
+    tile = schedule.rows(1, M, N, BYTES[dtype], groups=GROUPS)
     if tile.whole:
         recipe = Recipe("tessera.kernels.norm:whole", types, {"N": N, "R": tile.rows, **flags})
     else:
@@ -293,7 +295,7 @@ def _scaled_sum(xp, inputs, rows, columns):
 def _line(kind, function, reference, M, N, dtype):
     arrays = {"x": Declared((M, N), dtype, "bell"), "w": Declared((M, N), dtype, "bell"), "y": Declared((M, N), dtype)}
     n = M * N
-    config = {"f.of": {"function": f"ledger.kernels:{function}"}, "f.kinds": "--", "f.given": True, "T": schedule.line(n, BYTES[dtype])}
+    config = {"f.of": {"function": f"ledger.kernels:{function}"}, "f.kinds": "--", "f.given": True, "T": schedule.line(n, BYTES[dtype], groups=GROUPS)}
     types = dict.fromkeys([f"f.arrays.{i}" for i in range(elementwise.MOST)], dtype)
     recipe = Recipe("tessera.kernels.elementwise:line", types | {"y": dtype}, config)
     flat = {name: (name, (n,)) for name in "xwy"}
@@ -333,7 +335,7 @@ def sum_rows(M, N, dtype):
     arrays = {"x": Declared((M, N), dtype, "positive"), "y": Declared((M, 1), "f32")}
     if N * BYTES[dtype] <= schedule.ROW:
         types = {"x": dtype, "y": "f32", "identity": "f32"}
-        config = {"N": N, "R": schedule.rows(1, M, N, BYTES[dtype]).rows, "op": "sum", "mean": False}
+        config = {"N": N, "R": schedule.rows(1, M, N, BYTES[dtype], groups=GROUPS).rows, "op": "sum", "mean": False}
         step = Step(Recipe("tessera.kernels.reduce:rows_whole", types, config), (("x", (1, M, N)), ("y", (1, M)), 0.0, 1))
         # A thread holds at most 128 elements.
         depth = 128 + math.log2(N) + 2
@@ -349,7 +351,7 @@ def sum_rows(M, N, dtype):
 def sum_all(M, N, dtype):
     """One number for all elements, in two launches: groups compute partial sums, and the second launch adds those."""
     n, T = M * N, schedule.piece(BYTES[dtype])
-    C, chunk = schedule.chunks(1, n, T)
+    C, chunk = schedule.chunks(1, n, T, groups=GROUPS)
     C = schedule.parts(C)
     arrays = {"x": Declared((1, n), dtype, "positive"), "parts": Declared((1, C), "f32"), "y": Declared((1, 1), "f32")}
     first, depth = _sum_step(1, n, C, chunk, T, "x", dtype, "parts")
@@ -375,7 +377,7 @@ def _transpose(xp, inputs, rows, columns):
 def transpose(M, N, dtype):
     """The library moves elements as integers of their size. Here they have their own dtype, with the same bits."""
     arrays = {"x": Declared((M, N), dtype, "bell"), "y": Declared((N, M), dtype)}
-    A, B = schedule.square(M, N, BYTES[dtype])
+    A, B = schedule.square(M, N, BYTES[dtype], groups=GROUPS)
     recipe = Recipe("tessera.kernels.move:turn", {"x": dtype, "y": dtype}, {"A": A, "B": B})
     steps = (Step(recipe, (("x", (1, 1, M, N)), ("y", (1, 1, N, M)))),)
     return Workload(

@@ -173,7 +173,7 @@ def cached(device):
 
 
 def least_of(device, call, count):
-    """Seconds of the shortest of so many single calls, by the host's clock."""
+    """Seconds of the shortest of `count` single calls, by the host's clock."""
     clock, least = time.perf_counter_ns, math.inf
     for index in range(count):
         if index % BATCH == 0:

@@ -27,7 +27,7 @@ from gpurun.device import Cuda
 from gpurun.stats import median, ratio
 
 #: Clock cycles that the device sleeps before each launch: longer than the host needs to enqueue it.
-LEAD = 100_000
+LEAD = 300_000
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parents[1] / "examples" / "kernels"))
 

@@ -332,7 +332,7 @@ def reshape(x: Any, shape: Any) -> Any:
     """The same elements in row-major order under another shape; one extent may be -1, which the others decide."""
 
 def roll(x: Any, shift: Any, axis: Any = ...) -> Any:
-    """The elements moved by `shift` along an axis; those that leave at one end enter at the other. Without an axis, in row-major order."""
+    """The elements moved by `shift` along an axis, or along each of a tuple of axes; those that leave at one end enter at the other. Without an axis, in row-major order."""
 
 def round(x: Any) -> Any:
     """Nearest whole number, halves to even."""
@@ -437,7 +437,7 @@ def value_and_grad(*values: Any) -> Any:
     """Calls a function that was given to the kernel as `ts.tile.pure` does, with the values after it, the first of which is a float tile. Gives what it gives, of the shape and dtype of that tile, and its derivative by it. Each element must come of the element at its place alone."""
 
 def wait_async(stage: Any) -> Any:
-    """Waits for the copies begun with `cp_async(…, stage=stage)`."""
+    """Waits for the copies begun with `cp_async(…, stage=stage)`, a compile-time integer."""
 
 def warp_id() -> Any:
     """The warp's index in its group. Not portable: warps have 16, 32 or 64 lanes; prefer ts.tile.group."""

@@ -122,7 +122,7 @@ def test_each_axis_counts(kernel, backend):
 def test_the_callers_lanes_count(backend):
     @ts.kernel(lanes=64)
     def first(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
-        y[0] = x[ts.tile.linear_id()]
+        y[0] = x[2 * ts.tile.linear_id()]
 
     y = np.zeros(1, np.float32)
     refused(first, X, y, grid=2)
@@ -195,8 +195,9 @@ def test_a_transpose_by_lanes_is_right_when_ragged(shape, backend):
         s[r, c] = A[m, n]
         ts.tile.barrier()
         rows, cols = ts.tile.minimum(32, M - m0), ts.tile.minimum(32, N - n0)
-        e = r * cols + c
-        B[n0 + e // rows, m0 + e % rows] = s[e % rows, e // rows]
+        for a in range(r, cols, rows):
+            for b in range(c, rows, cols):
+                B[n0 + a, m0 + b] = s[b, a]
         return B
 
     A = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
@@ -216,3 +217,22 @@ def test_shared_memory_that_no_lane_wrote_is_found_on_every_backend(backend):
         return B
 
     assert "E_UNINIT" in {f.code for f in transpose.check(np.ones((50, 70), np.float32)).findings}
+
+
+def test_positions_by_a_run_time_division_are_those_of_each_vector(backend):
+    @ts.kernel(lanes=(32, 32))
+    def transpose(A: ts.Tensor["M", "N", ts.f32], B: ts.Out["N", "M", ts.f32]):
+        s = ts.tile.alloc_shared((32, 33), ts.f32)
+        m, n = ts.tile.linear_id(0), ts.tile.linear_id(1)
+        r, c = ts.tile.local_id(0), ts.tile.local_id(1)
+        m0, n0 = ts.tile.group_id(0) * 32, ts.tile.group_id(1) * 32
+        s[r, c] = A[m, n]
+        ts.tile.barrier()
+        rows, cols = ts.tile.minimum(32, M - m0), ts.tile.minimum(32, N - n0)
+        e = r * cols + c
+        B[n0 + e // rows, m0 + e % rows] = s[e % rows, e // rows]
+        return B
+
+    for shape in ((32, 32), (50, 70), (1, 33)):
+        A = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+        assert (transpose(A) == A.T).all()

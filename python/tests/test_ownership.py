@@ -206,7 +206,7 @@ ACCEPTED = {
     "index tile": OWN + "y[s + ts.tile.arange(16)] = x[s:s + 16]",
     "reversed": OWN + "y[s + 15 - ts.tile.arange(16)] = x[s:s + 16]",
     "strided": OWN + "y[s + 2 * ts.tile.arange(8)] = 1.0",
-    "part of a product": "ts.tile.owned(y[p * 16:p * 16 + 16])\nfor i in range(4):\n    y[p * 16 + 4 * i:p * 16 + 4 * i + 4] = x[s:s + 4]",
+    "parts in a loop": OWN + "for i in range(4):\n    y[s + 4 * i:s + 4 * i + 4] = x[s:s + 4]",
     "ticket number": OWN + "y[s:s + 16] = x[s:s + 16] + ts.tile.cast(p, ts.f32)",
     "masked by the ticket": OWN + "y[s:s + 16] = ts.tile.where(s + ts.tile.arange(16) < n, x[s:s + 16], 1.0)",
     "sum over a loop": OWN + "acc = 0.0\nfor i in range(4):\n    acc += x[s + i]\ny[s] = acc",

@@ -88,10 +88,12 @@ impl Platform for Absent {
     }
 }
 
+/// A family of backends, or what is missing for it.
+pub(crate) type Presence = std::result::Result<Arc<dyn Family>, &'static str>;
+
 /// The families of backends in the order that users see, each absent one with what is missing.
-pub(crate) fn families() -> Vec<(&'static str, std::result::Result<Arc<dyn Family>, &'static str>)>
-{
-    let mut out: Vec<(_, std::result::Result<Arc<dyn Family>, _>)> = Vec::new();
+pub(crate) fn families() -> Vec<(&'static str, Presence)> {
+    let mut out: Vec<(_, Presence)> = Vec::new();
     #[cfg(feature = "cuda")]
     {
         out.push((PTX, Ok(Arc::new(nvidia::Gpus))));

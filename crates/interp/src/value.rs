@@ -41,6 +41,7 @@ macro_rules! each_data {
 pub(crate) use each_data;
 
 impl Data {
+    #[allow(clippy::len_without_is_empty)] // Data has at least one element.
     pub fn len(&self) -> usize {
         each_data!(self, xs => xs.len())
     }

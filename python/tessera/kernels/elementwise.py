@@ -140,7 +140,7 @@ def forward(function: Any, operands: tuple, out_dtype: Any, rows: Any, block: An
     of = checks.out_dtype(out_dtype, of, floats=False)
     y = arrays.empty_like(first, of) if tuple(first.shape) == shape else arrays.empty(shape, of, first)
     if arrays.size(y):
-        _launch(function, [arrays.expand(x, shape) for x in given], y, rows, block)
+        _launch(function, [x if tuple(x.shape) == shape else arrays.expand(x, shape) for x in given], y, rows, block)
     return y
 
 
@@ -152,6 +152,8 @@ def copy(x: Any, y: Any) -> None:
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     try:
         return numpy.broadcast_shapes(*shapes)
     except ValueError:
@@ -164,7 +166,7 @@ def _launch(function: Any, operands: list, y: Any, rows: Any, block: Any) -> Non
     layout = pointwise(tuple(y.shape), (arrays.strides(y), *(arrays.strides(x) for x in operands)))
     y, *operands = (layout.view(x) for x in (y, *operands))
     if y.ndim == 1:
-        kinds = "".join("1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands)
+        kinds = "".join(["1" if not arrays.strides(x)[0] and x.shape[0] > 1 else "-" for x in operands])
         lines = [x[:1] if kind == "1" else x for x, kind in zip(operands, kinds)]
         line(Line.filled(function, lines, MOST, lines[0], kinds), y, schedule.line(y.shape[0], arrays.itemsize(y), block, groups=machine.groups(y)))
         return

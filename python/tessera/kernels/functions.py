@@ -29,10 +29,11 @@ class Function:
     def filled(cls, of: Any, read: Sequence[Any], most: int, other: Any, kinds: str | None = None) -> Any:
         """A function that reads some arrays, at most ``most``. ``other`` is any array that the kernel may take in place of more;
         ``of`` is None where there is no function."""
-        given = (*read, *(other,) * (most - len(read)))
+        count = len(read)
+        given = (*read, *(other,) * (most - count)) if count < most else tuple(read)
         if of is None:
             return cls(given, _NONE)
-        return cls(given, of, "-" * len(read) if kinds is None else kinds, True)
+        return cls(given, of, "-" * count if kinds is None else kinds, True)
 
 
 @ts.func

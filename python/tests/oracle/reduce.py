@@ -161,11 +161,10 @@ def _place_of(x: Any, axis: Any, best: str) -> Val:
 
 
 def _order(v: Any, best: str) -> tuple:
-    """Among numbers -0 is below +0; a NaN is the best of all."""
+    """Zeros of both signs are equal, and the first of equal numbers counts; a NaN is the best of all."""
     if v != v:
-        return (1, 0, 0)
-    sign = 0 if np.signbit(v) else 1
-    return (0, v.item(), sign) if best == "max" else (0, -v.item(), 1 - sign)
+        return (1, 0)
+    return (0, v.item() if best == "max" else -v.item())
 
 
 def argmax(x: Any, axis: Any = None) -> Val:

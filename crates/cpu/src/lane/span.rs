@@ -201,8 +201,9 @@ impl<'a> Lanes<'a> {
         ir.branch(plain, main, edge);
 
         ir.goto(main);
-        // Without a test of each vector, unmasked vectors follow one another.
-        let run = condition.is_none().then(|| ir.phi(ir.i64(), &[(at, some)]));
+        // Without a test of each vector, and positions found for it, unmasked vectors follow one another.
+        let each = condition.is_some() || range.locals.values().any(Option::is_some);
+        let run = (!each).then(|| ir.phi(ir.i64(), &[(at, some)]));
         self.at = run.unwrap_or(at);
         (self.mask, self.sure) = (None, true);
         let fresh = self.env.clone();

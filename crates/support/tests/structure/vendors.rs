@@ -105,12 +105,8 @@ fn code_of(text: &str) -> String {
             '"' => {
                 while let Some(c) = chars.next() {
                     match c {
-                        '\\' => {
-                            // A line that goes on in the next one is a line all the same.
-                            if chars.next() == Some('\n') {
-                                out.push('\n');
-                            }
-                        }
+                        // A line that goes on in the next one is a line all the same.
+                        '\\' => out.extend(chars.next().filter(|&c| c == '\n')),
                         '"' => break,
                         '\n' => out.push('\n'),
                         _ => {}
