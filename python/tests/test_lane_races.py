@@ -9,7 +9,7 @@ A = np.arange(40 * 50, dtype=np.float32).reshape(40, 50) % 7
 
 
 def later(**options):
-    """A kernel that is made when it is called: what is refused may be so at once."""
+    """A kernel that is made when it is called: what is refused may be so immediately."""
     return lambda body: lambda *args: ts.kernel(**options)(body)(*args)
 
 

@@ -381,7 +381,7 @@ def test_the_assembler_of_the_cpu_is_heard(cpu):
     assert (triple(np.ones(4, np.float32)) == 3).all()
 
 
-def test_outside_of_kernels_it_is_an_error():
+def test_outside_kernels_it_is_an_error():
     with pytest.raises(ts.UnsupportedError, match="inside a kernel"):
         ts.target.asm("nop", dtype=None)
     with pytest.raises(AttributeError, match="ams"):

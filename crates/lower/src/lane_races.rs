@@ -199,8 +199,8 @@ impl<'f> Pair<'f> {
     /// could be between the reads and the stores of the lanes.
     fn reads_itself(&self, id: OpId) -> bool {
         let (func, op) = (self.func, &self.func.ops[id]);
-        let meets = |op: &Op<Tile>| op.code == TileOp::Barrier || is_collective(op.code);
-        if func.walk().into_iter().any(|other| meets(&func.ops[other])) {
+        let synchronises = |op: &Op<Tile>| op.code == TileOp::Barrier || is_collective(op.code);
+        if func.walk().into_iter().any(|other| synchronises(&func.ops[other])) {
             return false;
         }
         let place = |op: &Op<Tile>| -> Vec<_> {

@@ -107,7 +107,7 @@ fn within(func: &TileFunc, claim: OpId, id: OpId, axis: usize) -> bool {
 /// How far positions are from a begin, at least and at most.
 ///
 /// The positions of a narrow integer are compared in its arithmetic, if both are. It wraps: what is
-/// said to be at `begin + far` may be at `begin + far - 2^32`, which is outside of every array, because
+/// said to be at `begin + far` may be at `begin + far - 2^32`, which is outside every array, because
 /// `begin` is below 2^31.
 fn far(func: &TileFunc, begin: Value, place: Value) -> Option<(i64, i64)> {
     let inner = |v: Value| {

@@ -164,17 +164,17 @@ impl Checker {
     ) {
         self.bounds(inst, access, memory, slot, touched);
         // Elements of which a broken promise was reported: not once more as a race.
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         let unique = match inst.action {
             Action::Scatter { unique, .. } => unique,
             Action::Store { unique, .. } => unique && self.by_lane(),
             _ => false,
         };
         if unique {
-            self.repeated(inst, memory, slot, touched, &mut told);
+            self.repeated(inst, memory, slot, touched, &mut reported);
         }
         if self.plan.claims && !memory.is_buffer() {
-            self.ownership(inst, access.touch, memory, slot, touched, &mut told);
+            self.ownership(inst, access.touch, memory, slot, touched, &mut reported);
         }
         if access.touch == Touch::Own {
             return;
@@ -194,13 +194,13 @@ impl Checker {
         let written = self.plan.memory[slot].as_ref().is_some_and(|p| p.written);
         if self.order.is_some() {
             if written && (self.by_lane() || !memory.is_buffer()) {
-                self.in_order(inst, access.touch, memory, slot, (touched, &told), codes);
+                self.in_order(inst, access.touch, memory, slot, (touched, &reported), codes);
             }
         } else if !memory.is_buffer() && written {
-            self.between_groups(inst, access.touch, memory, slot, (touched, &told), codes);
+            self.between_groups(inst, access.touch, memory, slot, (touched, &reported), codes);
         }
         if self.by_lane() && written && self.order.is_none() {
-            self.between_lanes(inst, access.touch, memory, slot, (touched, &told), codes);
+            self.between_lanes(inst, access.touch, memory, slot, (touched, &reported), codes);
         }
         if access.touch == Touch::Write {
             let marks = value.and_then(|v| self.origins.of(v)).map(<[u64]>::to_vec);

@@ -64,7 +64,7 @@ impl Checker {
         memory: &Memory,
         slot: usize,
         touched: &Touched,
-        told: &mut BTreeSet<usize>,
+        reported: &mut BTreeSet<usize>,
     ) {
         let (group, site) = (self.number, inst.site);
         let unique = matches!(
@@ -78,18 +78,18 @@ impl Checker {
             if let Some(claim) = self.claims.get(&at)
                 && claim.group != group
                 && (claim.alone || !reads)
-                && told.insert(spot.element)
+                && reported.insert(spot.element)
             {
                 broken.push((spot.element, claim.group, claim.site, None));
             }
             let last = self.touches.entry(at).or_default();
             // An element is reported once, whichever promise about it is broken.
-            let new = !told.contains(&spot.element);
+            let new = !reported.contains(&spot.element);
             if ((own && self.order.is_none()) || unique)
                 && let Some((g, s, wrote)) = last.of_another(group, own).filter(|_| new)
             {
                 broken.push((spot.element, g, s, Some(wrote)));
-                told.insert(spot.element);
+                reported.insert(spot.element);
             }
             if own || unique {
                 let claim = Claim { group, site, alone: own };

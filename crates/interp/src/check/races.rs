@@ -60,7 +60,7 @@ impl Checker {
         memory: &Memory,
         slot: usize,
         touched: &Touched,
-        told: &mut BTreeSet<usize>,
+        reported: &mut BTreeSet<usize>,
     ) {
         let mut first = BTreeMap::new();
         let mut again = Vec::new();
@@ -71,7 +71,7 @@ impl Checker {
             }
         }
         let Some(&(before, spot)) = again.first() else { return };
-        told.extend(again.iter().map(|(_, s)| s.element));
+        reported.extend(again.iter().map(|(_, s)| s.element));
         let (name, who) = (self.name(slot), self.who(self.number, None));
         let by_lane = self.by_lane();
         let place = (Code::E_RACE, inst.site, &inst.loc);
@@ -172,7 +172,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        (touched, told): (&Touched, &BTreeSet<usize>),
+        (touched, reported): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -192,7 +192,7 @@ impl Checker {
                 let as_what = |site: usize| plan.sites[site].writes;
                 shadow.write(spot.element, number, inst.site, as_what, harmless)
             };
-            let new = earlier.filter(|_| !told.contains(&spot.element));
+            let new = earlier.filter(|_| !reported.contains(&spot.element));
             conflicts.extend(new.map(|e| (*spot, e)));
         }
         let Some(&(spot, earlier)) = conflicts.first() else { return };
@@ -224,7 +224,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        (touched, told): (&Touched, &BTreeSet<usize>),
+        (touched, reported): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -242,7 +242,7 @@ impl Checker {
                     left.is_some() && own(spot.i) == left
                 })
             };
-            let new = earlier.filter(|_| !told.contains(&spot.element));
+            let new = earlier.filter(|_| !reported.contains(&spot.element));
             conflicts.extend(new.map(|e| (*spot, e)));
         }
         let Some(&(spot, earlier)) = conflicts.first() else { return };
@@ -278,7 +278,7 @@ impl Checker {
         touch: Touch,
         memory: &Memory,
         slot: usize,
-        (touched, told): (&Touched, &BTreeSet<usize>),
+        (touched, reported): (&Touched, &BTreeSet<usize>),
         codes: impl Fn() -> &'v [u8],
     ) {
         let plan = self.plan.clone();
@@ -304,7 +304,7 @@ impl Checker {
                     by_lane && left.is_some() && own(spot.i) == left
                 })
             };
-            let new = earlier.filter(|_| !told.contains(&spot.element));
+            let new = earlier.filter(|_| !reported.contains(&spot.element));
             conflicts.extend(new.map(|e| (*spot, e)));
         }
         if touch == Touch::Write {
