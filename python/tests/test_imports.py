@@ -113,7 +113,8 @@ def test_no_module_imports_the_whole_package():
 
 
 def test_few_names_are_at_the_top():
-    assert len({top(name) for name in MODULES} - {""}) <= MOST_AT_THE_TOP
+    # `__main__` is how the command begins, and no name that anyone imports.
+    assert len({top(name) for name in MODULES} - {"", "__main__"}) <= MOST_AT_THE_TOP
 
 
 def test_imports_that_are_found():

@@ -15,7 +15,7 @@ def later(**options):
 
 def refused(kernel, *args, profile="default", **launch):
     with ts.numerics.profile(profile), pytest.raises(ts.PrivilegeError, match="E_RACE") as caught:
-        kernel(*args, **launch)
+        (kernel.launch if launch else kernel)(*args, **launch)
     return caught.value
 
 
