@@ -79,7 +79,7 @@ def test_bounds_of_rows():
     head = 'x: ts.Tensor["M", 8, ts.f32], v: ts.Out["cdiv(M, 4)", ts.f32]'
     body = "p = ts.tile.program_id(0)\nt = x[p * 4:p * 4 + 4, :]\nv[p] = ts.tile.max(ts.tile.bounds_mask(t, rows={}))"
     assert kernel(body.format("M - p * 4"), head)(-np.ones((5, 8), np.float32)).tolist() == [-1, -1]
-    with pytest.raises(ts.TesseraError, match="rows=M - p \\* 4"):
+    with pytest.raises(ts.TesseraError, match="M - p \\* 4"):
         kernel(body.format("M"), head)
 
 

@@ -237,15 +237,24 @@ def test_jit_vmap_and_pickle():
     assert (pickle.loads(pickle.dumps(scaled))(x, s) == x * s[:, None]).all()
 
 
-def test_checked_mode_finds_races_between_rows():
-    @ts.kernel(lanes=(4, 4))
+def test_races_between_rows_are_found():
     def rows(x: ts.Tensor["M", "N", ts.f32], y: ts.Tensor["N", ts.f32]):
         i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
         y[j] = x[i, j]
 
+    with pytest.raises(ts.PrivilegeError, match="does not depend on linear_id\\(0\\)"):
+        ts.kernel(lanes=(4, 4))(rows)
+
+    # Which rows share an element is not in the source.
+    @ts.kernel(lanes=(4, 4))
+    def scattered(x: ts.Tensor["M", "N", ts.f32], at: ts.Tensor["M", ts.i32], y: ts.Tensor["M", "N", ts.f32]):
+        i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
+        y[at[i], j] = x[i, j]
+
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
-    report = rows.check(x, np.zeros(8, np.float32), grid=(8, 8))
+    report = scattered.check(x, np.zeros(8, np.int32), np.zeros((8, 8), np.float32))
     assert not report and report.findings[0].code == "E_RACE"
+    assert scattered.check(x, np.arange(8, dtype=np.int32), np.zeros((8, 8), np.float32))
     assert transpose.check(np.ones((32, 16), np.float32))
 
 

@@ -206,6 +206,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("popc __popc popcll __popcll bitwise_count population_count", "write `ts.tile.popcount(x)`"),
     ("__clz ffs __ffs __brev", "write `ts.tile.clz(x)`, `ts.tile.ctz(x)` or `ts.tile.brev(x)`"),
     ("umulhi __umulhi __mulhi", "write `ts.tile.mulhi(a, b)`"),
+    ("__funnelshift_l __funnelshift_r", "write `ts.tile.funnel_shift(hi, lo, n)`"),
     (
         "__float_as_int __int_as_float float_as_int int_as_float view bitcast_convert_type __float_as_uint __uint_as_float",
         "write `ts.tile.bitcast(x, ts.i32)`",

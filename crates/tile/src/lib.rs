@@ -38,7 +38,7 @@ pub use lanes::{
     MOST_LANE_AXES, domain_of, lane_axes, lane_axis, lane_extents, lane_grid, lanes_attr, lanes_of,
 };
 pub use level::{KernelKind, Tile, has_elements, is_collective, is_table, kind_of};
-pub use magnitude::magnitude;
+pub use magnitude::{magnitude, upper_bits};
 pub use polynomial::{Factor, Polynomial};
 pub use table::TileOp;
 

@@ -21,12 +21,36 @@ pub fn magnitude<L: Level>(
     Magnitude { func, known }.of(value, DEPTH)
 }
 
+/// The number is below `2^bits`; how far below zero it may be does not matter. The least of two numbers is below each.
+pub fn upper_bits<L: Level>(
+    func: &Func<L>,
+    value: Value,
+    known: &dyn Fn(L::Op) -> Result<TileOp, u32>,
+) -> u32 {
+    Magnitude { func, known }.upper(value, DEPTH)
+}
+
 struct Magnitude<'f, L: Level> {
     func: &'f Func<L>,
     known: &'f dyn Fn(L::Op) -> Result<TileOp, u32>,
 }
 
 impl<L: Level> Magnitude<'_, L> {
+    fn upper(&self, value: Value, depth: u32) -> u32 {
+        let all = self.of(value, depth);
+        let (Some(depth), Some(op)) = (depth.checked_sub(1), self.func.def(value)) else {
+            return all;
+        };
+        let x = |i: usize| self.upper(op.operands[i], depth);
+        let bits = match (self.known)(op.code) {
+            Ok(TileOp::Ew(ScalarFn::Minimum)) => x(0).min(x(1)),
+            Ok(TileOp::Ew(ScalarFn::Maximum)) => x(0).max(x(1)),
+            Ok(TileOp::Select) => x(1).max(x(2)),
+            _ => all,
+        };
+        bits.min(all)
+    }
+
     fn of(&self, value: Value, depth: u32) -> u32 {
         let ty = self.func.ty(value);
         let held = if ty.rank() == 0 && ty.dtype().is_int() { ty.dtype().bits() } else { 64 };
@@ -120,6 +144,30 @@ mod tests {
         let store = func.walk().into_iter().find(|&id| func.ops[id].code == crate::TileOp::Store);
         let at = func.ops[store.unwrap()].group("at")[0];
         super::magnitude(&func, at, &Ok)
+    }
+
+    #[test]
+    fn the_least_of_two_is_below_each() {
+        let at = |body: &str| {
+            let text = format!(
+                "func @f(%x: view<[n], f32, write>, %l: i64, %z: f32) {{kind = group, grid = [1]}} {{
+  %n = tile.dim {{name = n}} : i64
+{body}
+  tile.store %x, %z at(%at) {{extent = [0]}}
+  tile.return
+}}"
+            );
+            let func = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let all = func.walk();
+            let store = all.into_iter().find(|&id| func.ops[id].code == crate::TileOp::Store);
+            let at = func.ops[store.unwrap()].group("at")[0];
+            super::upper_bits(&func, at, &Ok)
+        };
+        assert_eq!(at("  %at = tile.minimum %l, %n : i64"), 47);
+        assert_eq!(at("  %m = tile.minimum %l, %n : i64\n  %at = tile.maximum %m, %n : i64"), 47);
+        assert_eq!(at("  %at = tile.maximum %l, %n : i64"), 64);
+        // What is far below zero may come out above it.
+        assert_eq!(at("  %m = tile.minimum %l, %n : i64\n  %at = tile.sub %m, %n : i64"), 64);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::memory::{Memory, Pos};
 use super::{Lanes, Repr};
 use crate::atomic::Fold;
 use crate::inst::*;
-use tessera_diag::Diagnostics;
+use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_ir::{Attr, OpId, Type, Value};
 use tessera_numerics::{DType, Profile, ReduceOp};
 use tessera_tile::attrs::checked_axes;
@@ -273,11 +273,10 @@ impl Lanes<'_> {
         let (shared, apart) = self.conditions(&a, own);
         if matches!(memory, Type::View { privilege, .. } if privilege.reduces()) {
             if self.profile != Profile::Default && fold.shows_order(reduce) {
-                return self.unsupported(
-                    id,
-                    "folding into a `reduce_*` parameter from several groups has no fixed order on \
-                     the GPU yet: use the default profile, or the cpu backend",
-                );
+                let why = "folding into a `reduce_*` parameter from several groups has no fixed order on the GPU yet";
+                let error = Diagnostic::new(ErrorCode::E_UNSUPPORTED, why);
+                let help = "use the default profile, or the `cpu` backend";
+                return Err(error.at(self.func.ops[id].loc.clone()).help(help).into());
             }
             return self.fold_shared(id, &a, reduce, fold, shared, apart);
         }

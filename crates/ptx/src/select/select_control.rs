@@ -9,7 +9,7 @@ use crate::scalar::carrier;
 use tessera_diag::Diagnostics;
 use tessera_ir::{Attr, BlockId, OpId, Type, Value};
 use tessera_staged::{StagedFunc, StagedOp};
-use tessera_tile::{TileOp, magnitude};
+use tessera_tile::{TileOp, magnitude, upper_bits};
 
 /// Where a loop-carried value is.
 pub enum Carried {
@@ -41,10 +41,10 @@ fn may_overflow(func: &StagedFunc, end: Value, step: Value) -> bool {
         StagedOp::Worker | StagedOp::Workers => Err(31),
         _ => Err(64),
     };
-    let large = |v: Value| magnitude(func, v, &known) > 62;
     let one = func.def(step).filter(|op| op.code == StagedOp::Tile(TileOp::Const));
     let single = one.and_then(|op| op.attr("value").and_then(Attr::as_int)) == Some(1);
-    !single && (large(end) || large(step))
+    // A position is below the end, which alone says how far the next can be.
+    !single && (upper_bits(func, end, &known) > 62 || magnitude(func, step, &known) > 62)
 }
 
 impl Select<'_> {
