@@ -77,7 +77,7 @@ fn check(seed: u64) -> bool {
     check_made(seed, &program(seed, profile != Profile::Default), profile)
 }
 
-/// Runs a kernel everywhere; false where it is too large for a target.
+/// Runs a kernel everywhere; false where it is too large for a target, or refused for its padding.
 pub fn check_made(seed: u64, made: &Made, profile: Profile) -> bool {
     let context = |what: &str| format!("seed {seed}: {what}\n{}", made.text);
     let func =
@@ -92,6 +92,10 @@ pub fn check_made(seed: u64, made: &Made, profile: Profile) -> bool {
     let mut lowered = func.clone();
     let pipeline = tessera_lower::tile_pipeline(PassOptions { verify_each: true, dump_dir: None });
     if let Err(e) = pipeline.run(&mut lowered, &mut PassContext::default()) {
+        // A tile that leaves its array gives padding to a scan, which is refused.
+        if e.iter().all(|d| d.code == Code::E_RAGGED) {
+            return false;
+        }
         panic!("{}", context(&e.render()));
     }
     // As the driver does; a kernel with stages may take one group after another.
