@@ -1,6 +1,5 @@
 //! What the tests of this crate see of single passes. Nothing else uses it (a structure test): it changes with the passes.
 
-pub use crate::graph::inner::{Matrix, Side, Strided, gate, strided, threads, unwritten};
 pub use crate::lazy_rescale::inner::{Base, Range, chosen, exponent};
 pub use crate::mask_elimination::always;
 pub use crate::runs::gathered;

@@ -26,7 +26,6 @@ mod expand_parts;
 mod facts;
 mod fast_math;
 mod geometry;
-pub mod graph;
 mod if_convert;
 #[doc(hidden)]
 pub mod inner;

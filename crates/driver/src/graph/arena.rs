@@ -2,7 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use tessera_lower::graph::{Array, Origin, Plan, Step};
+use tessera_plan::{Array, Origin, Plan, Step};
 
 /// Where each scratch buffer begins in one block of memory, and how large that is. Results have
 /// memory of their own.

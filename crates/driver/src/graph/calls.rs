@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_interp::HostArray;
 use tessera_ir::{Attr, Dim, OpSpec, Privilege, Type, Value, ValueDef};
-use tessera_lower::graph::{Array, Origin, Plan, Step};
 use tessera_numerics::{DType, NumType, Scalar};
+use tessera_plan::{Array, Origin, Plan, Step};
 use tessera_support::Hash128;
 use tessera_tile::{TileFunc, TileOp};
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attrs, Privilege};
-use tessera_lower::graph::{Array, BufferId, Origin, Step};
 use tessera_numerics::DType;
+use tessera_plan::{Array, BufferId, Origin, Step};
 use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use tessera_ir::{OpId, Type, Value};
-use tessera_lower::graph::{Array, Origin, Plan, Step};
+use tessera_plan::{Array, Origin, Plan, Step};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Buffer donation: pairs of a result and an argument that may be one array. The caller may pass

@@ -5,7 +5,7 @@
 //! have offsets and strides that the plan knows. A kernel that is launched with several layouts is
 //! compiled for the first.
 
-use tessera_lower::graph::{Array, Plan, Step};
+use tessera_plan::{Array, Plan, Step};
 use tessera_target::BufferArg;
 use tessera_target::arrays::{ArrayClass, Said};
 use tessera_target::frame::{Frame, Param};

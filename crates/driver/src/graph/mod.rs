@@ -20,4 +20,4 @@ pub use kernels::compiled_kernels;
 pub(crate) use program::census as functions_alive;
 pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for};
 pub use run::{GraphKernels, HostKernels};
-pub use tessera_lower::graph::{Plan, PlanOptions, argument_type};
+pub use tessera_plan::{Plan, PlanOptions, argument_type};

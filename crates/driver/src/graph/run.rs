@@ -10,8 +10,8 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
 use tessera_ir::{Attrs, Privilege};
-use tessera_lower::graph::{Array, Origin, Step};
 use tessera_numerics::DType;
+use tessera_plan::{Array, Origin, Step};
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue};
 use tessera_tile::TileFunc;
 

@@ -1,0 +1,290 @@
+//! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
+//! and the options that a printed and edited plan requests.
+
+use crate::planner::{Array, Origin, Plan, PlanOptions, Step};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_ir::{
+    Attr, Attrs, BlockId, Builder, Dim, DimExpr, Func, Module, OpSpec, Privilege, Type, Value,
+};
+use tessera_numerics::NumType;
+use tessera_schedule::{Kept, SchedOp, Schedule, kept};
+
+/// The name that a plan's text has in errors.
+const FILE: &str = "<plan>";
+
+impl Plan {
+    /// The plan as Schedule IR. Its launches are on the backend of this name.
+    pub fn module(&self, backend: &str) -> Module<Schedule> {
+        let mut writer = Writer {
+            plan: self,
+            backend,
+            func: Func::new(&*self.name),
+            memory: Vec::new(),
+            iterations: BTreeMap::new(),
+        };
+        writer.buffers();
+        let body = writer.func.body;
+        writer.steps(&self.steps, body);
+        let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[*b]).collect();
+        writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
+        let mut module = Module::new(&*self.name);
+        module.funcs.push(writer.func);
+        module
+    }
+}
+
+struct Writer<'p> {
+    plan: &'p Plan,
+    backend: &'p str,
+    func: Func<Schedule>,
+    /// Of each buffer.
+    memory: Vec<Value>,
+    /// The indices of the loops around.
+    iterations: BTreeMap<usize, Value>,
+}
+
+/// Memory of the type of a value.
+fn view(ty: &Type, privilege: Privilege) -> Type {
+    Type::View { dims: ty.shape().to_vec(), elem: NumType::plain(ty.dtype()), privilege }
+}
+
+impl Writer<'_> {
+    fn op(&mut self, block: BlockId, spec: OpSpec<Schedule>) -> tessera_ir::OpId {
+        let mut b = Builder::at_end(&mut self.func, block, Loc::unknown());
+        b.op(spec).expect("the results are given")
+    }
+
+    fn made(&mut self, block: BlockId, spec: OpSpec<Schedule>, name: Option<&str>) -> Value {
+        let id = self.op(block, spec);
+        let v = self.func.ops[id].result();
+        if let Some(name) = name {
+            self.func.set_name(v, name);
+        }
+        v
+    }
+
+    /// The memory of the plan, and the values that have none.
+    fn buffers(&mut self) {
+        let body = self.func.body;
+        for buffer in &self.plan.buffers {
+            let (ty, name) = (&buffer.ty, &*buffer.name);
+            let v = match buffer.origin {
+                Origin::Argument(_) => {
+                    self.func.add_arg(body, view(ty, Privilege::Read), Some(name))
+                }
+                Origin::Constant(_) => {
+                    let spec =
+                        OpSpec::new(SchedOp::Constant, &[]).result(view(ty, Privilege::Read));
+                    self.made(body, spec, Some(name))
+                }
+                Origin::Scratch => {
+                    let ty = view(ty, Privilege::ReadWrite);
+                    self.made(body, OpSpec::new(SchedOp::Store, &[]).result(ty), Some(name))
+                }
+            };
+            self.memory.push(v);
+        }
+        for (name, ty, op) in &self.plan.fused {
+            let spec = OpSpec::new(SchedOp::Fused, &[])
+                .attr("op", Attr::word(*op))
+                .result(view(ty, Privilege::ReadWrite));
+            self.made(body, spec, Some(name));
+        }
+    }
+
+    /// An array: its whole buffer, or a view of it.
+    fn array(&mut self, block: BlockId, a: &Array) -> Value {
+        let buffer = self.memory[a.buffer];
+        let elem = NumType::plain(a.dtype);
+        let dims: Vec<Dim> = a.dims.iter().map(|&d| Dim::Static(d)).collect();
+        let mut dense = a.dtype.bytes() as i64;
+        let mut plain = true;
+        for (&d, &s) in a.dims.iter().zip(&a.strides).rev() {
+            plain &= d == 1 || s == dense;
+            dense *= d.max(1);
+        }
+        let ty = self.func.ty(buffer).clone();
+        let Type::View { privilege, .. } = ty else { return buffer };
+        let part = Type::View { dims, elem, privilege };
+        if plain && a.offset == 0 && a.iterations.is_empty() && part == ty {
+            return buffer;
+        }
+        let moved: Vec<(Value, i64)> = a
+            .iterations
+            .iter()
+            .filter_map(|(id, by)| Some((*self.iterations.get(id)?, *by)))
+            .collect();
+        let at: Vec<Value> = moved.iter().map(|(v, _)| *v).collect();
+        let mut spec = OpSpec::new(SchedOp::View, &[buffer]).group("at", &at).result(part);
+        if a.offset != 0 {
+            spec = spec.attr("offset", Attr::Int(a.offset));
+        }
+        if !plain {
+            spec = spec.attr("strides", Attr::ints(a.strides.clone()));
+        }
+        if !moved.is_empty() {
+            spec = spec.attr("iteration_bytes", Attr::ints(moved.iter().map(|(_, by)| *by)));
+        }
+        self.made(block, spec, None)
+    }
+
+    /// An op on arrays, with which of them it writes.
+    fn on(&mut self, block: BlockId, spec: OpSpec<Schedule>, arrays: &[&Array]) {
+        let values: Vec<Value> = arrays.iter().map(|a| self.array(block, a)).collect();
+        let writes: Vec<i64> =
+            (0i64..).zip(arrays).filter(|(_, a)| a.writes).map(|(i, _)| i).collect();
+        let mut spec = spec.group("values", &values);
+        if !writes.is_empty() {
+            spec = spec.attr("writes", Attr::ints(writes));
+        }
+        self.op(block, spec);
+    }
+
+    /// The region of an op, with what is in it; `end` is what it yields.
+    fn region(&mut self, region: BlockId, steps: &[Step], end: Option<&Array>) {
+        self.steps(steps, region);
+        let end: Vec<Value> = end.iter().map(|a| self.array(region, a)).collect();
+        self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
+    }
+
+    fn steps(&mut self, steps: &[Step], block: BlockId) {
+        for step in steps {
+            match step {
+                Step::Launch { kernel, args, grid, domain, lanes, label, .. } => {
+                    let name = self.plan.kernels[*kernel].name.clone();
+                    let mut spec = OpSpec::new(SchedOp::Launch, &[])
+                        .attr("kernel", Attr::Ref(name))
+                        .attr("backend", Attr::word(self.backend))
+                        .attr("of", Attr::Str(label.clone()));
+                    let func = &self.plan.kernels[*kernel];
+                    spec = if tessera_tile::kind_of(func) == Some(tessera_tile::KernelKind::Lane) {
+                        let axes = tessera_tile::lane_axes(func);
+                        let domain = domain[..axes].iter().map(|&n| DimExpr::Const(n));
+                        let mut extents = tessera_tile::lane_extents(func);
+                        if extents.is_empty() {
+                            extents.push(*lanes);
+                        }
+                        spec.attr("domain", Attr::extents(domain))
+                            .attr("lanes", tessera_tile::lanes_attr(&extents))
+                    } else {
+                        spec.attr("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))))
+                    };
+                    self.on(block, spec, &args.iter().collect::<Vec<_>>());
+                }
+                Step::Host { inputs, outputs, label, .. } => {
+                    let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
+                    // Operands are read and results written, whatever the arrays say of themselves.
+                    let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
+                    let arrays: Vec<Array> = inputs
+                        .iter()
+                        .map(set(false))
+                        .chain(outputs.iter().map(set(true)))
+                        .collect();
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                }
+                Step::Call { kernel, config, args, .. } => {
+                    let mut spec =
+                        OpSpec::new(SchedOp::Call, &[]).attr("kernel", Attr::Ref(kernel.clone()));
+                    if let Some(config) = config.as_ref().filter(|c: &&Attrs| !c.is_empty()) {
+                        spec = spec.attr("config", Attr::Dict(config.clone()));
+                    }
+                    let arrays: Vec<Array> = args
+                        .iter()
+                        .map(|(a, how)| Array { writes: how.writes(), ..a.clone() })
+                        .collect();
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                }
+                Step::Copy { from, to } => {
+                    let both = [self.array(block, from), self.array(block, to)];
+                    self.op(block, OpSpec::new(SchedOp::Copy, &both));
+                }
+                Step::Cond { pred, then, otherwise, .. } => {
+                    let pred = self.array(block, pred);
+                    let id = self.op(block, OpSpec::new(SchedOp::If, &[pred]));
+                    let regions = self.func.ops[id].regions.clone();
+                    self.region(regions[0], then, None);
+                    self.region(regions[1], otherwise, None);
+                }
+                Step::While { test, pred, body, .. } => {
+                    let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
+                    let regions = self.func.ops[id].regions.clone();
+                    self.region(regions[0], test, Some(pred));
+                    self.region(regions[1], body, None);
+                }
+                Step::Loop { id: number, trip, reverse, position, body } => {
+                    let position = self.array(block, position);
+                    let mut spec =
+                        OpSpec::new(SchedOp::Loop, &[position]).attr("trip", Attr::Int(*trip));
+                    if *reverse {
+                        spec = spec.attr("reverse", Attr::Bool(true));
+                    }
+                    let id = self.op(block, spec);
+                    let region = self.func.ops[id].regions[0];
+                    let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
+                    self.iterations.insert(*number, iteration);
+                    self.region(region, body, None);
+                }
+            }
+        }
+    }
+}
+
+impl PlanOptions {
+    /// The options that a plan's text, as printed or changed, requests.
+    pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
+        let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`) alone";
+        let given = kept(text, FILE).map_err(|found| found.or_help(help))?;
+        let materialise = given.stored.keys().cloned().collect();
+        Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
+    }
+
+    /// Checks that a plan that was given back is one of this function. `made` is the plan with its
+    /// values in memory, `again` computes the one that its steps were printed with.
+    pub fn check(
+        &self,
+        made: &Plan,
+        again: &mut dyn FnMut(PlanOptions) -> Result<Plan, Diagnostics>,
+    ) -> Result<(), Diagnostics> {
+        let Some(given) = &self.given else { return Ok(()) };
+        let read = |plan: &Plan| -> Result<Kept, Diagnostics> {
+            kept(&plan.module("any").to_string(), FILE)
+        };
+        let found = read(made)?;
+        let mut errors = Diagnostics::new();
+        for (name, loc) in given.stored.iter().filter(|(name, _)| !found.names.contains(*name)) {
+            let message = format!("expected a value of @{}, got %{name}", made.name);
+            let help = "names are those that `f.compiled(*args).plan` prints for these arguments";
+            errors.push(Diagnostic::new(Code::E_NAME, message).at(loc.clone()).help(help));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let before = if given.used == found.used {
+            found
+        } else {
+            let materialise = given.used.clone();
+            read(&again(PlanOptions { materialise, given: None, ..self.clone() })?)?
+        };
+        let steps = given.steps.len().max(before.steps.len());
+        let none = (
+            "the end of the plan".to_string(),
+            given.steps.last().map_or(Loc::unknown(), |s| s.1.clone()),
+        );
+        for place in 0..steps {
+            let (got, loc) = given.steps.get(place).unwrap_or(&none);
+            let (wanted, _) = before.steps.get(place).unwrap_or(&none);
+            if got != wanted {
+                let message = format!("expected `{wanted}`, got `{got}`");
+                let help = "steps follow from what has memory: change `sched.fused` to `sched.store`, or the other \
+                            way round, and leave the rest as it was printed for these arguments and this machine";
+                return Err(Diagnostic::new(Code::E_ARGUMENT, message)
+                    .at(loc.clone())
+                    .help(help)
+                    .into());
+            }
+        }
+        Ok(())
+    }
+}
