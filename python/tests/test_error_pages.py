@@ -16,20 +16,13 @@ PAGES = sorted(p for p in FOLDER.glob("*.md") if p != INDEX)
 NOT_SHOWN = {
     "E_CAPTURE": "a graph must be recorded on a device",
     "E_ILLEGAL_ADDRESS": "a kernel must fail on a device",
-    "E_MAPPER": "no program asks a mapper yet",
-    "E_MESH": "no program makes a mesh yet",
     "E_MISALIGNED_ACCESS": "a kernel must fail on a device",
     "E_OOM": "memory must run out on a device",
-    "E_PLACEMENT": "no program places an array yet",
     "E_TARGET_CODEGEN": "a device's assembler must refuse what we give it",
     "E_TIMEOUT": "a kernel must take too long on a device",
-    "E_UNEVEN": "no program places an array yet",
     "E_UNKNOWN": "a fault of the compiler",
     "W_DTYPE_FALLBACK": "needs a target that lacks a dtype",
     "W_HOST_COPY": "arrays must be copied to a device",
-    "W_MAPPER": "no program asks a mapper yet",
-    "W_UNEVEN": "no program places an array yet",
-    "W_VIRTUAL_DEVICE": "no program makes a mesh yet",
 }
 
 _ROW = re.compile(r'^    ([EWN]_\w+) \w+ "(.*)"$', re.M)

@@ -38,7 +38,7 @@ pub struct Exchange {
 
 impl Exchange {
     /// To every rank, or (`once`) only to the lowest rank of those that hold copies of a block. A rank that has elements itself sends
-    /// them to itself; others are asked in turn.
+    /// them to itself; others are taken in turn.
     pub fn new(from: &Placed, to: &Placed, once: bool) -> Result<Exchange, Diagnostic> {
         if from.shape() != to.shape() {
             let text = format!(

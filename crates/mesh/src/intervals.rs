@@ -206,7 +206,9 @@ impl IndexSet {
 
     pub fn contains(&self, position: u64) -> bool {
         let at = self.runs.partition_point(|r| r.last() < position);
-        self.runs.get(at).is_some_and(|r| position >= r.start && (position - r.start) % r.step == 0)
+        self.runs
+            .get(at)
+            .is_some_and(|r| position >= r.start && (position - r.start).is_multiple_of(r.step))
     }
 
     pub fn intersect(&self, other: &IndexSet) -> IndexSet {

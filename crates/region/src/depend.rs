@@ -27,7 +27,7 @@ impl Tasks {
         }
         for new in uses {
             let known = self.uses.entry(new.storage).or_default();
-            // Whoever interferes with a use that is overwritten interferes with this one too, and so waits for it.
+            // A later task that interferes with a use that is overwritten interferes with this one too, and so waits for it.
             if matches!(new.privilege, Privilege::Write | Privilege::ReadWrite) {
                 known.retain(|(t, u)| *t == task || !new.covers(u));
             }
@@ -44,7 +44,7 @@ impl Tasks {
         });
     }
 
-    /// The tasks that use elements in a way that interferes with this use: whoever wants to use them now waits for these.
+    /// The tasks that use elements in a way that interferes with this use: it must wait for them.
     pub fn waits(&self, wanted: &Use) -> Vec<TaskId> {
         let known = self.uses.get(&wanted.storage).into_iter().flatten();
         let found: BTreeSet<TaskId> =
