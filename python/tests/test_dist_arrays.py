@@ -79,6 +79,34 @@ def test_resharding_keeps_every_bit():
                 assert same_bits(np.asarray(b.local(rank)), block), f"{what}, rank {rank}"
 
 
+def test_parts_of_any_placement_read_and_write_the_value():
+    rng = random.Random(SEED + 2)
+    for case in range(300):
+        mesh = a_mesh(rng)
+        shape = tuple(rng.choice([1, 2, 3, 5, 8]) for _ in range(rng.randint(1, 3)))
+        x, spec = values(rng, shape, "f32"), a_spec(rng, mesh, len(shape))
+        axes = tuple(rng.sample(mesh.axes, rng.randint(1, len(mesh.axes))))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            a = dist.shard(x, spec, mesh)
+        what = f"case {case} of seed {SEED + 2}: parts of {spec} along {axes} on {mesh}"
+        contributed = [n for n, s in zip(mesh.axes, a.placements) if s.startswith("P")]
+        if all(s == "R" or n not in axes for n, s in zip(mesh.axes, a.placements)) and a.placements.count("R") < len(mesh.axes):
+            with pytest.raises(ts.PlacementError, match="E_PLACEMENT"):
+                a.parts(axes)
+            continue
+        parts = a.parts(axes)
+        assert [p.coords for p in parts] == list(np.ndindex(*(mesh.axis_size(n) for n in axes))), what
+        for p in parts:
+            where = np.ix_(*(np.arange(n)[i] for n, i in zip(shape, p.index)))
+            if not set(contributed) & set(axes) or all(c == 0 for n, c in zip(axes, p.coords) if n in contributed):
+                assert same_bits(p.numpy(), x[where]), what
+            if not set(contributed) & set(axes):
+                p[...] = -x[where]
+                x[where] = -x[where]
+                assert same_bits(a.numpy(), x), what
+
+
 def test_contributions_are_combined_as_numpy_does():
     rng = random.Random(SEED + 1)
     for _ in range(60):

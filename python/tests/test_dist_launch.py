@@ -270,6 +270,29 @@ def test_host_arrays_are_ready_when_the_launch_returns():
     assert np.array_equal(total, [4, 4])
 
 
+@ts.struct
+class Line:
+    a: ts.f32
+    b: ts.f32
+
+
+@ts.kernel
+def line(x: ts.Tensor["n", ts.f32], p: Line, y: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = p.a * x[i] + p.b
+    return y
+
+
+def test_records_and_results_that_are_left_out():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    x, y = dist.tensor((6,), dist.spec("tp"), mesh, init=2), dist.tensor((6,), dist.spec("tp"), mesh)
+    made = index_launch("tp")(line)(x, Line(3.0, 1.0))
+    assert [m.tolist() for m in made] == [[7, 7]] * 3
+    assert [p.coords for p in index_launch("tp")(line)(x.parts("tp"), Line(1.0, 1.0), y=y)] == [(0,), (1,), (2,)]
+    assert np.array_equal(y, np.full(6, 3))
+
+
 def test_a_part_is_an_argument_of_a_kernel():
     mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
     x, y = dist.tensor((6,), dist.spec("tp"), mesh, init=2), dist.tensor((6,), dist.spec("tp"), mesh)

@@ -315,31 +315,35 @@ impl Placed {
         let blocks = self.blocks();
         let extents = self.mesh.extents();
         let count: u64 = wanted.iter().map(|a| extents[*a]).product();
-        let part = |number: u64| {
-            let (mut coords, mut rest) = (vec![0; wanted.len()], number);
+        let mut here: Vec<Vec<usize>> = vec![Vec::new(); count as usize];
+        for (at, block) in blocks.iter().enumerate() {
+            for rank in &block.ranks {
+                let coords = self.mesh.coords(*rank);
+                let number = wanted.iter().fold(0, |n, a| n * extents[*a] + coords[*a]);
+                let known = &mut here[number as usize];
+                if known.last() != Some(&at) {
+                    known.push(at);
+                }
+            }
+        }
+        let part = |(number, blocks_here): (usize, Vec<usize>)| {
+            let (mut coords, mut rest) = (vec![0; wanted.len()], number as u64);
             for (at, a) in wanted.iter().enumerate().rev() {
                 coords[at] = rest % extents[*a];
                 rest /= extents[*a];
             }
-            let is_here = |b: &Block| {
-                b.ranks.iter().any(|r| {
-                    let at = self.mesh.coords(*r);
-                    wanted.iter().zip(&coords).all(|(a, c)| at[*a] == *c)
-                })
-            };
-            let here: Vec<usize> = (0..blocks.len()).filter(|b| is_here(&blocks[*b])).collect();
             let union = |dim: usize| {
                 let mut sets: Vec<IndexSet> = Vec::new();
-                for set in here.iter().map(|b| &blocks[*b].index[dim]) {
+                for set in blocks_here.iter().map(|b| &blocks[*b].index[dim]) {
                     if !sets.contains(set) {
                         sets.push(set.clone());
                     }
                 }
                 IndexSet::union(&sets)
             };
-            Part { index: (0..self.shape.len()).map(union).collect(), coords, blocks: here }
+            Part { index: (0..self.shape.len()).map(union).collect(), coords, blocks: blocks_here }
         };
-        Ok((0..count).map(part).collect())
+        Ok(here.into_iter().enumerate().map(part).collect())
     }
 }
 

@@ -51,6 +51,12 @@ fn use_of((storage, index, privilege): UseRow) -> Result<Use, Diagnostics> {
     Ok(Use { storage, index, privilege })
 }
 
+/// A result, or its error with the caller's line. The interpreter's lock is kept: these answers take microseconds, and another thread
+/// that runs Python would hold a released lock for milliseconds.
+fn checked<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Diagnostics>) -> PyResult<T> {
+    work().or_else(|found| enter_call(py, || Err(found)))
+}
+
 fn hash(value: impl Hash) -> u64 {
     let mut state = DefaultHasher::new();
     value.hash(&mut state);
@@ -71,12 +77,12 @@ impl MeshGrid {
         extents: Vec<u64>,
         devices: Vec<String>,
     ) -> PyResult<MeshGrid> {
-        enter_call(py, || Ok(MeshGrid(Mesh::new(&axes, &extents, devices)?)))
+        checked(py, || Ok(MeshGrid(Mesh::new(&axes, &extents, devices)?)))
     }
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<MeshGrid> {
-        enter_call(py, || Ok(MeshGrid(Mesh::parse(text)?)))
+        checked(py, || Ok(MeshGrid(Mesh::parse(text)?)))
     }
 
     #[getter]
@@ -108,7 +114,7 @@ impl MeshGrid {
     }
 
     fn axis(&self, py: Python<'_>, name: &str) -> PyResult<usize> {
-        enter_call(py, || Ok(self.0.axis(name)?))
+        checked(py, || Ok(self.0.axis(name)?))
     }
 
     fn coords(&self, rank: u64) -> Vec<u64> {
@@ -120,14 +126,14 @@ impl MeshGrid {
     }
 
     fn groups(&self, py: Python<'_>, axes: Vec<String>) -> PyResult<Vec<Vec<u64>>> {
-        enter_call(py, || {
+        checked(py, || {
             let axes = axes.iter().map(|a| self.0.axis(a)).collect::<Result<Vec<_>, _>>()?;
             Ok(self.0.groups(&axes))
         })
     }
 
     fn at(&self, py: Python<'_>, fixed: Vec<(String, i64)>) -> PyResult<MeshGrid> {
-        enter_call(py, || Ok(MeshGrid(self.0.at(&fixed)?)))
+        checked(py, || Ok(MeshGrid(self.0.at(&fixed)?)))
     }
 
     fn __eq__(&self, other: &MeshGrid) -> bool {
@@ -159,7 +165,7 @@ impl PlacementSpec {
         priority: u32,
         require_even: bool,
     ) -> PyResult<PlacementSpec> {
-        enter_call(py, || {
+        checked(py, || {
             let combine = combine.map(|(name, axes)| {
                 let op = Combine::parse(&name).ok_or_else(|| {
                     let text = format!("expected an operator for contributions, got {name:?}");
@@ -188,7 +194,7 @@ impl PlacementSpec {
 
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<PlacementSpec> {
-        enter_call(py, || Ok(PlacementSpec(Spec::parse(text)?)))
+        checked(py, || Ok(PlacementSpec(Spec::parse(text)?)))
     }
 
     fn __eq__(&self, other: &PlacementSpec) -> bool {
@@ -219,7 +225,7 @@ impl PlacedArray {
         shape: Vec<u64>,
         names: Vec<String>,
     ) -> PyResult<PlacedArray> {
-        enter_call(py, || Ok(PlacedArray(Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?)))
+        checked(py, || Ok(PlacedArray(Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?)))
     }
 
     /// One word an axis of the mesh.
@@ -257,7 +263,7 @@ impl PlacedArray {
     }
 
     fn check_even(&self, py: Python<'_>) -> PyResult<()> {
-        enter_call(py, || Ok(self.0.check_even()?))
+        checked(py, || Ok(self.0.check_even()?))
     }
 
     fn extents_text(&self) -> String {
@@ -265,7 +271,7 @@ impl PlacedArray {
     }
 
     fn parts(&self, py: Python<'_>, axes: Vec<String>) -> PyResult<Vec<PartRow>> {
-        enter_call(py, || {
+        checked(py, || {
             let parts = self.0.parts(&axes)?;
             Ok(parts.into_iter().map(|p| (p.coords, sets(&p.index), p.blocks)).collect())
         })
@@ -273,7 +279,7 @@ impl PlacedArray {
 
     /// The plan that brings it to another placement.
     fn exchange(&self, py: Python<'_>, to: &PlacedArray, once: bool) -> PyResult<ExchangeRow> {
-        enter_call(py, || {
+        checked(py, || {
             let plan = Exchange::new(&self.0, &to.0, once)?;
             let (kind, op) = match plan.kind {
                 Kind::Values => ("values", None),
@@ -318,7 +324,7 @@ impl TaskOrder {
     /// The number of a new task, and the tasks that it waits for.
     fn add(&mut self, py: Python<'_>, uses: Vec<UseRow>) -> PyResult<(u64, Vec<u64>)> {
         let tasks = &mut self.0;
-        enter_call(py, || {
+        checked(py, || {
             let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>()?;
             let (task, before) = tasks.add(uses);
             Ok((task.0, before.into_iter().map(|t| t.0).collect()))
@@ -332,7 +338,7 @@ impl TaskOrder {
     /// The tasks that interfere with a use of these elements.
     fn waits(&self, py: Python<'_>, wanted: UseRow) -> PyResult<Vec<u64>> {
         let tasks = &self.0;
-        enter_call(py, || Ok(tasks.waits(&use_of(wanted)?).into_iter().map(|t| t.0).collect()))
+        checked(py, || Ok(tasks.waits(&use_of(wanted)?).into_iter().map(|t| t.0).collect()))
     }
 }
 
@@ -344,7 +350,7 @@ pub fn task_conflict(
     py: Python<'_>,
     tasks: Vec<Vec<UseRow>>,
 ) -> PyResult<Option<((usize, usize), (usize, usize))>> {
-    enter_call(py, || {
+    checked(py, || {
         let task = |uses: Vec<UseRow>| uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
         let tasks = tasks.into_iter().map(task).collect::<Result<Vec<_>, _>>()?;
         Ok(conflict(&tasks).map(|c| (c.first, c.second)))

@@ -34,6 +34,8 @@ class DistArray:
         self._rows = placed.blocks()
         self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
         self._storage = next(_numbers)
+        #: What `parts` found, by axes.
+        self._parts: dict[tuple[str, ...], list] = {}
         #: The extents of the whole array.
         self.shape: tuple[int, ...] = tuple(shape)
         #: The dtype of the value. Contributions are kept in the accumulation dtype.
@@ -94,7 +96,10 @@ class DistArray:
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
         axes = (axis,) if isinstance(axis, str) else tuple(axis)
-        return [Part(self, axes, *row) for row in self._placed.parts(list(axes))]
+        rows = self._parts.get(axes)
+        if rows is None:
+            rows = self._parts[axes] = self._placed.parts(list(axes))
+        return [Part(self, axes, *row) for row in rows]
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):

@@ -98,16 +98,13 @@ class _Previous:
 
 _lock = threading.RLock()
 _mapper: Any = None
-#: Grows with every change; part of what compiled programs are keyed by.
-generation = 0
 _warned: set[tuple[str, str]] = set()
 
 
 def _set(mapper: Any) -> None:
-    global _mapper, generation
+    global _mapper
     with _lock:
         _mapper = mapper
-        generation += 1
         _warned.clear()
 
 

@@ -77,7 +77,7 @@ class Mesh:
         """The extent of an axis, or of several together."""
         size = 1
         for name in (axis,) if isinstance(axis, str) else axis:
-            size *= self.shape[self._grid.axis(name)]
+            size *= self.shape[self.axes.index(name) if name in self.axes else self._grid.axis(name)]
         return size
 
     def coords(self, rank: int) -> tuple[int, ...]:
