@@ -25,7 +25,7 @@ mutants: ## Mutation testing: COUNT=200 faults of each group from SEED=1; MODULE
 soak: ## MINUTES=10 of all features concurrently, from SEED=; memory, descriptors and threads must stay flat
 	@scripts/soak.sh $(or $(MINUTES),10) $(SEED)
 
-demo: ## Set up, build, then run examples/demo.py
+demo: ## Set up, build, then run examples/demo.py and examples/mesh_tour.py
 	@scripts/demo.sh
 
 first-minutes: ## Time make demo and make test in a clean clone, write the table of README.md; FIRST="--only demo"

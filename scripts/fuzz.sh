@@ -42,7 +42,9 @@ share 1 "entries of the cache" "$VENV_PYTHON" -m pytest -q -s python/tests/test_
 # Damaged text and files where they enter from Python: IR, schedules, plans, source, tuning records, names.
 share 4 "damaged input" "$VENV_PYTHON" -m pytest -q -s python/tests/test_boundary_fuzz.py
 share 1 "checkpoints" "$VENV_PYTHON" -m pytest -q -s python/tests/test_checkpoint_hostile.py -k mutated_files
-share 5 "attention" "$VENV_PYTHON" -m pytest -q -s python/tests/test_attention_grid.py -k more_combinations
+# Arrays on meshes: pairs of placements, and index launches against their sequential execution.
+share 2 "index launches" "$VENV_PYTHON" -m pytest -q -s python/tests/test_dist_launch.py -k random_programs
+share 3 "attention" "$VENV_PYTHON" -m pytest -q -s python/tests/test_attention_grid.py -k more_combinations
 
 if ((${#failed[@]})); then
     printf '\n%s\n' "Failed with SEED=$TESSERA_FUZZ_SEED: ${failed[*]}" >&2

@@ -12,7 +12,9 @@
 
 import os as _os
 
-from . import _core, constraint, ir, numerics, op, runtime, target, tile, tuning
+from . import _core, dist, ir, numerics, op, runtime, target, tile, tuning
+from .base import constraint
+from .dist import Mapper, ShardSpec, _domain as domain, index_launch
 from .base import crash_report as _crash_report, former_names as _former_names  # `_core` asks for reports
 from .kernel import builtins as _builtins
 from .base.annotations import (
@@ -108,6 +110,7 @@ from .base.errors import (
     KernelTypeError,
     LaunchError,
     MissingFileError,
+    PlacementError,
     PrivilegeError,
     ResourceError,
     ShapeError,

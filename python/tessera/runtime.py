@@ -10,11 +10,12 @@ from . import _core
 from ._core import Stream
 from .arrays.device_names import device_name
 from .base import caller, enclosing_scope
+from .dist._mapper import set_mapper
 from .trace.execute import oracle
 
 __all__ = [
     "Graph", "Stream", "backends", "capabilities", "capture_graph", "devices", "knobs", "memory_stats", "oracle", "select_backend",
-    "set_threads", "stream", "synchronize", "threads", "trim",
+    "set_mapper", "set_threads", "stream", "synchronize", "threads", "trim",
 ]  # fmt: skip
 
 

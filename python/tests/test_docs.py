@@ -22,6 +22,7 @@ JAX = ROOT / "docs" / "coming-from-jax.md"
 PYTORCH = ROOT / "docs" / "coming-from-pytorch.md"
 SHARP = ROOT / "docs" / "sharp-edges.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
+DISTRIBUTION = ROOT / "docs" / "distribution.md"
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -132,6 +133,12 @@ def test_models_are_one_session() -> None:
     """What is refused is the end of its block, and the session goes on."""
     namespace = fresh_namespace()
     for block in python_blocks(MODELS):
+        check_text(block, run(block, namespace))
+
+
+def test_distribution_is_one_session() -> None:
+    namespace = fresh_namespace()
+    for block in python_blocks(DISTRIBUTION):
         check_text(block, run(block, namespace))
 
 

@@ -23,6 +23,7 @@ pub enum Kind {
     Tool,
     Check,
     Checkpoint,
+    Placement,
     Internal,
 }
 
@@ -41,6 +42,7 @@ impl Kind {
             Kind::Tool => "ToolError",
             Kind::Check => "CheckError",
             Kind::Checkpoint => "CheckpointError",
+            Kind::Placement => "PlacementError",
             Kind::Internal => "InternalError",
         }
     }
@@ -107,6 +109,10 @@ codes! {
     E_TIMEOUT Device "A kernel or a wait for it took longer than the device's driver lets it."
     E_CAPTURE Launch "An operation cannot be part of a graph that is being recorded."
     E_TARGET_CODEGEN Tool "The target's assembler is missing or refused the generated code."
+    E_MESH Placement "A mesh cannot be, or has no such axis or coordinate."
+    E_PLACEMENT Placement "A placement does not fit the array, the mesh, or what is done with it."
+    E_UNEVEN Placement "Blocks would differ in size where equal ones are required."
+    E_MAPPER Placement "A mapper raised an exception, or answered what it may not."
     E_UNKNOWN Internal "The compiler failed in a way it should not."
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
     W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."
@@ -116,6 +122,9 @@ codes! {
     W_HOST_COPY Launch "Arrays are copied between host and device at every call."
     W_REGISTER_SPILL Resource "Tiles do not fit in the registers of the threads that a kernel pins, and spill to memory."
     W_DUMP_IO Tool "A dump of the IR could not be written."
+    W_VIRTUAL_DEVICE Placement "Devices of a mesh that this machine lacks are played by others."
+    W_UNEVEN Placement "The largest block of an array is more than a tenth above the mean."
+    W_MAPPER Placement "A mapper gave an answer that is not known; the default was used."
     W_DEPRECATED Syntax "A name was used that the next release will not have."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."
     N_NOT_PIPELINED Syntax "Loads of a loop are not copied ahead of its iterations."

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tessera_diag::{Diagnostic, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config, Kernel, KernelDecl};
-use tessera_ir::Attrs;
+use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::Profile;
 use tessera_support::{Census, Counted, Flights, ForkLock, Hash128};
 use tessera_target::arrays::Said;
@@ -157,6 +157,16 @@ impl KernelHandle {
     /// Names of the parameters, in order.
     pub fn param_names(&self) -> impl Iterator<Item = &str> {
         self.params.items.iter().map(|p| p.name.as_str())
+    }
+
+    /// By parameter, what the kernel does with its elements, declared or found in the body; `None` for numbers.
+    pub fn privileges(&self) -> Vec<Option<Privilege>> {
+        self.kernel.privileges().to_vec()
+    }
+
+    /// Which parameters the kernel returns.
+    pub fn returns(&self) -> &[usize] {
+        self.kernel.returns()
     }
 
     /// Warnings that were not handed out yet; each is handed out once.

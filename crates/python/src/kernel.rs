@@ -182,6 +182,16 @@ impl Kernel {
         self.handle.static_dims().to_vec()
     }
 
+    /// By parameter, what the kernel does with its elements; `None` for numbers.
+    fn privileges(&self) -> Vec<Option<String>> {
+        self.handle.privileges().iter().map(|p| p.map(|p| p.name().to_owned())).collect()
+    }
+
+    /// Which parameters the kernel returns.
+    fn returns(&self) -> Vec<usize> {
+        self.handle.returns().to_vec()
+    }
+
     fn tuning_reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         tuning::reports(py, &self.handle)
     }

@@ -10,6 +10,7 @@ mod call;
 mod declare;
 mod device_array;
 mod devices;
+mod dist;
 mod dlpack;
 mod dtype;
 mod enter;
@@ -51,6 +52,8 @@ mod _core {
         device_names, device_of_dlpack, device_synchronize, device_trim, devices, grouped_columns,
         matmul_plans, named_stream, platforms, set_stream,
     };
+    #[pymodule_export]
+    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, TaskOrder, task_conflict};
     #[pymodule_export]
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]

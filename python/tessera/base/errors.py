@@ -106,6 +106,10 @@ class CheckpointError(TesseraError, RuntimeError):
     """A checkpoint cannot be written or read: the tree holds what a file cannot, the file is damaged, or of other arrays."""
 
 
+class PlacementError(TesseraError, ValueError):
+    """A mesh cannot be, or a placement does not fit an array, a mesh, or what is done with the array."""
+
+
 class MissingFileError(CheckpointError, FileNotFoundError):
     """A file that is to be read, or the folder that one is to be written in, is not there."""
 

@@ -34,6 +34,7 @@ _MODULES = {
     "_transforms": "transforms.derivatives",
     "_tree": "tree.pytree",
     "_tuning": "kernel.autotune",
+    "constraint": "base.constraint",
 }
 
 

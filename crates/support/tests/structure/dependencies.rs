@@ -5,7 +5,7 @@ use std::fs;
 use crate::repository::root;
 
 /// All crates, lowest first.
-const ORDER: &str = "support diag trust numerics layout ir graph schedule tile staged target interp \
+const ORDER: &str = "support diag trust numerics layout mesh ir graph region schedule tile staged target interp \
     autodiff cost lower plan conformance fake-device cpu ptx runtime tune frontend driver entry python filetest";
 
 /// Crates that run or compile Tile or Staged IR; the rest of the compiler does not know them.

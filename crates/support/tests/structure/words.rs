@@ -68,6 +68,9 @@ const USUAL: &[&str] = &[
     "turn around",
     "ring buffer",
     "ring buffers",
+    // An algorithm of collectives.
+    "| ring |",
+    "sharp ring",
     "auditwheel repair",
     "move | turn",
 ];

@@ -1,0 +1,166 @@
+//! The plan that brings an array from one placement to another: which rank sends which elements to whom.
+
+use crate::intervals::Piece;
+use crate::mesh::Mesh;
+use crate::placement::{Block, Placed, State};
+use crate::spec::Combine;
+use std::fmt;
+use tessera_diag::{Code, Diagnostic};
+
+/// Elements that one rank sends to another: the elements at all combinations of places of the dims.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Move {
+    pub from: u64,
+    pub to: u64,
+    /// Which contribution it is part of.
+    pub contribution: u64,
+    /// By dim: the places in the sender's block, and in the receiver's.
+    pub dims: Vec<Vec<Piece>>,
+}
+
+/// What happens to the contributions of the array that is moved.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// It holds values, and so does the other; or only contribution 0 of the other, whose other blocks are the identity of its operator.
+    Values,
+    /// Contributions stay what they are.
+    Kept,
+    /// Contributions are combined, in order; then as values.
+    Combined(Combine),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exchange {
+    pub kind: Kind,
+    /// By receiver, and then by contribution.
+    pub moves: Vec<Move>,
+}
+
+impl Exchange {
+    /// To every rank, or (`once`) only to the lowest rank of those that hold copies of a block. A rank that has elements itself sends
+    /// them to itself; others are taken in turn.
+    pub fn new(from: &Placed, to: &Placed, once: bool) -> Result<Exchange, Diagnostic> {
+        if from.shape() != to.shape() {
+            let text = format!(
+                "expected placements of one shape, got {:?} and {:?}",
+                from.shape(),
+                to.shape()
+            );
+            return Err(Diagnostic::new(Code::E_SHAPE_MISMATCH, text)
+                .help("an exchange does not change the shape"));
+        }
+        let kept = from.mesh() == to.mesh()
+            && from.placement().combine() == to.placement().combine()
+            && from.placement().contributed() == to.placement().contributed();
+        let kind = match from.placement().combine() {
+            Some(_) if kept => Kind::Kept,
+            Some(op) => Kind::Combined(op),
+            None => Kind::Values,
+        };
+        let (sources, targets) = (from.blocks(), to.blocks());
+        let mut moves = Vec::new();
+        for target in &targets {
+            if target.index.iter().any(|set| set.is_empty())
+                || kind != Kind::Kept && target.contribution > 0
+            {
+                continue;
+            }
+            let mut found: Vec<(&Block, Vec<Vec<Piece>>)> = Vec::new();
+            for source in sources
+                .iter()
+                .filter(|s| kind != Kind::Kept || s.contribution == target.contribution)
+            {
+                let pieces = source.index.iter().zip(&target.index).map(|(s, t)| s.pieces(t));
+                let dims: Vec<Vec<Piece>> = pieces.collect();
+                if dims.iter().all(|d| !d.is_empty()) {
+                    found.push((source, dims));
+                }
+            }
+            found.sort_by_key(|(source, _)| source.contribution);
+            let receivers = if once { &target.ranks[..1] } else { &target.ranks[..] };
+            for (place, receiver) in receivers.iter().enumerate() {
+                for (source, dims) in &found {
+                    let own = from.mesh() == to.mesh() && source.ranks.contains(receiver);
+                    let sender =
+                        if own { *receiver } else { source.ranks[place % source.ranks.len()] };
+                    moves.push(Move {
+                        from: sender,
+                        to: *receiver,
+                        contribution: source.contribution,
+                        dims: dims.clone(),
+                    });
+                }
+            }
+        }
+        Ok(Exchange { kind, moves })
+    }
+}
+
+/// A line for each move: `1 -> 0: [0:2, 0:3] to [2:4, 0:3]`, places in the blocks of sender and receiver.
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slices = |dims: &[Vec<Piece>], of: fn(&Piece) -> (u64, u64)| {
+            let slice = |p: &Piece| {
+                let (start, step) = of(p);
+                let end = start + (p.count - 1) * step + 1;
+                if step == 1 { format!("{start}:{end}") } else { format!("{start}:{end}:{step}") }
+            };
+            let dim =
+                |pieces: &Vec<Piece>| pieces.iter().map(slice).collect::<Vec<_>>().join(" + ");
+            dims.iter().map(dim).collect::<Vec<_>>().join(", ")
+        };
+        match self.kind {
+            Kind::Values => f.write_str("values")?,
+            Kind::Kept => f.write_str("contributions")?,
+            Kind::Combined(op) => write!(f, "{} of contributions", op.name())?,
+        }
+        for m in &self.moves {
+            write!(f, "\n{} -> {}", m.from, m.to)?;
+            if self.kind != Kind::Values {
+                write!(f, " ({})", m.contribution)?;
+            }
+            write!(
+                f,
+                ": [{}] to [{}]",
+                slices(&m.dims, |p| (p.from, p.from_step)),
+                slices(&m.dims, |p| (p.to, p.to_step))
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What the change along axes of one mesh is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Collective {
+    pub kind: &'static str,
+    pub axes: Vec<String>,
+}
+
+/// The collectives that a change of placement is, axis by axis; axes of one rank need none.
+pub fn collectives(mesh: &Mesh, from: &Placed, to: &Placed) -> Vec<Collective> {
+    let (before, after) = (from.placement().states(mesh), to.placement().states(mesh));
+    let mut found: Vec<Collective> = Vec::new();
+    for (axis, name) in
+        mesh.axes().into_iter().enumerate().filter(|(axis, _)| mesh.extents()[*axis] > 1)
+    {
+        let kind = match (before[axis], after[axis]) {
+            (State::Partial(a), State::Partial(b)) if a == b => None,
+            (State::Partial(_), State::Split(_)) => Some("reduce_scatter"),
+            (State::Partial(_), State::Replicated | State::Partial(_)) => Some("all_reduce"),
+            (State::Split(_), State::Replicated | State::Partial(_)) => Some("all_gather"),
+            (State::Split(a), State::Split(b)) if a == b => {
+                let same = from.placement().dims()[a] == to.placement().dims()[b];
+                (!same).then_some("exchange")
+            }
+            (State::Split(_), State::Split(_)) => Some("all_to_all"),
+            (State::Replicated, State::Replicated | State::Split(_) | State::Partial(_)) => None,
+        };
+        let Some(kind) = kind else { continue };
+        match found.iter_mut().find(|c| c.kind == kind) {
+            Some(known) => known.axes.push(name.to_owned()),
+            None => found.push(Collective { kind, axes: vec![name.to_owned()] }),
+        }
+    }
+    found
+}

@@ -1,0 +1,358 @@
+//! Meshes, placements and the order of tasks, for the package `dist`. Sets of positions are lists of (start, step, count).
+
+use crate::enter::enter_call;
+use pyo3::prelude::*;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use tessera_diag::{Code, Diagnostic, Diagnostics};
+use tessera_mesh::{
+    Combine, Dim, Distribution, Exchange, IndexSet, Kind, Mesh, Placed, Run, Spec, Split,
+    collectives,
+};
+use tessera_region::{Privilege, TaskId, Tasks, Use, conflict};
+
+type Runs = Vec<(u64, u64, u64)>;
+/// Sender, receiver, contribution, and by dim (from, step, to, step, count).
+type MoveRow = (u64, u64, u64, Vec<Vec<(u64, u64, u64, u64, u64)>>);
+/// The kind, the operator that combines, and the moves.
+type ExchangeRow = (&'static str, Option<&'static str>, Vec<MoveRow>);
+/// Ranks, positions and contribution.
+type BlockRow = (Vec<u64>, Vec<Runs>, u64);
+/// Coordinates, positions and blocks.
+type PartRow = (Vec<u64>, Vec<Runs>, Vec<usize>);
+/// Storage, positions by dim, privilege.
+type UseRow = (u64, Vec<Runs>, String);
+
+fn runs(set: &IndexSet) -> Runs {
+    set.runs().iter().map(|r| (r.start, r.step, r.count)).collect()
+}
+
+fn sets(index: &[IndexSet]) -> Vec<Runs> {
+    index.iter().map(runs).collect()
+}
+
+fn wrong(code: Code, text: String, help: &str) -> Diagnostics {
+    Diagnostic::new(code, text).help(help).into()
+}
+
+fn use_of((storage, index, privilege): UseRow) -> Result<Use, Diagnostics> {
+    let set = |runs: Runs| {
+        let runs = runs.into_iter().map(|(start, step, count)| Run { start, step, count });
+        IndexSet::of(runs.collect())
+    };
+    let index: Option<Vec<IndexSet>> = index.into_iter().map(set).collect();
+    let index = index.ok_or_else(|| {
+        wrong(Code::E_ARGUMENT, "positions are not in order".into(), "give ascending runs")
+    })?;
+    let privilege = Privilege::parse(&privilege).ok_or_else(|| {
+        let text = format!("expected a privilege, got `{privilege}`");
+        wrong(Code::E_ARGUMENT, text, "`read`, `write`, `read_write`, `reduce_sum`, …")
+    })?;
+    Ok(Use { storage, index, privilege })
+}
+
+/// A result, or its error with the caller's line. The interpreter's lock is kept: these answers take microseconds, and another thread
+/// that runs Python would hold a released lock for milliseconds.
+fn checked<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Diagnostics>) -> PyResult<T> {
+    work().or_else(|found| enter_call(py, || Err(found)))
+}
+
+fn hash(value: impl Hash) -> u64 {
+    let mut state = DefaultHasher::new();
+    value.hash(&mut state);
+    state.finish()
+}
+
+/// A mesh of devices, without the devices' state.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct MeshGrid(Mesh);
+
+#[tessera_entry::entry]
+#[pymethods]
+impl MeshGrid {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        axes: Vec<String>,
+        extents: Vec<u64>,
+        devices: Vec<String>,
+    ) -> PyResult<MeshGrid> {
+        checked(py, || Ok(MeshGrid(Mesh::new(&axes, &extents, devices)?)))
+    }
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<MeshGrid> {
+        checked(py, || Ok(MeshGrid(Mesh::parse(text)?)))
+    }
+
+    #[getter]
+    fn axes(&self) -> Vec<String> {
+        self.0.axes().into_iter().map(str::to_owned).collect()
+    }
+
+    #[getter]
+    fn extents(&self) -> Vec<u64> {
+        self.0.extents()
+    }
+
+    #[getter]
+    fn devices(&self) -> Vec<String> {
+        self.0.devices().into_iter().map(str::to_owned).collect()
+    }
+
+    #[getter]
+    fn is_part(&self) -> bool {
+        self.0.is_part()
+    }
+
+    fn whole(&self) -> MeshGrid {
+        MeshGrid(self.0.whole())
+    }
+
+    fn whole_rank(&self, rank: u64) -> u64 {
+        self.0.whole_rank(rank)
+    }
+
+    fn axis(&self, py: Python<'_>, name: &str) -> PyResult<usize> {
+        checked(py, || Ok(self.0.axis(name)?))
+    }
+
+    fn coords(&self, rank: u64) -> Vec<u64> {
+        self.0.coords(rank)
+    }
+
+    fn rank(&self, coords: Vec<u64>) -> u64 {
+        self.0.rank(&coords)
+    }
+
+    fn groups(&self, py: Python<'_>, axes: Vec<String>) -> PyResult<Vec<Vec<u64>>> {
+        checked(py, || {
+            let axes = axes.iter().map(|a| self.0.axis(a)).collect::<Result<Vec<_>, _>>()?;
+            Ok(self.0.groups(&axes))
+        })
+    }
+
+    fn at(&self, py: Python<'_>, fixed: Vec<(String, i64)>) -> PyResult<MeshGrid> {
+        checked(py, || Ok(MeshGrid(self.0.at(&fixed)?)))
+    }
+
+    fn __eq__(&self, other: &MeshGrid) -> bool {
+        self.0 == other.0
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash(&self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// A placement in the words of a user.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct PlacementSpec(Spec);
+
+#[tessera_entry::entry]
+#[pymethods]
+impl PlacementSpec {
+    /// `splits`: dim as a number or a name, axes, and the block that is dealt in cycles (0: one block a rank).
+    #[new]
+    fn new(
+        py: Python<'_>,
+        splits: Vec<(Option<i64>, String, Vec<String>, u64)>,
+        combine: Option<(String, Vec<String>)>,
+        priority: u32,
+        require_even: bool,
+    ) -> PyResult<PlacementSpec> {
+        checked(py, || {
+            let combine = combine.map(|(name, axes)| {
+                let op = Combine::parse(&name).ok_or_else(|| {
+                    let text = format!("expected an operator for contributions, got {name:?}");
+                    wrong(Code::E_PLACEMENT, text, "it is \"sum\", \"max\", \"min\" or \"prod\"")
+                })?;
+                Ok::<_, Diagnostics>((op, axes))
+            });
+            let split = |(number, name, axes, block): (Option<i64>, String, _, u64)| Split {
+                dim: number.map_or(Dim::Named(name), Dim::At),
+                axes,
+                how: if block == 0 {
+                    Distribution::Block
+                } else {
+                    Distribution::BlockCyclic(block)
+                },
+            };
+            let splits = splits.into_iter().map(split).collect();
+            Ok(PlacementSpec(Spec {
+                splits,
+                combine: combine.transpose()?,
+                priority,
+                require_even,
+            }))
+        })
+    }
+
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: &str) -> PyResult<PlacementSpec> {
+        checked(py, || Ok(PlacementSpec(Spec::parse(text)?)))
+    }
+
+    fn __eq__(&self, other: &PlacementSpec) -> bool {
+        self.0 == other.0
+    }
+
+    fn __hash__(&self) -> u64 {
+        hash(&self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// An array of a shape in a placement.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct PlacedArray(Placed);
+
+#[tessera_entry::entry]
+#[pymethods]
+impl PlacedArray {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        mesh: &MeshGrid,
+        spec: &PlacementSpec,
+        shape: Vec<u64>,
+        names: Vec<String>,
+    ) -> PyResult<PlacedArray> {
+        checked(py, || Ok(PlacedArray(Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?)))
+    }
+
+    /// One word an axis of the mesh.
+    fn states(&self) -> Vec<String> {
+        let states = self.0.placement().states(self.0.mesh());
+        states.iter().map(ToString::to_string).collect()
+    }
+
+    #[getter]
+    fn combine(&self) -> Option<&'static str> {
+        self.0.placement().combine().map(Combine::name)
+    }
+
+    #[getter]
+    fn contributions(&self) -> u64 {
+        self.0.contributions()
+    }
+
+    /// The spec by the numbers of dims.
+    fn spec(&self) -> PlacementSpec {
+        PlacementSpec(self.0.placement().spec(self.0.mesh()))
+    }
+
+    fn index(&self, rank: u64) -> Vec<Runs> {
+        sets(&self.0.index(rank))
+    }
+
+    fn blocks(&self) -> Vec<BlockRow> {
+        let row = |b: tessera_mesh::Block| (b.ranks, sets(&b.index), b.contribution);
+        self.0.blocks().into_iter().map(row).collect()
+    }
+
+    fn imbalance(&self) -> Option<f64> {
+        self.0.imbalance()
+    }
+
+    fn check_even(&self, py: Python<'_>) -> PyResult<()> {
+        checked(py, || Ok(self.0.check_even()?))
+    }
+
+    fn extents_text(&self) -> String {
+        self.0.extents_text()
+    }
+
+    fn parts(&self, py: Python<'_>, axes: Vec<String>) -> PyResult<Vec<PartRow>> {
+        checked(py, || {
+            let parts = self.0.parts(&axes)?;
+            Ok(parts.into_iter().map(|p| (p.coords, sets(&p.index), p.blocks)).collect())
+        })
+    }
+
+    /// The plan that brings it to another placement.
+    fn exchange(&self, py: Python<'_>, to: &PlacedArray, once: bool) -> PyResult<ExchangeRow> {
+        checked(py, || {
+            let plan = Exchange::new(&self.0, &to.0, once)?;
+            let (kind, op) = match plan.kind {
+                Kind::Values => ("values", None),
+                Kind::Kept => ("kept", None),
+                Kind::Combined(op) => ("combined", Some(op.name())),
+            };
+            let moves = plan.moves.into_iter().map(|m| {
+                let dim = |pieces: Vec<tessera_mesh::Piece>| {
+                    let row =
+                        |p: tessera_mesh::Piece| (p.from, p.from_step, p.to, p.to_step, p.count);
+                    pieces.into_iter().map(row).collect()
+                };
+                (m.from, m.to, m.contribution, m.dims.into_iter().map(dim).collect())
+            });
+            Ok((kind, op, moves.collect()))
+        })
+    }
+
+    /// What the change is called: a kind and its axes.
+    fn collectives(&self, to: &PlacedArray) -> Vec<(&'static str, Vec<String>)> {
+        let found = collectives(self.0.mesh(), &self.0, &to.0);
+        found.into_iter().map(|c| (c.kind, c.axes)).collect()
+    }
+
+    fn __eq__(&self, other: &PlacedArray) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// The order between tasks: who waits for whom. Its callers hold a lock.
+#[pyclass(module = "tessera._core")]
+pub struct TaskOrder(Tasks);
+
+#[tessera_entry::entry]
+#[pymethods]
+impl TaskOrder {
+    #[new]
+    fn new() -> TaskOrder {
+        TaskOrder(Tasks::default())
+    }
+
+    /// The number of a new task, and the tasks that it waits for.
+    fn add(&mut self, py: Python<'_>, uses: Vec<UseRow>) -> PyResult<(u64, Vec<u64>)> {
+        let tasks = &mut self.0;
+        checked(py, || {
+            let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>()?;
+            let (task, before) = tasks.add(uses);
+            Ok((task.0, before.into_iter().map(|t| t.0).collect()))
+        })
+    }
+
+    fn done(&mut self, task: u64) {
+        self.0.done(TaskId(task));
+    }
+
+    /// The tasks that interfere with a use of these elements.
+    fn waits(&self, py: Python<'_>, wanted: UseRow) -> PyResult<Vec<u64>> {
+        let tasks = &self.0;
+        checked(py, || Ok(tasks.waits(&use_of(wanted)?).into_iter().map(|t| t.0).collect()))
+    }
+}
+
+/// The first two uses of tasks without an order that interfere, as (task, use) each.
+#[tessera_entry::entry]
+#[pyfunction]
+#[allow(clippy::type_complexity)] // Two pairs of numbers.
+pub fn task_conflict(
+    py: Python<'_>,
+    tasks: Vec<Vec<UseRow>>,
+) -> PyResult<Option<((usize, usize), (usize, usize))>> {
+    checked(py, || {
+        let task = |uses: Vec<UseRow>| uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
+        let tasks = tasks.into_iter().map(task).collect::<Result<Vec<_>, _>>()?;
+        Ok(conflict(&tasks).map(|c| (c.first, c.second)))
+    })
+}

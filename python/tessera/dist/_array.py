@@ -1,0 +1,457 @@
+"""Arrays on meshes: blocks, and the ways from one placement to another."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy
+
+from .. import _core
+from ..arrays.create import array, numpy_dtype
+from ..base.caller import fail
+from ..base.dtypes import DType, dtype as dtype_of
+from . import _blocks, _events, _mapper
+from ._domain import Rect
+from ._draw import Drawing, draw
+from ._mesh import Mesh, chosen, warn
+from ._spec import Distribution, ShardSpec, as_spec
+from ._tasks import TASKS
+
+_numbers = itertools.count()
+
+
+class DistArray:
+    """An array whose blocks are on the ranks of a mesh. A value: its placement changes where elements are, and nothing else.
+
+    Ranks that hold copies of a block share its memory in a process.
+    """
+
+    def __init__(self, shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, blocks: list[Any], requires_grad: bool) -> None:
+        self._placed, self._blocks = placed, blocks
+        self._rows = placed.blocks()
+        self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
+        self._storage = next(_numbers)
+        #: What `parts` found, by axes.
+        self._parts: dict[tuple[str, ...], list] = {}
+        #: The extents of the whole array.
+        self.shape: tuple[int, ...] = tuple(shape)
+        #: The dtype of the value. Contributions are kept in the accumulation dtype.
+        self.dtype = of
+        #: The mesh it is on.
+        self.mesh = mesh
+        #: Its placement.
+        self.spec = spec
+        self.requires_grad = requires_grad
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole array."""
+        return self.size * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """One word for each axis of the mesh: ``("S(0)", "R", "P(sum)")``."""
+        return tuple(self._placed.states())
+
+    def index(self, rank: int) -> tuple[Any, ...]:
+        """Where the block of a rank is: a slice for each dim, or an array of positions where one slice is not enough."""
+        return _blocks.subscript(self._placed.index(self.mesh._checked(rank)))
+
+    def local(self, rank: int) -> numpy.ndarray:
+        """The block of a rank, read-only, in host memory."""
+        self._wait("read")
+        view = _blocks.host(self._blocks[self._block_of[self.mesh._checked(rank)]]).view()
+        view.flags.writeable = False
+        return view
+
+    def numpy(self) -> numpy.ndarray:
+        """The value, in host memory."""
+        return _gathered(self)
+
+    def full(self) -> numpy.ndarray:
+        """The value, in host memory."""
+        return _gathered(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+        made = self.numpy()
+        return made if dtype is None else made.astype(dtype)
+
+    def reshard(self, spec: Any) -> DistArray:
+        """The same value in another placement."""
+        return reshard(self, spec)
+
+    def parts(self, axis: str | Sequence[str]) -> list[Part]:
+        """One view for each coordinate along an axis, or along several: what ranks there hold."""
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+        rows = self._parts.get(axes)
+        if rows is None:
+            rows = self._parts[axes] = self._placed.parts(list(axes))
+        return [Part(self, axes, *row) for row in rows]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
+            raise fail("E_UNSUPPORTED", "expected `x[...] = value`, got an assignment to some elements",
+                       "write to the parts, `for p in x.parts(axis): p[...] = value`, or assign the whole value")  # fmt: skip
+        values = _values(value, self.shape, self.dtype)
+        self._wait("write")
+        op = self._placed.combine
+        for block, (_, runs, contribution) in zip(self._blocks, self._rows, strict=True):
+            part = values[_blocks.places(runs)] if contribution == 0 else _blocks.identity(op, _stored(self))
+            _blocks.store(block, part)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise fail("E_UNSUPPORTED", "a DistArray has no subscripts outside a jitted function", "`x.numpy()[i]` gathers the value first; `x.parts(axis)` has the blocks")
+
+    def _use(self, privilege: str) -> tuple[int, list, str]:
+        whole = [[(0, 1, n)] for n in (self._placed.contributions, *self.shape)]
+        return self._storage, whole, privilege
+
+    def _wait(self, privilege: str) -> None:
+        TASKS.wait_for(self._use(privilege))
+
+    def draw(self) -> Drawing:
+        """A picture of the placement, as text; ``.svg()`` gives it as SVG."""
+        return draw(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dims")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"DistArray({self.shape}, {self.dtype}, {self._placed.spec()!r} on {self.mesh!r})"
+
+
+class Part:
+    """What is at one coordinate along axes of a mesh: a view of an array. Writing to it writes every copy."""
+
+    def __init__(self, of: DistArray, axes: tuple[str, ...], coords: list[int], runs: list, blocks: list[int]) -> None:
+        self._runs, self._blocks = runs, blocks
+        #: The array.
+        self.array = of
+        #: The axes and the coordinates along them.
+        self.axes, self.coords = axes, tuple(coords)
+        self.shape: tuple[int, ...] = _blocks.extents(runs)
+        self.dtype = of.dtype
+
+    @property
+    def index(self) -> tuple[Any, ...]:
+        """Where it is in the array: a slice for each dim, or an array of positions where one slice is not enough."""
+        return _blocks.subscript(self._runs)
+
+    @property
+    def rank(self) -> int:
+        """The lowest rank that holds it."""
+        return min(self.array._rows[b][0][0] for b in self._blocks)
+
+    def numpy(self) -> numpy.ndarray:
+        """The elements, in host memory."""
+        self._wait("read")
+        return self._read()
+
+    def _read(self) -> numpy.ndarray:
+        of = self.array
+        op = of._placed.combine
+        if len(self._blocks) == 1:
+            only = _blocks.host(of._blocks[self._blocks[0]])
+            return _blocks.cast(only, numpy_dtype(of.dtype)).copy()
+        by_contribution: dict[int, numpy.ndarray] = {}
+        for b in self._blocks:
+            _, runs, contribution = of._rows[b]
+            made = by_contribution.setdefault(contribution, numpy.empty(self.shape, _stored(of)))
+            made[_blocks.places(_within(runs, self._runs))] = _blocks.host(of._blocks[b])
+        values = [by_contribution[c] for c in sorted(by_contribution)]
+        return _blocks.cast(_blocks.combined(op, values) if op else values[0], numpy_dtype(of.dtype))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+        made = self.numpy()
+        return made if dtype is None else made.astype(dtype)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
+            raise fail("E_UNSUPPORTED", "expected `part[...] = value`, got an assignment to some elements", "assign the whole part")
+        values = _values(value, self.shape, self.dtype)
+        self._wait("write")
+        op = self.array._placed.combine
+        first = min((self.array._rows[b][2] for b in self._blocks), default=0)
+        for b in self._blocks:
+            _, runs, contribution = self.array._rows[b]
+            inside = values[_blocks.places(_within(runs, self._runs))]
+            _blocks.store(self.array._blocks[b], inside if contribution == first else _blocks.identity(op, _stored(self.array)))
+
+    def _block(self) -> Any:
+        """The one block that it is, for a kernel that is called with it."""
+        if len(self._blocks) != 1:
+            raise fail("E_PLACEMENT", f"expected a part of one block, got one of {len(self._blocks)}: it is still split over other axes",
+                       "take the parts along all axes that the array is split over")  # fmt: skip
+        self._wait("write")
+        return self.array._blocks[self._blocks[0]]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._block().__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._block().__dlpack__(**options)
+
+    def _use(self, privilege: str) -> tuple[int, list, str]:
+        held = sorted({self.array._rows[b][2] for b in self._blocks})
+        contributions = [(c, 1, 1) for c in held]
+        return self.array._storage, [contributions, *self._runs], privilege
+
+    def _wait(self, privilege: str) -> None:
+        TASKS.wait_for(self._use(privilege))
+
+    def __repr__(self) -> str:
+        at = ", ".join(f"{a}={c}" for a, c in zip(self.axes, self.coords, strict=True))
+        return f"Part({at}, {self.shape} of {self.array!r})"
+
+
+def _within(runs: list, whole: list) -> list:
+    """Places of positions among those of a part that has all of them."""
+    found = []
+    for inner, outer in zip(runs, whole, strict=True):
+        if len(outer) == 1 and len(inner) == 1:
+            (s, d, n), (start, step, _) = inner[0], outer[0]
+            found.append([((s - start) // step, max(1, d // step), n)])
+            continue
+        known = _blocks._positions(outer)
+        found.append([(int(i), 1, 1) for i in numpy.searchsorted(known, _blocks._positions(inner))])
+    return found
+
+
+def _stored(x: DistArray) -> numpy.dtype:
+    """The dtype of the blocks."""
+    return _stored_dtype(x.dtype, x._placed)
+
+
+def _stored_dtype(of: DType, placed: Any) -> numpy.dtype:
+    return numpy_dtype(_blocks.accumulation(of) if placed.combine else of)
+
+
+def _values(value: Any, shape: tuple[int, ...], of: DType) -> numpy.ndarray:
+    """What is assigned, in the array's shape and dtype."""
+    if isinstance(value, DistArray):
+        value = value.numpy()
+    made = array(value, dtype_of(str(of).partition("@")[0].strip()))
+    try:
+        return numpy.broadcast_to(made, shape)
+    except ValueError:
+        raise fail("E_SHAPE_MISMATCH", f"expected a value of shape {shape}, got {made.shape}", "give a number, or an array that broadcasts to the shape") from None
+
+
+def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: Sequence[str] = ()) -> Any:
+    """Binds a spec to a mesh and a shape, with the warning for uneven blocks."""
+    placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
+    imbalance = placed.imbalance()
+    key = tuple(shape), mesh.axes, mesh.shape
+    if imbalance is not None and imbalance > 1.1 and key not in spec._warned:
+        spec._warned.add(key)
+        more = round((imbalance - 1) * 100)
+        warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")
+    itemsize = numpy_dtype(of).itemsize
+    _mapper.place(mesh, tuple(shape), str(of), prod(shape) * itemsize, "read_write")
+    return placed
+
+
+def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, block: Callable[[list, int, int], numpy.ndarray], requires_grad: bool) -> DistArray:
+    """An array with blocks by positions, contribution and rank."""
+    blocks = [_blocks.on(block(runs, contribution, ranks[0]), mesh.player(ranks[0])) for ranks, runs, contribution in placed.blocks()]
+    return DistArray(shape, placed, mesh, spec, of, blocks, requires_grad)
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0 for n in sizes):
+        raise fail("E_SHAPE_MISMATCH", f"expected extents of at least 0, got {sizes!r}", "write `shape=(8192, 8192)`")
+    return tuple(int(n) for n in sizes)
+
+
+def _checked_dtype(spec: Any) -> DType:
+    made = dtype_of(spec)
+    if made.packed:
+        raise fail("E_UNSUPPORTED", f"expected a dtype with an element to itself, got {made}", "elements that share a byte cannot be placed apart: leave out `packed`")
+    return made
+
+
+def _initial(shape: tuple[int, ...], of: DType, placed: Any, mesh: Mesh, spec: ShardSpec, init: Any, requires_grad: bool) -> DistArray:
+    stored, op = _stored_dtype(of, placed), placed.combine
+    whole = None if init is None or callable(init) or _is_number(init) else _values(init, shape, of)
+
+    def block(runs: list, contribution: int, rank: int) -> numpy.ndarray:
+        sizes = _blocks.extents(runs)
+        if op and contribution > 0:
+            return _blocks.filled(sizes, _blocks.identity(op, stored), stored)
+        if init is None:
+            return numpy.zeros(sizes, stored)
+        if whole is not None:
+            return _blocks.cast(numpy.array(whole[_blocks.places(runs)], order="C"), stored)
+        if callable(init):
+            return _blocks.cast(numpy.array(_values(init(_blocks.subscript(runs)), sizes, of)), stored)
+        return _blocks.cast(numpy.array(_values(init, sizes, of)), stored)
+
+    return _made(shape, placed, mesh, spec, of, block, requires_grad)
+
+
+def _is_number(v: Any) -> bool:
+    return isinstance(v, (bool, int, float, numpy.generic))
+
+
+def tensor(
+    shape: Sequence[int] | int,
+    layout: Any = None,
+    mesh: Mesh | None = None,
+    dtype: Any = "f32",
+    init: Any = None,
+    requires_grad: bool = True,
+    *,
+    placement: Any = None,
+    memory_layout: str = "row_major",
+) -> DistArray:
+    """An array in a placement (``layout``, also ``placement``). ``init`` is its value: None (zeros), a number, an array, or a function
+    from the positions of a block to its elements."""
+    if layout is not None and placement is not None:
+        raise fail("E_ARGUMENT", "expected `layout` or `placement`, got both", "they are the same: give one")
+    if memory_layout != "row_major":
+        raise fail("E_UNSUPPORTED", f"expected the memory layout \"row_major\", got {memory_layout!r}", "blocks are row-major; `layout` is the placement")
+    sizes, of = _checked_shape(shape), _checked_dtype(dtype)
+    spec = as_spec(layout if placement is None else placement, len(sizes))
+    on = chosen(mesh, spec.axes)
+    return _initial(sizes, of, place(sizes, of, spec, on), on, spec, init, requires_grad)
+
+
+def shard(x: Any, spec: Any, mesh: Mesh | None = None) -> DistArray:
+    """An array of the host, or one on a mesh, in a placement."""
+    if isinstance(x, DistArray):
+        if mesh is not None and mesh != x.mesh:
+            raise fail("E_PLACEMENT", f"expected the mesh of the array, {x.mesh!r}, got {mesh!r}", "`dist.shard(x.numpy(), spec, mesh)` goes through the host")
+        return reshard(x, spec)
+    values = array(x)
+    of = _checked_dtype(values.dtype.name)
+    wanted = as_spec(spec, values.ndim)
+    on = chosen(mesh, wanted.axes)
+    return _initial(values.shape, of, place(values.shape, of, wanted, on), on, wanted, values, True)
+
+
+def replicate(x: Any, mesh: Mesh | None = None) -> DistArray:
+    """A copy of an array on every rank."""
+    return shard(x, None, mesh)
+
+
+def from_local(blocks: Any, spec: Any, mesh: Mesh | None = None, shape: Sequence[int] | None = None, dtype: Any = None) -> DistArray:
+    """An array of blocks that exist: ``blocks[rank]``, or ``blocks(rank)``. ``shape`` is that of the whole array; where it is left out it
+    follows from blocks that are split evenly. Along contributions each block is one."""
+    if mesh is None and isinstance(spec, ShardSpec):
+        mesh = chosen(None, spec.axes)
+    if mesh is None:
+        mesh = chosen(None, ())
+    if not callable(blocks) and len(blocks) != mesh.size:
+        raise fail("E_ARGUMENT", f"expected a block for each of {mesh.size} ranks, got {len(blocks)}", "give a list in the order of ranks")
+    given = [array(blocks(r) if callable(blocks) else blocks[r]) for r in range(mesh.size)]
+    of = _checked_dtype(given[0].dtype.name if dtype is None else dtype)
+    ndim = given[0].ndim
+    wanted = as_spec(spec, ndim)
+    sizes = _whole(given, wanted, mesh) if shape is None else _checked_shape(shape)
+    placed = place(sizes, of, wanted, mesh)
+    stored = _stored_dtype(of, placed)
+    for ranks, runs, _ in placed.blocks():
+        for rank in ranks:
+            if given[rank].shape != _blocks.extents(runs):
+                raise fail("E_SHAPE_MISMATCH", f"expected a block of shape {_blocks.extents(runs)} on rank {rank}, got {given[rank].shape}",
+                           f"the array has the shape {sizes} in the placement {placed.spec()!r}")  # fmt: skip
+            if rank != ranks[0] and given[rank].tobytes() != given[ranks[0]].tobytes():
+                raise fail("E_PLACEMENT", f"expected equal copies on the ranks {ranks[0]} and {rank}, got blocks that differ",
+                           "a spec with `sum=` says that blocks are contributions")  # fmt: skip
+    return _made(sizes, placed, mesh, wanted, of, lambda runs, c, rank: _blocks.cast(given[rank], stored).copy(), True)
+
+
+def _whole(given: list[numpy.ndarray], spec: ShardSpec, mesh: Mesh) -> tuple[int, ...]:
+    """The shape of the whole: the extents of blocks times the ranks that a dim is split over."""
+    counted = list(given[0].shape)
+    probe = _core.PlacedArray(mesh._grid, spec._core, [1] * len(counted), [])
+    if any(g.shape != given[0].shape for g in given):
+        raise fail("E_SHAPE_MISMATCH", "expected `shape`, because blocks differ in shape; got none", "give the shape of the whole array: `shape=(8192, 8192)`")
+    states = probe.states()
+    for axis, state in zip(mesh.axes, states, strict=True):
+        if state.startswith("S("):
+            counted[int(state[2:-1])] *= mesh.axis_size(axis)
+    return tuple(counted)
+
+
+def reshard(x: DistArray, spec: Any) -> DistArray:
+    """The same value in another placement. Every bit is kept between copies and splits, and from a value to contributions and back."""
+    if not isinstance(x, DistArray):
+        raise fail("E_TYPE", f"expected a DistArray, got {type(x).__name__}", "`dist.shard(x, spec)` places an array of the host")
+    wanted = as_spec(spec, x.ndim)
+    placed = place(x.shape, x.dtype, wanted, x.mesh)
+    x._wait("read")
+    blocks = _exchanged(x, placed, _stored_dtype(x.dtype, placed))
+    for kind, axes in x._placed.collectives(placed):
+        before, after = (max((_blocks.host(b).nbytes for b in bs), default=0) for bs in (x._blocks, blocks))
+        _events.collective(kind, tuple(axes), x.mesh.axis_size(axes), after if kind == "all_gather" else before)
+    made = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
+    return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, made, x.requires_grad)
+
+
+def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
+    """The blocks of an array in another placement, in host memory."""
+    kind, op, moves = x._placed.exchange(placed, True)
+    rows = placed.blocks()
+    source = _stored(x)
+    incoming: dict[int, dict[int, numpy.ndarray]] = {ranks[0]: {} for ranks, _, _ in rows}
+    sizes = {ranks[0]: _blocks.extents(runs) for ranks, runs, _ in rows}
+    for sender, receiver, contribution, dims in moves:
+        there = incoming[receiver].get(contribution)
+        if there is None:
+            there = incoming[receiver][contribution] = numpy.empty(sizes[receiver], source)
+        _blocks.put(there, _blocks.host(x._blocks[x._block_of[sender]]), dims)
+    made = []
+    for ranks, runs, contribution in rows:
+        arrived = incoming[ranks[0]]
+        if not arrived:
+            # No elements, or a contribution that is no value's.
+            fill = _blocks.identity(placed.combine, stored) if placed.combine and (kind != "kept" or contribution) else 0
+            made.append(_blocks.filled(_blocks.extents(runs), fill, stored))
+            continue
+        values = [arrived[c] for c in sorted(arrived)]
+        value = _blocks.combined(op, values) if kind == "combined" else values[0]
+        if kind == "combined":
+            value = _blocks.cast(value, numpy_dtype(x.dtype))
+        made.append(_blocks.cast(value, stored))
+    return made
+
+
+def _gathered(x: DistArray) -> numpy.ndarray:
+    """The value of an array in host memory. No rank gets anything, so this is no collective."""
+    x._wait("read")
+    everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
+    made = _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
+    return made.copy() if any(made is b for b in x._blocks) else made
+
+
+def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:
+    """An array over a domain, dealt by a distribution. ``fill`` is ``"zeros"``, ``"ones"``, ``"empty"``, a number, or a function from the
+    positions of a block to its elements."""
+    if not isinstance(domain, Rect):
+        raise fail("E_TYPE", f"expected a domain, got {type(domain).__name__}", "write `domain.Rect((4, 8))`")
+    if not isinstance(distribution, Distribution):
+        raise fail("E_TYPE", f"expected a distribution, got {distribution!r}", 'write `dist.Block(mesh_axes=("dp",))`')
+    fills = {"zeros": None, "empty": None, "ones": 1}
+    if isinstance(fill, str) and fill not in fills:
+        raise fail("E_ARGUMENT", f"expected a fill (zeros, ones, empty, a number or a function), got {fill!r}", 'write `fill="ones"`')
+    init = fills[fill] if isinstance(fill, str) else fill
+    of, spec = _checked_dtype(dtype), distribution.spec(domain.rank)
+    on = chosen(mesh, spec.axes)
+    return _initial(domain.shape, of, place(domain.shape, of, spec, on), on, spec, init, True)

@@ -1,0 +1,85 @@
+"""What ran: counts of collectives and launches, and the questions to the mapper that come with them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import _mapper
+
+_lock = threading.Lock()
+_counts: list[Counts] = []
+
+
+@dataclass(frozen=True)
+class Event:
+    """A collective or a launch that ran: once, and not for each rank."""
+
+    #: Such as ``"all_reduce"``, or ``"index_launch"``.
+    kind: str
+    axes: tuple[str, ...]
+    #: Of a collective, the bytes on one rank of the value that is combined or gathered.
+    nbytes: int
+    #: How many ranks take part, or how many tasks there are.
+    size: int
+    #: The algorithm that the mapper chose, or the kernel's name.
+    name: str
+
+
+class Counts:
+    """What ran inside ``with dist.count() as c:``. ``c["all_reduce"]`` counts collectives of a kind."""
+
+    def __init__(self) -> None:
+        #: All that ran, in order.
+        self.events: list[Event] = []
+
+    def __getitem__(self, kind: str) -> int:
+        return sum(e.kind == kind for e in self.events)
+
+    @property
+    def launches(self) -> int:
+        """Index launches."""
+        return self["index_launch"]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all collectives."""
+        return sum(e.nbytes for e in self.events)
+
+    def __enter__(self) -> Counts:
+        with _lock:
+            _counts.append(self)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        with _lock:
+            _counts.remove(self)
+
+    def __repr__(self) -> str:
+        kinds = dict.fromkeys(e.kind for e in self.events)
+        return f"Counts({', '.join(f'{k}={self[k]}' for k in kinds)})"
+
+
+def count() -> Counts:
+    """Counts collectives and launches of a block."""
+    return Counts()
+
+
+def happened(event: Event) -> None:
+    with _lock:
+        for counts in _counts:
+            counts.events.append(event)
+    _mapper.report(asdict(event))
+
+
+def collective(kind: str, axes: tuple[str, ...], size: int, nbytes: int) -> None:
+    """A collective runs now; the mapper chooses its algorithm."""
+    happened(Event(kind, axes, nbytes, size, _mapper.choose_collective(kind, size, nbytes)))
+
+
+def launch(axes: tuple[str, ...], tasks: int, kernel: str) -> None:
+    happened(Event("index_launch", axes, 0, tasks, kernel))
+
+
+__all__: list[Any] = ["Counts", "Event", "collective", "count", "happened", "launch"]

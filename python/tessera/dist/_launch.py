@@ -1,0 +1,278 @@
+"""Index launches: a kernel once for each coordinate along axes of a mesh, with privileges that are checked and kept in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from .. import _core
+from ..arrays.create import numpy_dtype
+from ..base.caller import fail, here
+from ..base.errors import TesseraError
+from ..kernel.kernel_fn import KernelFn
+from ..trace.tracer import current as tracing
+from . import _blocks, _events, _mapper
+from ._array import DistArray, Part, _stored
+from ._mesh import Mesh, current_mesh, on_leaving, unit
+from ._tasks import TASKS, leaving
+
+on_leaving.append(leaving)
+
+#: Storage of the arrays of the host, whose positions are addresses.
+_HOST = 2**62
+#: Arrays of the host with more separate pieces than this are taken as the span that they lie in.
+_MOST_PIECES = 4096
+
+
+def index_launch(axis: str | Sequence[str], mesh: Mesh | None = None) -> Callable[[Any], Callable[..., list]]:
+    """Runs a kernel once for each coordinate along an axis, or along several: ``index_launch("tp")(kernel)(A.parts("tp"), B, C)``.
+
+    An argument is a list of parts, a DistArray (its parts along the axis), or anything else, which all tasks get. Arguments of one
+    launch may not interfere (``E_PRIVILEGE``). Launches that interfere run in program order, others together. A parameter that a
+    kernel reduces into folds into each part; given as a DistArray every task contributes to the whole array, whose old contents count
+    once. Gives a list of results, in the order of coordinates, and returns when the tasks are submitted: reading an array waits.
+    """
+    axes = (axis,) if isinstance(axis, str) else tuple(axis)
+
+    def of(kernel: Any) -> Callable[..., list]:
+        if not isinstance(kernel, KernelFn):
+            raise fail("E_TYPE", f"expected a kernel, got {kernel!r}", "write `index_launch(\"tp\")(kernel)(x, y)`, with a function under `@ts.kernel`")
+
+        def launch(*args: Any, grid: Any = None, **kwargs: Any) -> list:
+            return _Launch(axes, mesh, kernel, args, kwargs, grid).submit()
+
+        return launch
+
+    return of
+
+
+@dataclass
+class _Argument:
+    """An argument of all tasks."""
+
+    name: str
+    privilege: str
+    #: One value for each task.
+    values: list[Any]
+    #: The array that all tasks contribute to.
+    whole: DistArray | None = None
+
+
+class _Launch:
+    def __init__(self, axes: tuple[str, ...], mesh: Mesh | None, kernel: KernelFn, args: tuple, kwargs: dict, grid: Any) -> None:
+        if tracing():
+            raise fail("E_UNSUPPORTED", "an index launch cannot be traced", "call it outside `ts.jit`")
+        TASKS.raise_unseen()
+        self.axes, self.grid, self.place = axes, grid, here()
+        #: Whether an error of it was raised; others of it are not raised again.
+        self.reported = False
+        self.kernel, given, kwargs = kernel.apart(args, kwargs)
+        params = self.kernel.now().spec.params
+        names = [row[0] for row in params]
+        if len(given) > len(names):
+            raise fail("E_ARGUMENT", f"`{kernel.name}` takes {len(names)} arguments, got {len(given)}", f"its parameters are {', '.join(names)}")
+        unknown = [n for n in kwargs if n not in names[len(given) :]]
+        if unknown:
+            raise fail("E_ARGUMENT", f"`{kernel.name}` has no open parameter `{unknown[0]}`", f"its parameters are {', '.join(names)}")
+        bound = [*zip(names, given, strict=False), *((n, kwargs[n]) for n in names if n in kwargs)]
+        self.mesh = self._mesh(mesh, [v for _, v in bound])
+        self.count = self.mesh.axis_size(axes)
+        self.coords = [tuple(c) for c in numpy.ndindex(*(self.mesh.axis_size(a) for a in axes))]
+        known = self.kernel.now().kernel.privileges()
+        self.dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
+        privileges = dict(zip(names, known, strict=True))
+        self.arguments = [self._argument(n, privileges.get(n) or "", v) for n, v in bound]
+        self.returned = [names[i] for i in self.kernel.now().kernel.returns()]
+
+    def _mesh(self, mesh: Mesh | None, values: list[Any]) -> Mesh:
+        found: list[Mesh] = []
+        for value in values:
+            inner = value if isinstance(value, (list, tuple)) else [value]
+            for v in inner:
+                of = v.mesh if isinstance(v, DistArray) else v.array.mesh if isinstance(v, Part) else None
+                if of is not None and of not in found:
+                    found.append(of)
+        if mesh is not None and any(m != mesh for m in found) or len(found) > 1:
+            text = " and ".join(repr(m) for m in dict.fromkeys([*([mesh] if mesh else []), *found]))
+            raise fail("E_PLACEMENT", f"expected arrays of one mesh, got {text}", "put all arrays of a launch on one mesh")
+        return mesh or (found[0] if found else current_mesh() or unit(self.axes))
+
+    def _argument(self, name: str, privilege: str, value: Any) -> _Argument:
+        if isinstance(value, DistArray):
+            if privilege.startswith("reduce_"):
+                return self._whole(name, privilege, value)
+            value = value.parts(self.axes)
+        if isinstance(value, (list, tuple)) and any(isinstance(v, (Part, DistArray)) for v in value):
+            if len(value) != self.count:
+                over = ", ".join(f"{a}={self.mesh.axis_size(a)}" for a in self.axes)
+                raise fail("E_ARGUMENT", f"expected {self.count} parts as `{name}` ({over}), got {len(value)}", f"`x.parts({self.axes!r})` gives one for each coordinate")
+            for v in value:
+                self._check(name, v)
+            return _Argument(name, privilege, list(value))
+        if isinstance(value, Part):
+            self._check(name, value)
+        return _Argument(name, privilege, [value] * self.count)
+
+    def _check(self, name: str, part: Any) -> None:
+        if not isinstance(part, Part):
+            raise fail("E_ARGUMENT", f"expected parts as `{name}`, got {type(part).__name__} among them", "`x.parts(axis)` gives a list of parts")
+        if len(part._blocks) != 1:
+            axes = {a for a, s in zip(part.array.mesh.axes, part.array.placements, strict=True) if s != "R"} - set(part.axes)
+            others = ", ".join(f"`{a}`" for a in part.array.mesh.axes if a in axes)
+            both = (*part.axes, *(a for a in part.array.mesh.axes if a in axes))
+            raise fail("E_PLACEMENT", f"expected parts of one block as `{name}`, got parts that are still split over {others}",
+                       f"launch over both: `index_launch({both!r})`, or reshard the array")  # fmt: skip
+
+    def _whole(self, name: str, privilege: str, x: DistArray) -> _Argument:
+        op = x._placed.combine
+        if op is not None and f"reduce_{op}" != privilege:
+            raise fail("E_PLACEMENT", f"expected contributions of `{privilege}` as `{name}`, got {x._placed.spec()!r}", "reshard the array first, or reduce with its operator")
+        wanted = self.dtypes.get(name)
+        kind = numpy_dtype(_blocks.accumulation(x.dtype) if wanted is None else wanted)
+        start = _blocks.identity(privilege[len("reduce_") :], kind)
+        return _Argument(name, privilege, [_blocks.on(_blocks.filled(x.shape, start, kind), x.mesh.player(self._rank(t))) for t in range(self.count)], x)
+
+    def submit(self) -> list:
+        uses, named = [], []
+        for task in range(self.count):
+            found = [(a, use) for a in self.arguments if a.whole is None and a.privilege for use in _uses(a.values[task], a.privilege)]
+            uses.append([use for _, use in found])
+            named.append([a for a, _ in found])
+        self._refuse_conflicts(uses, named)
+        arch = str(_core.capabilities(None).get("arch", "cpu"))
+        _mapper.choose_variant(self.kernel.name, arch)
+        results: list[Any] = [None] * self.count
+        ordered = [[(s, index, _in_order(privilege)) for s, index, privilege in row] for row in uses]
+        rows: list[tuple] = []
+        whole = [a for a in self.arguments if a.whole is not None]
+        for task in range(self.count):
+            # What a task contributes is a storage of its own, which the combination reads.
+            rows.append((self._task(task, results), [*ordered[task], *((_contribution(a.values[task]), [], "write") for a in whole)], self))
+        for a in whole:
+            assert a.whole is not None
+            contributed = [(_contribution(v), [], "read") for v in a.values]
+            rows.append((lambda a=a: self._fold(a), [a.whole._use("read_write"), *contributed], self))
+        tasks = TASKS.submit(rows)
+        _events.launch(self.axes, self.count, self.kernel.name)
+        given = {a.name: a for a in self.arguments}
+        # A result that a call leaves out is made by its task.
+        known = all(n in given and given[n].values[0] is not None for n in self.returned)
+        if not known or any(use[0] == _HOST for row in uses for use in row):
+            TASKS.wait(tasks)
+        if not known:
+            return results
+        return [self._result(given, task) for task in range(self.count)]
+
+    def _result(self, given: dict[str, _Argument], task: int) -> Any:
+        made = tuple(a.whole if (a := given[n]).whole is not None else a.values[task] for n in self.returned)
+        return made[0] if len(made) == 1 else made or None
+
+    def _refuse_conflicts(self, uses: list, named: list) -> None:
+        found = _core.task_conflict(uses)
+        if found is None:
+            return
+        (t, i), (u, j) = found
+        first, second = named[t][i], named[u][j]
+        text = f"`{self.kernel.name}` {_does(first.privilege)} `{first.name}` of {self._at(t)} and {_does(second.privilege)} `{second.name}` of {self._at(u)}, which share elements"
+        raise fail("E_PRIVILEGE", f"tasks of one launch have no order: {text}",
+                   "give each task a part of its own; where accumulation is intended, declare `Region[reduce_sum]`")  # fmt: skip
+
+    def _at(self, task: int) -> str:
+        return "part (" + ", ".join(f"{a}={c}" for a, c in zip(self.axes, self.coords[task], strict=True)) + ")"
+
+    def _rank(self, task: int) -> int:
+        at = dict(zip(self.axes, self.coords[task], strict=True))
+        return self.mesh.rank([at.get(a, 0) for a in self.mesh.axes])
+
+    def _task(self, task: int, results: list) -> Callable[[], None]:
+        def run() -> None:
+            args = {a.name: _memory(a.values[task]) for a in self.arguments}
+            try:
+                results[task] = self.kernel.launch(grid=self.grid, **args)
+            except TesseraError as error:
+                raise self._named(error, task) from error
+
+        return run
+
+    def _named(self, error: TesseraError, task: int) -> TesseraError:
+        where = f", launched at {self.place!r}" if self.place is not None else ""
+        note = f"  = note: in the kernel `{self.kernel.name}`, {self._at(task)}, rank {self._rank(task)}{where}"
+        made = type(error)(f"{error}\n{note}", error.diagnostics)
+        made.notes = (*error.notes, note.partition("note: ")[2])
+        made.rank = self._rank(task)  # type: ignore[attr-defined]
+        return made
+
+    def _fold(self, a: _Argument) -> None:
+        """Combines what the tasks contributed, and adds it to the old contents."""
+        x, op = a.whole, a.privilege[len("reduce_") :]
+        assert x is not None
+        wide = numpy_dtype(_blocks.accumulation(x.dtype))
+        # The order is that of the mesh's ranks, whatever the order of the axes of the launch.
+        order = sorted(range(self.count), key=self._rank)
+        total = _blocks.combined(op, [_blocks.cast(_blocks.host(a.values[t]), wide) for t in order])
+        for block, (_, runs, contribution) in zip(x._blocks, x._rows, strict=True):
+            if contribution:
+                continue
+            old = _blocks.cast(_blocks.host(block), wide)
+            _blocks.store(block, _blocks.cast(_blocks.combined(op, [old, total[_blocks.places(runs)]]), _stored(x)))
+        a.values = []
+        states = x.placements
+        if any(s.startswith("P(") for s in states):
+            return
+        kind = "reduce_scatter" if any(s.startswith("S(") for s in states) else "all_reduce"
+        _events.collective(kind, self.axes, self.count, total.nbytes)
+
+
+def _in_order(privilege: str) -> str:
+    """Tasks that fold into one element run one after the other, in program order: sums have the same bits in every run."""
+    return "read_write" if privilege.startswith("reduce_") else privilege
+
+
+def _does(privilege: str) -> str:
+    return {"read": "reads", "write": "writes", "read_write": "reads and writes"}.get(privilege) or f"folds ({privilege}) into"
+
+
+def _contribution(buffer: Any) -> int:
+    return _HOST + 1 + id(buffer)
+
+
+def _memory(value: Any) -> Any:
+    """What a kernel gets of an argument."""
+    return value.array._blocks[value._blocks[0]] if isinstance(value, Part) else value
+
+
+def _uses(value: Any, privilege: str) -> list[tuple[int, list, str]]:
+    """The elements that a task uses by an argument."""
+    if isinstance(value, Part):
+        return [value._use(privilege)]
+    if isinstance(value, numpy.ndarray):
+        return [(_HOST, [_addresses(value)], privilege)]
+    return []
+
+
+def _addresses(x: numpy.ndarray) -> list[tuple[int, int, int]]:
+    """The bytes of an array as runs."""
+    if x.size == 0:
+        return []
+    address = x.__array_interface__["data"][0]
+    dims = sorted(((abs(s), n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1), reverse=True)
+    address += sum(s * (n - 1) for s, n in zip(x.strides, x.shape, strict=True) if s < 0)
+    span = sum(s * (n - 1) for s, n in dims) + x.itemsize
+    inner = x.itemsize
+    while dims and dims[-1][0] == inner:
+        inner *= dims.pop()[1]
+    pieces = 1
+    for _, n in dims:
+        pieces *= n
+    nested = all(s >= below for (s, _), below in zip(dims, [*(s * n for s, n in dims[1:]), inner], strict=False))
+    if pieces > _MOST_PIECES or not nested:
+        return [(address, 1, span)]
+    starts = numpy.array([address])
+    for s, n in dims:
+        starts = (starts[:, None] + numpy.arange(n) * s).reshape(-1)
+    return [(int(start), 1, inner) for start in starts]
+
+

@@ -1,0 +1,321 @@
+"""Mappers: policies that users give for placement and algorithms. They change speed, never results."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from .. import _core
+from ..base.caller import here
+from ..base.errors import TesseraError
+from ._mesh import Mesh, warn
+
+#: Algorithms of collectives.
+ALGORITHMS = ("auto", "ring", "tree", "direct", "hierarchical", "nvls", "sharp_ring")
+#: Ways of compiling a kernel.
+VARIANTS = ("ptx", "tile_ir", "library", "emulated")
+
+
+@dataclass(frozen=True)
+class MappedRegion:
+    """The question of `Mapper.place`: an axis of a mesh, and the first array that is put on it."""
+
+    axis: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    privilege: str
+
+
+@dataclass(frozen=True)
+class Arch:
+    """An architecture that `Mapper.choose_variant` chooses for."""
+
+    name: str
+
+    @property
+    def is_hopper(self) -> bool:
+        return self.name.startswith("sm90") or self.name.startswith("sm_90")
+
+    @property
+    def is_blackwell(self) -> bool:
+        return self.name.replace("_", "").startswith(("sm100", "sm103", "sm110", "sm12"))
+
+
+class Mapper:
+    """A policy for placement and algorithms. Any method may be absent, or return None for the default.
+
+    An answer that is not known gives one ``W_MAPPER`` and the default (``E_MAPPER`` with ``TESSERA_CHECK=1``). An exception in a
+    mapper is an ``E_MAPPER`` with its text.
+    """
+
+    def place(self, region: MappedRegion, mesh: Mesh) -> Any:
+        """Which devices play the coordinates of an axis: ``"local_switch"`` (neighbouring devices), ``"spread"``, or the order of
+        coordinates. Called once for each axis of a mesh object, when the first array is put on it."""
+
+    def choose_collective(self, kind: str, size: int, nbytes: int) -> str | None:
+        """The algorithm of a collective among ``size`` ranks; ``nbytes`` may be left out of the signature."""
+
+    def choose_variant(self, op: str, arch: Arch) -> str | None:
+        """How a kernel is compiled for an architecture."""
+
+    def tunable(self, name: str, default: Any) -> Any:
+        """A number that steers speed, such as ``"launch_threads"``."""
+
+    def report(self, event: dict[str, Any]) -> None:
+        """Called after each collective and launch."""
+
+
+class _Previous:
+    """The mapper before `set_mapper`, as a context manager that puts it back."""
+
+    def __init__(self, before: Mapper | None) -> None:
+        self.mapper = before
+
+    def __enter__(self) -> Mapper | None:
+        return self.mapper
+
+    def __exit__(self, *failure: object) -> None:
+        _set(self.mapper)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self.mapper if not isinstance(other, _Previous) else other.mapper is self.mapper
+
+    def __hash__(self) -> int:
+        return hash(self.mapper)
+
+    def __repr__(self) -> str:
+        return f"<the mapper before: {self.mapper!r}>"
+
+
+_lock = threading.RLock()
+_mapper: Any = None
+_warned: set[tuple[str, str]] = set()
+
+
+def _set(mapper: Any) -> None:
+    global _mapper
+    with _lock:
+        _mapper = mapper
+        _warned.clear()
+
+
+def current() -> Any:
+    """The mapper of the process; None for the default."""
+    return _mapper
+
+
+def set_mapper(mapper: Mapper | None) -> _Previous:
+    """Makes this the mapper of the process; ``None`` restores the default. The result is the previous one; in a ``with`` statement it is
+    put back at the end."""
+    if isinstance(mapper, _Previous):
+        mapper = mapper.mapper
+    if isinstance(mapper, type):
+        raise _core.error("E_TYPE", f"expected a mapper, got the class {mapper.__name__}", f"write `set_mapper({mapper.__name__}())`", place=here())
+    before = _Previous(_mapper)
+    _set(mapper)
+    return before
+
+
+def _ask(method: str, *args: Any) -> Any:
+    answering = getattr(_mapper, method, None)
+    if answering is None:
+        return None
+    try:
+        if method == "choose_collective" and not _takes(answering, len(args)):
+            args = args[:-1]
+        return answering(*args)
+    except TesseraError as error:
+        if error.code == "E_MAPPER":
+            raise
+        raise _raised(method, error) from error
+    except Exception as error:
+        raise _raised(method, error) from error
+
+
+def _raised(method: str, error: Exception) -> Exception:
+    text = f"`{method}` of {type(_mapper).__name__} raised {type(error).__name__}: {error}"
+    return _core.error("E_MAPPER", text, "mend the mapper; a method that returns None takes the default", place=here())
+
+
+def _takes(function: Callable, count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _unknown(method: str, answer: Any, known: str) -> None:
+    """An answer that is not known: one warning for each."""
+    text = f"expected {known} from `{method}` of {type(_mapper).__name__}, got {answer!r}"
+    if os.environ.get("TESSERA_CHECK", "") not in ("", "0"):
+        raise _core.error("E_MAPPER", text, "return None for the default", place=here())
+    with _lock:
+        if (method, repr(answer)) in _warned:
+            return
+        _warned.add((method, repr(answer)))
+    warn(f"W_MAPPER: {text}; the default is used")
+
+
+def choose_collective(kind: str, size: int, nbytes: int) -> str:
+    answer = _ask("choose_collective", kind, size, nbytes)
+    if answer is not None and answer not in ALGORITHMS:
+        _unknown("choose_collective", answer, f"one of {', '.join(ALGORITHMS)}")
+        answer = None
+    return answer or "auto"
+
+
+def choose_variant(op: str, arch: str) -> str | None:
+    answer = _ask("choose_variant", op, Arch(arch))
+    if answer is not None and answer not in VARIANTS:
+        _unknown("choose_variant", answer, f"one of {', '.join(VARIANTS)}")
+        answer = None
+    return answer
+
+
+def tunable(name: str, default: int) -> int:
+    answer = _ask("tunable", name, default)
+    if answer is None:
+        return default
+    if isinstance(answer, bool) or not isinstance(answer, int) or answer < 1:
+        _unknown("tunable", answer, f"a number from 1 on for {name!r}")
+        return default
+    return answer
+
+
+def report(event: dict[str, Any]) -> None:
+    _ask("report", event)
+
+
+def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege: str) -> None:
+    """The first array is put on a mesh: asks where the devices of its axes are."""
+    if _mapper is None or len(mesh._placed_axes) == len(mesh.axes):
+        return
+    with mesh._placing:
+        if len(mesh._placed_axes) == len(mesh.axes):
+            return
+        answers = {}
+        for axis, extent in zip(mesh.axes, mesh.shape, strict=True):
+            answer = _ask("place", MappedRegion(axis, shape, dtype, nbytes, privilege), mesh)
+            if answer is not None and answer not in ("local_switch", "spread") and not _is_order(answer, extent):
+                _unknown("place", answer, f'"local_switch", "spread" or the numbers 0 to {extent - 1} in some order')
+                answer = None
+            answers[axis] = answer
+        mesh._placed_axes.update(answers)
+        mesh._players = [mesh._players[at] for at in order(mesh, answers)]
+
+
+def _is_order(answer: Any, extent: int) -> bool:
+    return isinstance(answer, (list, tuple)) and sorted(map(repr, answer)) == sorted(map(repr, range(extent)))
+
+
+def order(mesh: Mesh, answers: dict[str, Any]) -> list[int]:
+    """For each rank, the number of the device that plays it. Ranks along ``"local_switch"`` axes are on neighbouring devices, those along
+    ``"spread"`` axes are the farthest apart."""
+    rank_of = {"spread": 0, "local_switch": 2}
+    outer_first = sorted(range(len(mesh.axes)), key=lambda a: rank_of.get(answers[mesh.axes[a]] if isinstance(answers[mesh.axes[a]], str) else "", 1))
+    found = []
+    for coords in product(*(range(n) for n in mesh.shape)):
+        moved = list(coords)
+        for a, name in enumerate(mesh.axes):
+            if isinstance(answers[name], (list, tuple)):
+                moved[a] = answers[name][coords[a]]
+        number = 0
+        for a in outer_first:
+            number = number * mesh.shape[a] + moved[a]
+        found.append(number)
+    assert len(found) == prod(mesh.shape)
+    return found
+
+
+class RecordingMapper(Mapper):
+    """Asks another mapper, and keeps questions and answers in ``.log``, which is plain data."""
+
+    def __init__(self, inner: Mapper | None = None) -> None:
+        self.inner = inner
+        #: One dict for each question: ``method``, ``args``, ``answer``.
+        self.log: list[dict[str, Any]] = []
+
+    def _record(self, method: str, *args: Any) -> Any:
+        answering = getattr(self.inner, method, None)
+        given = args[:-1] if method == "choose_collective" and answering is not None and not _takes(answering, len(args)) else args
+        answer = None if answering is None else answering(*given)
+        self.log.append({"method": method, "args": _plain(args), "answer": _plain(answer)})
+        return answer
+
+    def place(self, region: MappedRegion, mesh: Mesh) -> Any:
+        return self._record("place", region, mesh)
+
+    def choose_collective(self, kind: str, size: int, nbytes: int) -> Any:
+        return self._record("choose_collective", kind, size, nbytes)
+
+    def choose_variant(self, op: str, arch: Arch) -> Any:
+        return self._record("choose_variant", op, arch)
+
+    def tunable(self, name: str, default: Any) -> Any:
+        return self._record("tunable", name, default)
+
+    def report(self, event: dict[str, Any]) -> None:
+        answering = getattr(self.inner, "report", None)
+        if answering is not None:
+            answering(event)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the log as JSON."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.log, file)
+
+
+class ReplayMapper(Mapper):
+    """Gives the answers of a recording, and refuses questions that are not in it."""
+
+    def __init__(self, log: list[dict[str, Any]] | str | os.PathLike) -> None:
+        if not isinstance(log, list):
+            with open(log, encoding="utf-8") as file:
+                log = json.load(file)
+        self._answers: dict[str, collections.deque] = collections.defaultdict(collections.deque)
+        for row in log:
+            self._answers[_key(row["method"], row["args"])].append(row["answer"])
+
+    def _answer(self, method: str, *args: Any) -> Any:
+        known = self._answers.get(_key(method, _plain(args)))
+        if known is None:
+            text = f"the recording has no answer to {method}{_plain(args)}"
+            raise _core.error("E_MAPPER", text, "record a run of the same program with `dist.RecordingMapper`", place=here())
+        return known.popleft() if len(known) > 1 else known[0]
+
+    def place(self, region: MappedRegion, mesh: Mesh) -> Any:
+        return self._answer("place", region, mesh)
+
+    def choose_collective(self, kind: str, size: int, nbytes: int) -> Any:
+        return self._answer("choose_collective", kind, size, nbytes)
+
+    def choose_variant(self, op: str, arch: Arch) -> Any:
+        return self._answer("choose_variant", op, arch)
+
+    def tunable(self, name: str, default: Any) -> Any:
+        return self._answer("tunable", name, default)
+
+
+def _key(method: str, args: Any) -> str:
+    return json.dumps([method, args], sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """Questions and answers as JSON has them."""
+    if isinstance(value, (MappedRegion, Arch)):
+        return {k: _plain(v) for k, v in vars(value).items()}
+    if isinstance(value, Mesh):
+        return {"axes": list(value.axes), "shape": list(value.shape)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else repr(value)

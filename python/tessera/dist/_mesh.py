@@ -1,0 +1,209 @@
+"""Meshes: named grids of devices, as values."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Sequence
+from contextvars import ContextVar, Token
+from typing import Any
+
+from .. import _core
+from ..base.caller import fail, here
+from ..base.errors import TesseraWarning
+
+_DEVICE = re.compile(r"([a-z]+):(\d+)")
+_ambient: ContextVar[tuple[Mesh, ...]] = ContextVar("tessera mesh", default=())
+#: What to do when a mesh is left: waits for the tasks; filled in by `_launch`.
+on_leaving: list[Any] = []
+
+
+def warn(text: str) -> None:
+    """A warning at the user's line."""
+    place = here()
+    if place is None or place.file is None:
+        warnings.warn(text, TesseraWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(text, TesseraWarning, place.file, place.line)
+
+
+class Mesh:
+    """A grid of devices with named axes. Ranks are row-major over the axes.
+
+    ``devices`` is a list of names such as ``"cuda:3"``, or a count of ranks that share the host. A name may occur several times. A device
+    that this machine lacks is played by one that it has (``W_VIRTUAL_DEVICE``). Meshes are values: two with the same axes, extents and
+    devices are equal. ``with mesh:`` makes it the mesh of calls that name none; leaving it waits for their tasks.
+    """
+
+    def __init__(self, devices: int | Sequence[str], axes: Sequence[str], shape: Sequence[int]) -> None:
+        if isinstance(axes, str):
+            raise fail("E_TYPE", f"expected a tuple of names as `axes`, got {axes!r}", f'write `axes=("{axes}",)`')
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0 for n in sizes):
+            raise fail("E_MESH", f"expected extents of at least 1, got {sizes}", "an axis that is not used has extent 1")
+        names = ["cpu:0"] * int(devices) if hasattr(devices, "__index__") else [_named(d) for d in devices]  # type: ignore[arg-type,union-attr]
+        self._set(_core.MeshGrid([str(a) for a in axes], [int(n) for n in sizes], names))
+        self._players = players = _players(names)
+        self.is_virtual = len(set(players)) < len(players) or any(not _is_played_by_itself(n, p) for n, p in zip(names, players, strict=True))
+        absent = [n for n, p in zip(names, players, strict=True) if not _is_played_by_itself(n, p)]
+        if absent:
+            span = absent[0] if len(absent) == 1 else f"{absent[0]} to {absent[-1]}"
+            others = ", ".join(sorted({p or "the host" for n, p in zip(names, players, strict=True) if n in absent}))
+            one = len(absent) == 1
+            text = f"W_VIRTUAL_DEVICE: this machine lacks {len(absent)} device{'' if one else 's'} of the mesh ({span}); {others} play{'s' if ',' not in others else ''} {'it' if one else 'them'}"
+            warn(text)
+
+    def _set(self, grid: Any) -> None:
+        self._grid = grid
+        #: Names of the axes.
+        self.axes: tuple[str, ...] = tuple(grid.axes)
+        #: Extents of the axes.
+        self.shape: tuple[int, ...] = tuple(grid.extents)
+        #: The name of each rank's device.
+        self.devices: tuple[str, ...] = tuple(grid.devices)
+        #: The number of ranks.
+        self.size: int = len(self.devices)
+        self._placing = threading.Lock()
+        self._placed_axes: dict[str, Any] = {}
+        self._tokens: list[Token] = []
+
+    @property
+    def local_ranks(self) -> tuple[int, ...]:
+        """The ranks of this process: all of them."""
+        return tuple(range(self.size))
+
+    def axis_size(self, axis: str | Sequence[str]) -> int:
+        """The extent of an axis, or of several together."""
+        size = 1
+        for name in (axis,) if isinstance(axis, str) else axis:
+            size *= self.shape[self.axes.index(name) if name in self.axes else self._grid.axis(name)]
+        return size
+
+    def coords(self, rank: int) -> tuple[int, ...]:
+        """The coordinates of a rank."""
+        return tuple(self._grid.coords(self._checked(rank)))
+
+    def rank(self, coords: Sequence[int]) -> int:
+        """The rank at coordinates."""
+        at = tuple(int(c) for c in coords)
+        if len(at) != len(self.shape) or not all(0 <= c < n for c, n in zip(at, self.shape, strict=True)):
+            raise fail("E_MESH", f"expected coordinates within {self.shape}, got {at}", f"there is one for each of the axes {self.axes}")
+        return self._grid.rank(list(at))
+
+    def group(self, axis: str | Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """The ranks that differ only along an axis, or along several: one tuple for each position along the others."""
+        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+        return tuple(tuple(g) for g in self._grid.groups(list(axes)))
+
+    def at(self, **coords: int) -> Mesh:
+        """The part of the mesh where these axes have these coordinates: ``mesh.at(pp=1)``. It remembers the whole."""
+        grid = self._grid.at([(name, int(c)) for name, c in coords.items()])
+        made = Mesh.__new__(Mesh)
+        made._set(grid)
+        made._players = [self._players[r] for r in _ranks_inside(self, grid)]
+        made.is_virtual = self.is_virtual
+        return made
+
+    @property
+    def parent(self) -> Mesh | None:
+        """The whole mesh of a part; None of a whole one."""
+        if not self._grid.is_part:
+            return None
+        whole = self._grid.whole()
+        made = Mesh.__new__(Mesh)
+        made._set(whole)
+        made._players = _players(list(made.devices))
+        made.is_virtual = self.is_virtual
+        return made
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise fail("E_MESH", f"expected a rank from 0 to {self.size - 1}, got {rank}", f"{self!r} has {self.size} ranks")
+        return int(rank)
+
+    def player(self, rank: int) -> str | None:
+        """The device that plays a rank, as a mapper may have placed it; None for the host."""
+        return self._players[rank]
+
+    def __enter__(self) -> Mesh:
+        self._tokens.append(_ambient.set((*_ambient.get(), self)))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        _ambient.reset(self._tokens.pop())
+        for wait in on_leaving:
+            wait(failure[0] is not None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and self._grid == other._grid
+
+    def __hash__(self) -> int:
+        return hash(self._grid)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._grid.is_part:
+            fixed = dict(re.findall(r"(\w+) = (\d+)", repr(self._grid).partition(" at ")[2]))
+            return _part, (self.parent, {name: int(c) for name, c in fixed.items()})
+        return Mesh, (list(self.devices), self.axes, self.shape)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
+        fixed = repr(self._grid).partition(" at ")[2]
+        return f"Mesh({inside})" + (f" at {fixed}" if fixed else "")
+
+
+def _part(whole: Mesh, fixed: dict[str, int]) -> Mesh:
+    return whole.at(**fixed)
+
+
+def _ranks_inside(mesh: Mesh, grid: Any) -> list[int]:
+    """Ranks of a mesh that a part of it has."""
+    places = {mesh._grid.whole_rank(r): r for r in range(mesh.size)}
+    return [places[grid.whole_rank(r)] for r in range(len(grid.devices))]
+
+
+def _named(device: Any) -> str:
+    found = _DEVICE.fullmatch(str(device))
+    if found is None or found[1] != "cpu" and found[1] not in _core.platforms():
+        kinds = ", ".join(f'"{k}:0"' for k in ("cpu", *_core.platforms()))
+        raise fail("E_MESH", f"expected the name of a device, got {device!r}", f"devices are called {kinds}, with any number")
+    return str(device)
+
+
+def _players(names: list[str]) -> list[str | None]:
+    """Who plays each device: itself where it is here, else one of its kind by its number, else the host."""
+    here = list(_core.device_names())
+    found: list[str | None] = []
+    for name in names:
+        kind, number = _DEVICE.fullmatch(name).groups()  # type: ignore[union-attr]
+        same = [d for d in here if d.startswith(kind + ":")]
+        found.append(same[int(number) % len(same)] if same else None)
+    return found
+
+
+def _is_played_by_itself(name: str, player: str | None) -> bool:
+    return name == (player or "cpu:0")
+
+
+def current_mesh() -> Mesh | None:
+    """The mesh of the innermost ``with mesh:``."""
+    known = _ambient.get()
+    return known[-1] if known else None
+
+
+def unit(axes: Sequence[str]) -> Mesh:
+    """One device, with axes of extent 1."""
+    return Mesh(1, axes, (1,) * len(axes))
+
+
+def chosen(mesh: Mesh | None, axes: Sequence[str]) -> Mesh:
+    """The mesh of a call: the given one, else the ambient one, else one device."""
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise fail("E_TYPE", f"expected a mesh, got {type(mesh).__name__}", "`dist.mesh(devices, axes, shape)` makes one")
+    return mesh or current_mesh() or unit(tuple(dict.fromkeys(axes)))
+
+
+def mesh(devices: int | Sequence[str], axes: Sequence[str], shape: Sequence[int]) -> Mesh:
+    """A `Mesh` of these devices: ``dist.mesh(8, ("dp", "tp"), (4, 2))``."""
+    return Mesh(devices, axes, shape)

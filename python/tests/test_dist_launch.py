@@ -1,0 +1,394 @@
+"""Index launches against their sequential execution, privileges, failures, and mappers."""
+
+import itertools
+import os
+import random
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import dist, index_launch
+
+SEED = int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
+SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 0)
+PROGRAMS = int(os.environ.get("TESSERA_FUZZ_PROGRAMS") or 150)
+
+
+@ts.kernel
+def gemm_tile(A: ts.Tensor["M", "K", ts.f32], B: ts.Tensor["K", "N", ts.f32], C: ts.Tensor["M", "N", ts.f32]):
+    m, n = ts.tile.program_id(0), ts.tile.program_id(1)
+    acc = ts.tile.zeros((16, 16), ts.f32)
+    for k in range(0, K, 16):
+        acc = ts.tile.mma(A[m * 16 : m * 16 + 16, k : k + 16], B[k : k + 16, n * 16 : n * 16 + 16], acc)
+    C[m * 16 : m * 16 + 16, n * 16 : n * 16 + 16] = acc
+    return C
+
+
+@ts.kernel
+def axpy(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], y: ts.Tensor["n", ts.f32], a: ts.f32):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = a * x[i] + y[i]
+    return y
+
+
+@ts.kernel
+def copy(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], y: ts.Region[ts.write, ts.Tensor["n", ts.f32]]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = x[i]
+    return y
+
+
+@ts.kernel
+def add_up(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], total: ts.Region[ts.reduce_sum, ts.Tensor["n", ts.f32]]):
+    i = ts.tile.linear_id()
+    if i < n:
+        total[i] += x[i]
+    return total
+
+
+@ts.kernel
+def largest(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], top: ts.Region[ts.reduce_max, ts.Tensor["n", ts.f32]]):
+    i = ts.tile.grid(ts.cdiv(n, 8)) * 8
+    ts.tile.accumulate(top[i : i + 8], x[i : i + 8])
+    return top
+
+
+@ts.kernel
+def column_sums(x: ts.Region[ts.read, ts.Tensor["m", "n", ts.f32]], total: ts.Region[ts.reduce_sum, ts.Tensor["n", ts.f32]]):
+    j = ts.tile.linear_id()
+    if j < n:
+        s = 0.0
+        for r in range(m):
+            s = s + x[r, j]
+        total[j] += s
+    return total
+
+
+@ts.kernel
+def positive(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], y: ts.Region[ts.write, ts.Tensor["n", ts.f32]]):
+    i = ts.tile.linear_id()
+    if i < n:
+        assert x[i] > 0.0
+        y[i] = x[i]
+    return y
+
+
+def test_the_snippet_of_the_guide():
+    """tessera.index_launch(axis="tp")(gemm_tile)(A.parts("tp"), B.parts("tp"), C.parts("tp")) on an ambient, an explicit and the unit mesh."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))
+    for mesh in (dist.mesh(2, ("tp",), (2,)), None):
+        A = dist.shard(a, dist.spec(), mesh)
+        if mesh is None:
+            A = dist.shard(a, dist.spec(None, None, sum=()), dist.mesh(1, ("tp",), (1,)))
+        B, C = dist.shard(b, dist.spec(None, "tp"), A.mesh), dist.tensor((32, 32), dist.spec(None, "tp"), A.mesh)
+        with A.mesh:
+            parts = index_launch(axis="tp")(gemm_tile)(A.parts("tp"), B.parts("tp"), C.parts("tp"), grid=(2, 2 // A.mesh.size))
+        assert len(parts) == A.mesh.size and [p.coords for p in parts] == [(i,) for i in range(A.mesh.size)]
+        assert np.allclose(C.numpy(), a @ b, atol=1e-4)
+    X = ts.array.from_domain(ts.domain.Rect((7,)), "f32", dist.Block(("tp",)), fill="ones")
+    Y = ts.array.from_domain(ts.domain.Rect((7,)), "f32", dist.Block(("tp",)))
+    index_launch(axis="tp")(axpy)(X.parts("tp"), Y, 2.0)
+    assert np.array_equal(Y.numpy(), np.full(7, 2.0))
+
+
+@pytest.mark.parametrize("how", [dist.Block, dist.Cyclic, lambda axes: dist.BlockCyclic(axes, 3)])
+def test_parts_of_any_distribution_are_arguments(how, backend):
+    mesh = dist.mesh(5, ("tp",), (5,))
+    x = ts.array.from_domain(ts.domain.Rect((23,)), "f32", how(("tp",)), mesh, fill=lambda i: np.arange(23, dtype=np.float32)[i])
+    y = ts.array.from_domain(ts.domain.Rect((23,)), "f32", how(("tp",)), mesh)
+    index_launch("tp")(axpy)(x, y, 3.0)
+    assert np.array_equal(y.numpy(), 3 * np.arange(23))
+
+
+def a_program(rng):
+    """Launches over arrays whose values are small whole numbers: sums of any order are exact."""
+    return [(rng.choice(["axpy", "copy", "add_up", "largest", "whole", "max_whole", "write"]), rng.randrange(4), rng.randrange(4)) for _ in range(rng.randint(2, 7))]
+
+
+def sequential(program, arrays, axis_size, contributed):
+    """What the program means, one launch after the other."""
+    for op, a, b in program:
+        x, y = arrays[a], arrays[b]
+        if op == "axpy":
+            arrays[b] = y + x
+        elif op == "copy":
+            arrays[b] = x.copy()
+        elif op == "add_up":
+            arrays[b] = y + x
+        elif op in ("largest", "max_whole"):
+            arrays[b] = np.maximum(y, x)
+        elif op == "whole":
+            arrays[b] = y + axis_size * x if contributed else y
+        else:
+            arrays[b] = np.full_like(y, a)
+
+
+def test_random_programs_equal_their_sequential_execution():
+    """2,000 programs with TESSERA_FUZZ_PROGRAMS=2000; for TESSERA_FUZZ_SECONDS in `make fuzz`."""
+    print(f"TESSERA_FUZZ_SEED={SEED}")
+    rng = random.Random(SEED)
+    end = time.monotonic() + SECONDS
+    for case in itertools.count():
+        if case >= PROGRAMS and time.monotonic() > end:
+            break
+        ranks = rng.choice([1, 2, 3, 4, 7])
+        mesh = dist.mesh(ranks * 2, ("dp", "tp"), (2, ranks))
+        n = rng.choice([1, 5, 8, 12])
+        how = rng.choice([dist.Block, dist.Cyclic, lambda a: dist.BlockCyclic(a, 2)])
+        spec, copies = dist.spec(how(("tp",))), dist.spec()
+        given = [np.array([rng.randint(-3, 3) for _ in range(n)], np.float32) for _ in range(4)]
+        program = a_program(rng)
+        expected = [g.copy() for g in given]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            arrays = [dist.shard(g, spec, mesh) for g in given]
+            with mesh:
+                for op, a, b in program:
+                    x, y = arrays[a], arrays[b]
+                    if a == b and op != "write":
+                        x = dist.shard(x.numpy(), spec, mesh)
+                    if op == "axpy":
+                        index_launch("tp")(axpy)(x, y, 1.0)
+                    elif op == "copy":
+                        index_launch("tp")(copy)(x.parts("tp"), y)
+                    elif op == "add_up":
+                        index_launch("tp")(add_up)(x, y.parts("tp"))
+                    elif op == "largest":
+                        index_launch("tp")(largest)(x, y.parts("tp"))
+                    elif op == "whole":
+                        index_launch("tp")(add_up)(x.reshard(copies), y)
+                    elif op == "max_whole":
+                        index_launch("tp")(largest)(x.reshard(copies), y)
+                    else:
+                        y[...] = a
+            sequential(program, expected, ranks, True)
+            for at, (array, value) in enumerate(zip(arrays, expected)):
+                assert np.array_equal(array.numpy(), value), f"case {case} of seed {SEED}: array {at} of {program} on {ranks} ranks, {spec}"
+
+
+def test_contributions_to_a_whole_array_go_where_it_is():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    x = dist.shard(np.arange(12, dtype=np.float32).reshape(6, 2), dist.spec("tp"), mesh)
+    expected = np.arange(12).reshape(6, 2).sum(0)
+    for spec, kinds in ((dist.spec(), ["all_reduce"]), (dist.spec("tp"), ["reduce_scatter"]), (dist.spec(sum=("tp",)), [])):
+        total = dist.tensor((2,), spec, mesh, init=10)
+        with dist.count() as c:
+            index_launch("tp")(column_sums)(x, total)
+            dist.wait()
+        assert np.array_equal(total.numpy(), 10 + expected), spec
+        assert [e.kind for e in c.events if e.kind != "index_launch"] == kinds and c.launches == 1
+
+
+def test_independent_launches_run_together_and_dependent_ones_in_order():
+    """Two tasks that wait for each other finish only if they run at the same time."""
+    from tessera.dist._tasks import Tasks
+
+    tasks, barrier, order = Tasks(), threading.Barrier(2, timeout=20), []
+    tasks.submit([(barrier.wait, [(0, [[(i, 1, 1)]], "write")], None) for i in range(2)])
+    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, [[(0, 1, 4)]], "read_write")], None) for n in range(3)])
+    tasks.wait_all()
+    assert order == [0, 1, 2]
+
+
+def test_a_failing_task_cancels_what_depends_on_it_and_names_kernel_part_and_rank():
+    mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
+    x = dist.shard(np.array([1, 1, -1], np.float32), dist.spec("tp"), mesh)
+    y, z, w = (dist.tensor((3,), dist.spec("tp"), mesh) for _ in range(3))
+    index_launch("tp")(positive)(x, y)
+    index_launch("tp")(axpy)(x, w, 1.0)
+    with pytest.raises(ts.TesseraError) as found:
+        index_launch("tp")(copy)(y, z)
+        z.numpy()
+    assert "in the kernel `positive`, part (tp=2), rank 2" in str(found.value) and found.value.rank == 2
+    try:
+        dist.wait()
+    except ts.TesseraError:
+        pass
+    assert np.array_equal(w.numpy(), [1, 1, -1]) and z.numpy()[2] == 0
+
+
+def test_errors_that_nobody_waited_for_are_raised_by_the_next_call():
+    mesh = dist.mesh(2, ("tp",), (2,))
+    x = dist.shard(np.array([-1, -1], np.float32), dist.spec("tp"), mesh)
+    y = dist.tensor((2,), dist.spec("tp"), mesh)
+    with pytest.raises(ts.TesseraError, match="rank 0"), mesh:
+        index_launch("tp")(positive)(x.parts("tp"), y)
+    dist.wait()  # a launch is reported once
+    index_launch("tp")(positive)(x, y)
+    time.sleep(0.3)
+    with pytest.raises(ts.CheckError, match="launched at .*test_dist_launch.py"):
+        index_launch("tp")(axpy)(x, dist.tensor((2,), dist.spec("tp"), mesh), 1.0)
+    dist.wait()
+
+
+def refused(code, text, call):
+    with pytest.raises(ts.TesseraError) as found:
+        call()
+    assert found.value.code == code and text in found.value.message, found.value
+    assert found.value.help and found.value.file == __file__
+
+
+def test_refused_launches_write_nothing():
+    mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
+    x = dist.tensor((6,), dist.spec("tp"), mesh, init=1)
+    y, r = dist.tensor((6,), dist.spec("tp"), mesh), dist.replicate(np.zeros(2, np.float32), mesh)
+    both = dist.tensor((4, 6), dist.spec("dp", "tp"), mesh)
+    launch = index_launch("tp")
+    refused("E_PRIVILEGE", "`axpy` reads and writes `y` of part (tp=0) and reads and writes `y` of part (tp=1), which share elements", lambda: launch(axpy)(x, r.parts("tp"), 1.0))
+    refused("E_PRIVILEGE", "reads `x` of part (tp=0) and writes `y` of part (tp=0)", lambda: launch(copy)(x.parts("tp"), x.parts("tp")))
+    refused("E_PRIVILEGE", "writes `y`", lambda: index_launch("tp", mesh)(copy)(np.ones(3, np.float32), np.zeros(3, np.float32)))
+    refused("E_ARGUMENT", "expected 3 parts as `y` (tp=3), got 2", lambda: launch(axpy)(x.parts("tp"), y.parts("tp")[:2], 1.0))
+    refused("E_PLACEMENT", "still split over `dp`", lambda: launch(column_sums)(both, y))
+    refused("E_PLACEMENT", "expected arrays of one mesh", lambda: launch(axpy)(x, dist.tensor((6,), dist.spec("tp"), dist.mesh(3, ("tp",), (3,))), 1.0))
+    refused("E_PLACEMENT", "expected contributions of `reduce_max`", lambda: launch(largest)(x, dist.tensor((2,), dist.spec(sum=("tp",)), mesh)))
+    refused("E_MESH", "got `ep`", lambda: index_launch("ep")(axpy)(x, y, 1.0))
+    refused("E_TYPE", "expected a kernel", lambda: launch(np.add))
+    refused("E_ARGUMENT", "no open parameter `b`", lambda: launch(axpy)(x, y, b=1.0))
+    assert not y.numpy().any() and not r.numpy().any() and (x.numpy() == 1).all()
+
+
+def test_tasks_of_one_launch_may_fold_into_one_part():
+    mesh = dist.mesh(4, ("tp",), (4,))
+    x = dist.shard(np.arange(8, dtype=np.float32), dist.spec("tp"), mesh)
+    total = dist.tensor((2,), None, mesh)
+    index_launch("tp")(add_up)(x, total.parts("tp"))
+    assert np.array_equal(total.numpy(), [12, 16])
+
+
+def test_host_arrays_are_ready_when_the_launch_returns():
+    mesh = dist.mesh(4, ("tp",), (4,))
+    x = dist.shard(np.ones(8, np.float32), dist.spec("tp"), mesh)
+    total = np.zeros(2, np.float32)
+    assert all(t is total for t in index_launch("tp")(add_up)(x, total))
+    assert np.array_equal(total, [4, 4])
+
+
+@ts.struct
+class Line:
+    a: ts.f32
+    b: ts.f32
+
+
+@ts.kernel
+def line(x: ts.Tensor["n", ts.f32], p: Line, y: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:
+        y[i] = p.a * x[i] + p.b
+    return y
+
+
+def test_records_and_results_that_are_left_out():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    x, y = dist.tensor((6,), dist.spec("tp"), mesh, init=2), dist.tensor((6,), dist.spec("tp"), mesh)
+    made = index_launch("tp")(line)(x, Line(3.0, 1.0))
+    assert [m.tolist() for m in made] == [[7, 7]] * 3
+    assert [p.coords for p in index_launch("tp")(line)(x.parts("tp"), Line(1.0, 1.0), y=y)] == [(0,), (1,), (2,)]
+    assert np.array_equal(y, np.full(6, 3))
+
+
+def test_a_part_is_an_argument_of_a_kernel():
+    mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
+    x, y = dist.tensor((6,), dist.spec("tp"), mesh, init=2), dist.tensor((6,), dist.spec("tp"), mesh)
+    index_launch("tp")(axpy)(x, y, 1.0)
+    axpy(x.parts("tp")[1], y.parts("tp")[0], 1.0)
+    assert np.array_equal(y.numpy(), [4, 4, 2, 2, 2, 2])
+    both = dist.tensor((4, 6), dist.spec("dp", "tp"), mesh)
+    with pytest.raises(ts.TesseraError, match="part of one block|array that can be shared"):
+        column_sums(both.parts("tp")[0], np.zeros(2, np.float32))
+
+
+class MyMapper(ts.Mapper):
+    """As the guide prints it, with a list of its questions."""
+
+    def __init__(self):
+        self.questions = []
+
+    def place(self, region, mesh):
+        self.questions.append(("place", region.axis, region.shape, region.dtype, region.nbytes))
+        if region.axis == "tp":
+            return "local_switch"
+
+    def choose_collective(self, kind, size):
+        self.questions.append((kind, size))
+        return "sharp_ring" if size <= 72 else "tree"
+
+    def choose_variant(self, op, arch):
+        self.questions.append((op, arch.is_blackwell))
+        return "tile_ir" if arch.is_blackwell else "ptx"
+
+
+def a_step(mesh):
+    x = dist.shard(np.linspace(0, 1, 24, dtype=np.float32), dist.spec("tp"), mesh)
+    total = dist.tensor((4,), None, mesh)
+    index_launch("tp")(add_up)(x, total)
+    return total.numpy(), x.reshard(dist.spec("dp")).numpy()
+
+
+def test_a_user_mapper_answers_and_changes_no_result():
+    mine = MyMapper()
+    with ts.numerics.profile("deterministic"):
+        before = a_step(dist.mesh(12, ("dp", "tp"), (2, 6)))
+        with ts.runtime.set_mapper(mine) as previous:
+            assert previous is None
+            after = a_step(dist.mesh(12, ("dp", "tp"), (2, 6)))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(before, after))
+    assert mine.questions == [
+        ("place", "dp", (24,), "f32", 96), ("place", "tp", (24,), "f32", 96), ("add_up", False), ("all_reduce", 6), ("all_gather", 6),
+    ]  # fmt: skip
+
+
+def test_recordings_of_mappers_answer_again(tmp_path):
+    recording = dist.RecordingMapper(MyMapper())
+    with ts.runtime.set_mapper(recording):
+        first = a_step(dist.mesh(12, ("dp", "tp"), (2, 6)))
+    recording.save(tmp_path / "log.json")
+    with ts.runtime.set_mapper(dist.ReplayMapper(tmp_path / "log.json")):
+        again = a_step(dist.mesh(12, ("dp", "tp"), (2, 6)))
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(first, again))
+        with pytest.raises(ts.PlacementError, match="the recording has no answer") as found:
+            dist.replicate(np.ones(3), dist.mesh(3, ("tp",), (3,)))
+    assert found.value.code == "E_MAPPER"
+
+
+def test_wrong_answers_and_exceptions_of_mappers(monkeypatch):
+    class Wrong(ts.Mapper):
+        def choose_collective(self, kind, size, nbytes):
+            return "pigeon"
+
+    class Raises:
+        def place(self, region, mesh):
+            raise KeyError(region.axis)
+
+    mesh = dist.mesh(2, ("tp",), (2,))
+    x = dist.shard(np.ones(4, np.float32), dist.spec("tp"), mesh)
+    with ts.runtime.set_mapper(Wrong()):
+        with pytest.warns(ts.TesseraWarning, match="W_MAPPER: .*'pigeon'; the default is used") as found:
+            x.reshard(None)
+            x.reshard(None)
+        assert len(found) == 1
+        monkeypatch.setenv("TESSERA_CHECK", "1")
+        with pytest.raises(ts.PlacementError, match="pigeon") as error:
+            x.reshard(None)
+        assert error.value.code == "E_MAPPER"
+        monkeypatch.delenv("TESSERA_CHECK")
+    with ts.runtime.set_mapper(Raises()), pytest.raises(ts.PlacementError, match="`place` of Raises raised KeyError: 'tp'") as error:
+        dist.replicate(np.ones(3), dist.mesh(2, ("tp",), (2,)))
+    assert error.value.code == "E_MAPPER" and ts.runtime.set_mapper(None) == None  # noqa: E711
+
+
+def test_places_of_devices():
+    from tessera.dist._mapper import order
+
+    mesh = dist.mesh(8, ("dp", "tp"), (2, 4))
+    assert order(mesh, {"dp": None, "tp": None}) == list(range(8))
+    # Ranks along dp are on neighbouring devices, or the farthest apart.
+    assert order(mesh, {"dp": "local_switch", "tp": None}) == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert order(mesh, {"dp": "spread", "tp": None}) == list(range(8))
+    assert order(mesh, {"dp": (1, 0), "tp": None}) == [4, 5, 6, 7, 0, 1, 2, 3]
