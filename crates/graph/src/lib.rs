@@ -45,6 +45,7 @@ mod level;
 mod module;
 pub mod ops;
 mod rule;
+pub mod states;
 mod table;
 pub mod walk;
 
