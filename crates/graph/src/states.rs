@@ -435,18 +435,38 @@ pub fn results(
     flow.block(func.body)
 }
 
-/// The function with every change from same to varying written as `vary`. Functions that it calls with
-/// values of different states become functions of their own, added to the module. `outs` are the states
-/// that results are to have at least.
-pub fn explicit(
-    module: &mut GraphModule,
-    func: &GraphFunc,
-    mesh: &MeshAxes,
-    params: &[Axes],
-    outs: &[Axes],
-) -> (GraphFunc, Vec<Axes>) {
-    let mut made = BTreeMap::new();
-    Explicit { module, mesh, made: &mut made }.func(func, params, outs)
+/// Writes every change from same to varying in the programs of ranks as `vary`. Functions that they call
+/// become one function for each combination of states. `true` if there are such programs.
+pub fn explicit(module: &mut GraphModule) -> bool {
+    let mut any = false;
+    for at in 0..module.funcs.len() {
+        let manuals = |f: &GraphFunc| -> Vec<OpId> {
+            f.walk().into_iter().filter(|&id| f.ops[id].code == GraphOp::Manual).collect()
+        };
+        for id in manuals(&module.funcs[at]) {
+            let source = module.funcs[at].clone();
+            let op = &source.ops[id];
+            let Ok(manual) = Manual::of(&op.attrs) else { continue };
+            any = true;
+            let region = op.regions[0];
+            let mut flow = Flow::new(Some(module), &source, &manual.mesh);
+            let states = |all: &[Vec<Vec<String>>]| -> Vec<Axes> {
+                all.iter().map(|s| axes_of(&manual.mesh, s)).collect()
+            };
+            flow.set(&source.blocks[region].args, &states(&manual.ins));
+            flow.block(region);
+            flow.hand_on(region, &states(&manual.outs));
+            let (wanted, of) = (flow.wanted, flow.of);
+            let mut inner = Vec::new();
+            source.walk_block(region, &mut |id| inner.push(id));
+            let mut made = BTreeMap::new();
+            let mesh = &manual.mesh;
+            let new =
+                Explicit { module, mesh, made: &mut made }.rewrite(&source, wanted, &of, &inner);
+            module.funcs[at] = new;
+        }
+    }
+    any
 }
 
 struct Explicit<'a> {
@@ -457,19 +477,16 @@ struct Explicit<'a> {
 }
 
 impl Explicit<'_> {
-    fn func(
+    /// The function with what is wanted made to vary, and its calls among `ops` of functions for the
+    /// states of their arguments.
+    fn rewrite(
         &mut self,
         source: &GraphFunc,
-        params: &[Axes],
-        outs: &[Axes],
-    ) -> (GraphFunc, Vec<Axes>) {
+        wanted: Vec<(OpId, usize, Axes)>,
+        of: &SideTable<Value, Axes>,
+        ops: &[OpId],
+    ) -> GraphFunc {
         let mut func = source.clone();
-        let mut flow = Flow::new(Some(self.module), source, self.mesh);
-        flow.set(source.params(), params);
-        let mut states = flow.block(source.body);
-        flow.hand_on(source.body, outs);
-        join(&mut states, outs);
-        let (wanted, of) = (std::mem::take(&mut flow.wanted), flow.of);
         let mut varied: BTreeMap<(Value, Axes), Value> = BTreeMap::new();
         for (id, place, axes) in wanted {
             let value = source.ops[id].operands[place];
@@ -477,7 +494,7 @@ impl Explicit<'_> {
                 *varied.entry((value, axes)).or_insert_with(|| self.vary(&mut func, value, axes));
             func.ops[id].operands[place] = new;
         }
-        for id in source.walk().into_iter().filter(|&id| source.ops[id].code == GraphOp::Call) {
+        for &id in ops.iter().filter(|&&id| source.ops[id].code == GraphOp::Call) {
             let op = &source.ops[id];
             let callee = op.attr("callee").and_then(Attr::as_ref_name);
             let Some(callee) = callee.and_then(|n| self.module.func(n)).cloned() else { continue };
@@ -488,7 +505,7 @@ impl Explicit<'_> {
             let name = self.callee(&callee, &given);
             func.ops[id].attrs.set("callee", Attr::Ref(name));
         }
-        (func, states)
+        func
     }
 
     /// A function for parameters of these states.
@@ -497,7 +514,11 @@ impl Explicit<'_> {
         if let Some(name) = self.made.get(&key) {
             return name.clone();
         }
-        let (mut new, _) = self.func(callee, states, &[]);
+        let mut flow = Flow::new(Some(self.module), callee, self.mesh);
+        flow.set(callee.params(), states);
+        flow.block(callee.body);
+        let (wanted, of) = (flow.wanted, flow.of);
+        let mut new = self.rewrite(callee, wanted, &of, &callee.walk());
         if new.to_string() == callee.to_string() {
             self.made.insert(key, callee.name.clone());
             return callee.name.clone();
