@@ -423,15 +423,11 @@ pub fn has_calls(func: &GraphFunc, region: BlockId) -> bool {
     any
 }
 
-/// The state of each result of a function whose parameters have these states.
-pub fn results(
-    module: &GraphModule,
-    func: &GraphFunc,
-    mesh: &MeshAxes,
-    params: &[Axes],
-) -> Vec<Axes> {
-    let mut flow = Flow::new(Some(module), func, mesh);
-    flow.set(func.params(), params);
+/// The state of each result of a function of the blocks of a `manual`.
+pub fn of_blocks(module: &GraphModule, func: &GraphFunc, manual: &Manual) -> Vec<Axes> {
+    let mut flow = Flow::new(Some(module), func, &manual.mesh);
+    let states: Vec<_> = manual.ins.iter().map(|s| axes_of(&manual.mesh, s)).collect();
+    flow.set(func.params(), &states);
     flow.block(func.body)
 }
 
