@@ -44,9 +44,9 @@ impl Level for Graph {
         for id in func.walk().into_iter().filter(|&id| func.ops[id].code == GraphOp::Manual) {
             // Where there are calls, the module decides: they say what their results are.
             if func.ops[id].regions.first().is_some_and(|&r| !states::has_calls(func, r)) {
-                for (at, refusal) in states::check(None, func, id) {
-                    errors.at_op(func, at);
-                    errors.push(refusal.code, refusal.message);
+                for found in states::check(None, func, id) {
+                    errors.at_op(func, found.op);
+                    errors.push_with_help(found.refusal.code, found.refusal.message, found.help);
                 }
             }
         }

@@ -69,8 +69,14 @@ fn collectives(flow: &Flow<'_>, func: &GraphFunc, region: BlockId) -> Axes {
     axes
 }
 
-/// What is wrong, and at which op.
-pub type Finding = (OpId, Refusal);
+/// What is wrong, at which op, and what to write instead.
+pub struct Finding {
+    pub op: OpId,
+    pub refusal: Refusal,
+    pub help: &'static str,
+}
+
+const OF_MESH: &str = "use the axes of the mesh that the program runs on";
 
 /// The analysis of one function.
 struct Flow<'a> {
@@ -101,9 +107,9 @@ impl<'a> Flow<'a> {
         }
     }
 
-    fn refuse(&mut self, id: OpId, code: Code, message: String) {
+    fn refuse(&mut self, op: OpId, code: Code, message: String, help: &'static str) {
         if self.last {
-            self.found.push((id, Refusal { code, message }));
+            self.found.push(Finding { op, refusal: Refusal { code, message }, help });
         }
     }
 
@@ -180,7 +186,8 @@ impl<'a> Flow<'a> {
                         "expected a value that is the same along {}, got one that varies",
                         named(self.mesh, twice)
                     );
-                    self.refuse(id, Code::E_PLACEMENT, message);
+                    let help = "a block is each rank's own already; `all_gather` joins blocks";
+                    self.refuse(id, Code::E_PLACEMENT, message, help);
                 }
                 all(have | axes)
             }
@@ -199,7 +206,8 @@ impl<'a> Flow<'a> {
             Call => self.call(id),
             Manual => {
                 let message = "expected no `manual` in the program of a rank".to_string();
-                self.refuse(id, Code::E_PLACEMENT, message);
+                let help = "name all axes in one mesh, and use them in one program";
+                self.refuse(id, Code::E_PLACEMENT, message, help);
                 all(0)
             }
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
@@ -222,11 +230,11 @@ impl<'a> Flow<'a> {
             match self.mesh.place(name) {
                 None => {
                     let message = format!("expected an axis of the mesh ({text}), got `{name}`");
-                    self.refuse(id, Code::E_MESH, message);
+                    self.refuse(id, Code::E_MESH, message, OF_MESH);
                 }
                 Some(at) if self.mesh.sizes[at] != *size => {
                     let message = format!("expected the mesh ({text}), got `{name}` of {size}");
-                    self.refuse(id, Code::E_MESH, message);
+                    self.refuse(id, Code::E_MESH, message, OF_MESH);
                 }
                 Some(_) => {}
             }
@@ -244,7 +252,9 @@ impl<'a> Flow<'a> {
                     "expected a condition of `{name}` that is the same along {axes}, along which its \
                      body holds a collective: ranks that do not run it would never arrive"
                 );
-                self.refuse(id, Code::E_PLACEMENT, message);
+                let help = "combine the condition over the ranks first, with `all_reduce` and `max`, or move \
+                            the collective out of the body";
+                self.refuse(id, Code::E_PLACEMENT, message, help);
             }
         }
     }
@@ -343,8 +353,8 @@ impl<'a> Flow<'a> {
             return kept.map_or_else(|| vec![joined; op.results.len()], |(out, _)| out);
         };
         let (out, found) = inside(self, callee, &states);
-        for refusal in found {
-            self.refuse(id, refusal.code, refusal.message);
+        for found in found {
+            self.refuse(id, found.refusal.code, found.refusal.message, found.help);
         }
         out
     }
@@ -356,18 +366,18 @@ pub fn is_transparent(op: &Op<crate::Graph>) -> bool {
 }
 
 /// The states that a callee returns, and what is wrong in it.
-fn inside(flow: &Flow<'_>, callee: &GraphFunc, states: &[Axes]) -> (Vec<Axes>, Vec<Refusal>) {
+fn inside(flow: &Flow<'_>, callee: &GraphFunc, states: &[Axes]) -> (Vec<Axes>, Vec<Finding>) {
     let mut inner = Flow::new(flow.module, callee, flow.mesh);
     inner.last = flow.last;
     inner.set(callee.params(), states);
     let out = inner.block(callee.body);
     let loc = |id: OpId| callee.ops[id].loc.line();
-    let named = inner.found.into_iter().map(|(id, r)| Refusal {
-        message: match loc(id) {
-            0 => r.message,
-            line => format!("{} (in @{}, line {line})", r.message, callee.name),
-        },
-        ..r
+    let named = inner.found.into_iter().map(|found| {
+        let message = match loc(found.op) {
+            0 => found.refusal.message,
+            line => format!("{} (in @{}, line {line})", found.refusal.message, callee.name),
+        };
+        Finding { refusal: Refusal { message, ..found.refusal }, ..found }
     });
     (out, named.collect())
 }
@@ -398,7 +408,9 @@ pub fn check(module: Option<&GraphModule>, func: &GraphFunc, id: OpId) -> Vec<Fi
                 "expected result {place} to be the same along {axes}, along which its placement says \
                  copies, got a value that varies"
             );
-            flow.refuse(id, Code::E_PLACEMENT, message);
+            let help = "combine it over the ranks with `all_reduce` or `all_gather`, or split a dim of \
+                        the result over the axis";
+            flow.refuse(id, Code::E_PLACEMENT, message, help);
         }
     }
     flow.found
@@ -410,7 +422,7 @@ pub fn check_module(module: &GraphModule) -> Vec<Diagnostic> {
     for func in &module.funcs {
         for id in func.walk().into_iter().filter(|&id| func.ops[id].code == GraphOp::Manual) {
             let found = check(Some(module), func, id).into_iter();
-            out.extend(found.map(|(at, refusal)| refusal.at(func.ops[at].loc.clone())));
+            out.extend(found.map(|f| f.refusal.at(func.ops[f.op].loc.clone()).help(f.help)));
         }
     }
     out

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ..base.caller import fail
 from ..base.dtypes import dtype as dtype_of
+from ..base.promotion import is_float
 from ..trace import prim
 from ..trace.tracer import Tracer, as_tracer, current, one
 from . import _blocks, _events
@@ -85,7 +86,7 @@ def _reduced(op: str, code: str, x: Tracer, attrs: dict[str, Any]) -> Tracer:
     if op != "mean":
         return one(code, [x], {**attrs, "op": op}, weak=False)
     wide = _blocks.accumulation(dtype_of(x._dtype))
-    floats = dtype_of(x._dtype).is_float
+    floats = is_float(x._dtype)
     sums = one(code, [prim.cast(x, wide if floats else "f32")], {**attrs, "op": "sum"})
     n = 1
     for size in attrs["sizes"]:

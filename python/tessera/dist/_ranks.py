@@ -52,6 +52,9 @@ def names_of(axis: Any, what: str) -> tuple[str, ...]:
 def axes_attrs(mesh: Mesh, axis: Any, what: str) -> dict[str, Any]:
     """Axes and their extents, as an op has them."""
     names = names_of(axis, what)
+    twice = next((a for i, a in enumerate(names) if a in names[:i]), None)
+    if twice is not None:
+        raise fail("E_PLACEMENT", f"{what}: expected each mesh axis once, got `{twice}` twice", "leave out the repeated axis")
     return {"axes": list(names), "sizes": [mesh.axis_size(a) for a in names]}
 
 

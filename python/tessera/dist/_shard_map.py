@@ -12,7 +12,7 @@ from ..arrays.create import numpy_dtype
 from ..base.caller import fail, here
 from ..base.dtypes import dtype as dtype_of
 from ..trace import prim
-from ..trace.jit import Jitted, _name, _names
+from ..trace.jit import Jitted, _name, _names, jit
 from ..trace.tracer import Tracer, as_tracer, aval, current, is_array, one, splat, tracing, weakened
 from ..tree import pytree
 from . import _blocks
@@ -41,10 +41,10 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
         if inside() is not None:
             raise fail("E_PLACEMENT", "shard_map: expected a call outside of a rank's program, got one inside", "name all axes in one mesh, and use them in one program")
         if current() is not None:
-            return _mapped(fn, on, in_specs, out_specs, pad, args, kwargs)[0]
+            return _mapped(fn, on, in_specs, out_specs, pad, args, kwargs)
         return outside(on, args, kwargs)
 
-    programs: dict[Mesh, tuple[Jitted, list]] = {}
+    programs: dict[Mesh, Jitted] = {}
 
     def outside(on: Mesh, args: tuple, kwargs: dict) -> Any:
         """Runs now: arrays of the mesh go in as whole values, and results are placed."""
@@ -53,18 +53,14 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
             if isinstance(x, DistArray) and x.mesh != on:
                 raise fail("E_PLACEMENT", f"shard_map: expected arrays on {on!r}, got one on {x.mesh!r}", "`dist.shard(x.numpy(), spec, mesh)` brings it to another mesh")
         if on not in programs:
-            specs: list = []
 
             def whole(*args: Any, **kwargs: Any) -> Any:
-                made, found = _mapped(fn, on, in_specs, out_specs, pad, args, kwargs)
-                specs[:] = [found]
-                return made
+                return _mapped(fn, on, in_specs, out_specs, pad, args, kwargs)
 
             whole.__name__ = _name(fn)
-            programs[on] = Jitted(whole, (), (), {}), specs
-        program, specs = programs[on]
+            programs[on] = jit(whole)
         inner_args, inner_kwargs = pytree.unflatten(form, [x.numpy() if isinstance(x, DistArray) else x for x in leaves])
-        result = program(*inner_args, **inner_kwargs)
+        result = programs[on](*inner_args, **inner_kwargs)
         values, out_form = pytree.flatten(result)
         found = _spread(out_specs, result, "out_specs")
         return pytree.unflatten(out_form, [shard(numpy.asarray(v), s, on) for v, s in zip(values, found, strict=True)])
@@ -155,7 +151,7 @@ def _own(x: Tracer, combine: tuple[str, tuple[str, ...]], mesh: Mesh) -> Tracer:
     return prim.select(prim.ew("eq", first, 0), wide, splat(neutral.item(), x.shape, str(of)))
 
 
-def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, args: tuple, kwargs: dict) -> tuple[Any, list]:
+def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, args: tuple, kwargs: dict) -> Any:
     """The program of a rank, as an op of the function that is being traced."""
     leaves, form = pytree.flatten((args, kwargs))
     specs = _spread(in_specs, args, "in_specs") + [None] * len(pytree.leaves(kwargs))
@@ -208,4 +204,4 @@ def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, 
     values = [Tracer(frame, v, s, d, False, place) for v, s, d in closed]
     weakened(values, weak)
     cut = [padding.cut(v, s, list(v.shape)) for v, s in zip(values, out_splits, strict=True)]
-    return pytree.unflatten(out_form, cut), found
+    return pytree.unflatten(out_form, cut)

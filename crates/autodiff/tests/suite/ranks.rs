@@ -76,19 +76,43 @@ impl Program {
             0 => format!("{r} = graph.sin {a} : {t}"),
             1 => format!("{r} = graph.mul {a}, {b} : {t}"),
             2 => format!("{r} = graph.all_reduce {a} {{{axes}, op = sum}} : {t}"),
-            3 => format!("%s{i} = graph.all_reduce {a} {{{axes}, op = max}} : {t}\n  {r} = graph.sub %s{i}, {b} : {t}"),
-            4 => format!("%s{i} = graph.all_gather {a} {{{axes}, dim = 0}} : {tall}\n  %t{i} = graph.tanh %s{i} : {tall}\n  {r} = graph.reduce_scatter %t{i} {{{axes}, dim = 0, op = sum}} : {t}"),
-            5 => format!("%s{i} = graph.all_to_all {a} {{{axes}, split = 1, concat = 0}} : {}\n  %t{i} = graph.sigmoid %s{i} : {}\n  {r} = graph.reshape %t{i} : {t}", self.block(2 * m, n / m), self.block(2 * m, n / m)),
+            3 => format!(
+                "%s{i} = graph.all_reduce {a} {{{axes}, op = max}} : {t}\n  {r} = graph.sub %s{i}, {b} : {t}"
+            ),
+            4 => format!(
+                "%s{i} = graph.all_gather {a} {{{axes}, dim = 0}} : {tall}\n  %t{i} = graph.tanh %s{i} : {tall}\n  {r} = graph.reduce_scatter %t{i} {{{axes}, dim = 0, op = sum}} : {t}"
+            ),
+            5 => format!(
+                "%s{i} = graph.all_to_all {a} {{{axes}, split = 1, concat = 0}} : {}\n  %t{i} = graph.sigmoid %s{i} : {}\n  {r} = graph.reshape %t{i} : {t}",
+                self.block(2 * m, n / m),
+                self.block(2 * m, n / m)
+            ),
             6 => {
-                let pairs: Vec<String> =
-                    (0..m).filter(|k| k % 3 != 1).map(|k| format!("[{k}, {}]", (k + 1) % m)).collect();
-                format!("%s{i} = graph.permute {a} {{{axes}, pairs = [{}]}} : {t}\n  {r} = graph.add %s{i}, {b} : {t}", pairs.join(", "))
+                let pairs: Vec<String> = (0..m)
+                    .filter(|k| k % 3 != 1)
+                    .map(|k| format!("[{k}, {}]", (k + 1) % m))
+                    .collect();
+                format!(
+                    "%s{i} = graph.permute {a} {{{axes}, pairs = [{}]}} : {t}\n  {r} = graph.add %s{i}, {b} : {t}",
+                    pairs.join(", ")
+                )
             }
-            7 => format!("%s{i} = graph.from_rank {a} {{{axes}, root = {}}} : {t}\n  {r} = graph.mul %s{i}, {b} : {t}", m - 1),
-            8 => format!("%s{i} = graph.all_reduce {a} {{{axes}, op = sum}} : {t}\n  %t{i} = graph.own %s{i} {{{axes}, dim = 1}} : {thin}\n  %u{i} = graph.cos %t{i} : {thin}\n  {r} = graph.all_gather %u{i} {{{axes}, dim = 1}} : {t}"),
-            9 => format!("%n{i} = graph.axis_index {{{axes}}} : tensor<[], i64>\n  %f{i} = graph.cast %n{i} : tensor<[], f64>\n  %b{i} = graph.broadcast %f{i} {{dims = []}} : {t}\n  %c{i} = graph.sin %b{i} : {t}\n  {r} = graph.mul %c{i}, {a} : {t}"),
-            10 => format!("{r} = graph.loop init({a}) {{trip = 2}} : {t} do (%i{i}: tensor<[], i64>, %c{i}: {t}) {{\n    %m{i} = graph.mul %c{i}, {b} : {t}\n    %s{i} = graph.all_reduce %m{i} {{{axes}, op = sum}} : {t}\n    %n{i} = graph.sigmoid %s{i} : {t}\n    graph.yield %n{i}\n  }}"),
-            _ => format!("%s{i} = graph.reduce_scatter {a} {{{axes}, dim = 1, op = min}} : {thin}\n  {r} = graph.all_gather %s{i} {{{axes}, dim = 1}} : {t}"),
+            7 => format!(
+                "%s{i} = graph.from_rank {a} {{{axes}, root = {}}} : {t}\n  {r} = graph.mul %s{i}, {b} : {t}",
+                m - 1
+            ),
+            8 => format!(
+                "%s{i} = graph.all_reduce {a} {{{axes}, op = sum}} : {t}\n  %t{i} = graph.own %s{i} {{{axes}, dim = 1}} : {thin}\n  %u{i} = graph.cos %t{i} : {thin}\n  {r} = graph.all_gather %u{i} {{{axes}, dim = 1}} : {t}"
+            ),
+            9 => format!(
+                "%n{i} = graph.axis_index {{{axes}}} : tensor<[], i64>\n  %f{i} = graph.cast %n{i} : tensor<[], f64>\n  %b{i} = graph.broadcast %f{i} {{dims = []}} : {t}\n  %c{i} = graph.sin %b{i} : {t}\n  {r} = graph.mul %c{i}, {a} : {t}"
+            ),
+            10 => format!(
+                "{r} = graph.loop init({a}) {{trip = 2}} : {t} do (%i{i}: tensor<[], i64>, %c{i}: {t}) {{\n    %m{i} = graph.mul %c{i}, {b} : {t}\n    %s{i} = graph.all_reduce %m{i} {{{axes}, op = sum}} : {t}\n    %n{i} = graph.sigmoid %s{i} : {t}\n    graph.yield %n{i}\n  }}"
+            ),
+            _ => format!(
+                "%s{i} = graph.reduce_scatter {a} {{{axes}, dim = 1, op = min}} : {thin}\n  {r} = graph.all_gather %s{i} {{{axes}, dim = 1}} : {t}"
+            ),
         };
         self.text += &format!("  {step}\n");
         self.values += 1;
