@@ -200,6 +200,8 @@ impl<'a> Flow<'a> {
                 all(operand_state(self, op) | axes)
             }
             AxisIndex => all(axes),
+            // Each value by itself.
+            OptBarrier => self.states(&op.operands),
             Cond => self.cond(id),
             While => self.while_(id),
             Loop => self.loop_(id),
@@ -211,10 +213,9 @@ impl<'a> Flow<'a> {
                 all(0)
             }
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
-            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
-            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
-            | Ew(_) => {
+            | StopGradient | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
                 let joined = self.states(&op.operands).into_iter().fold(0, |a, b| a | b);
                 self.want_all(id, joined);
                 all(joined)
