@@ -33,21 +33,34 @@ def canonical(op, values):
 DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
 
 
+def wide(dtype):
+    return numpy.float32 if dtype == "float16" else numpy.dtype(dtype)
+
+
+def reduced(op, values):
+    """Under `strict` the canonical order, from the accumulation dtype stored once."""
+    dtype = values[0].dtype
+    return canonical(op, [v.astype(wide(dtype.name)) for v in values]).astype(dtype)
+
+
 @pytest.mark.parametrize("n", range(1, 10))
 def test_reductions_of_ranks(n):
     mesh = line(n)
     rng = numpy.random.default_rng([SEED, n])
     for dtype in DTYPES:
         for op in ("sum", "max", "min", "prod"):
-            if dtype == "bool" and op in ("sum", "prod"):
-                continue
             x = draw(rng, (n, 3), dtype)
             f = dist.shard_map(lambda b: collective.all_reduce(b, "tp", op), mesh, dist.spec("tp"), None)  # noqa: B023
-            wide = numpy.float32 if dtype == "float16" else x.dtype
-            wanted = canonical(op, [row.astype(wide) for row in x]).astype(dtype)
-            got = numpy.asarray(f(x))
+            wanted = reduced(op, list(x))[None]
+            with ts.numerics.profile("strict"):
+                got = f(x).numpy()
             assert got.dtype == x.dtype
-            assert got.tobytes() == wanted[None].tobytes(), (dtype, op)
+            assert got.tobytes() == wanted.tobytes(), (dtype, op)
+            if x.dtype.kind == "f":
+                bound = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-15}[dtype] * n
+                numpy.testing.assert_allclose(f(x).numpy(), wanted, rtol=bound, atol=bound)
+            else:
+                assert (f(x).numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("n", range(1, 10))
@@ -60,7 +73,7 @@ def test_moves_of_ranks(n):
         split, copies = dist.spec("tp"), None
 
         def run(f, out, x=x):
-            return numpy.asarray(dist.shard_map(f, mesh, split, out)(x))
+            return dist.shard_map(f, mesh, split, out)(x).numpy()
 
         assert (run(lambda b: collective.all_gather(b, "tp"), copies) == x).all()
         assert (run(lambda b: collective.all_gather(b, "tp", dim=1), copies) == numpy.concatenate(blocks, 1)).all()
@@ -72,11 +85,24 @@ def test_moves_of_ranks(n):
         for s, t in pairs:
             sent[t] = blocks[s]
         assert (run(lambda b: collective.permute(b, "tp", pairs), split) == numpy.concatenate(sent)).all()  # noqa: B023
-        if dtype != "bool":
-            for op in ("sum", "max"):
-                wide = numpy.float32 if dtype == "float16" else x.dtype
-                whole = canonical(op, [b.astype(wide) for b in blocks]).astype(dtype)
-                assert (run(lambda b: collective.reduce_scatter(b, "tp", op, dim=1), dist.spec(None, "tp")) == whole).all()  # noqa: B023
+        with ts.numerics.profile("strict"):
+            for op in ("sum", "max", "min", "prod"):
+                scattered = run(lambda b: collective.reduce_scatter(b, "tp", op, dim=1), dist.spec(None, "tp"))  # noqa: B023
+                assert scattered.tobytes() == reduced(op, blocks).tobytes(), (dtype, op)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3", "fp8_e5m2"])
+def test_narrow_floats_are_combined_wide(dtype):
+    mesh = line(5)
+    x = ts.array(numpy.linspace(0.1, 3, 10, dtype="f").reshape(5, 2), dtype)
+    f = dist.shard_map(lambda b: collective.all_reduce(b, "tp"), mesh, dist.spec("tp"), None)
+    with ts.numerics.profile("strict"):
+        got = f(x)
+    rows = [numpy.asarray(x)[i].astype("f") for i in range(5)]
+    wanted = ts.array(canonical("sum", rows)[None], dtype)
+    assert got.numpy().tobytes() == numpy.asarray(wanted).tobytes()
+    moved = dist.shard_map(lambda b: collective.all_gather(b, "tp"), mesh, dist.spec("tp"), None)(x)
+    assert moved.numpy().tobytes() == numpy.asarray(x).tobytes()
 
 
 def test_a_mean_is_stored_once():
@@ -335,6 +361,64 @@ def test_a_derivative_inside_is_each_ranks_own():
 
     got = dist.shard_map(rank, mesh, (None, dist.spec("tp")), None)(w, x)
     numpy.testing.assert_allclose(got.numpy(), [2 * 2.0 * (x**2).sum()])
+
+
+@ts.kernel
+def scaled(x: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]):
+    i = ts.tile.linear_id()
+    if i < n:  # noqa: F821
+        y[i] = 2 * x[i] + 1
+    return y
+
+
+def test_kernels_checkpoints_rules_and_scans_in_a_rank():
+    mesh = line(3)
+    x = numpy.linspace(-1, 1, 12, dtype="f")
+
+    @ts.custom_vjp
+    def twice(v):
+        return v * 2
+
+    twice.defvjp(lambda v: (v * 2, None), lambda kept, ct: (ct * 2,))
+
+    def rank(b):
+        b = scaled(b)
+        b = ts.checkpoint(lambda v: xp.tanh(v + collective.all_reduce(xp.sum(v), "tp")))(b)
+        b = twice(b)
+        last, steps = ts.scan(lambda c, v: (c + v, c * v), xp.sum(b) * 0, b)
+        return steps + collective.all_gather(last[None], "tp").sum()
+
+    f = dist.shard_map(rank, mesh, dist.spec("tp"), dist.spec("tp"))
+
+    def plain(x):
+        b = 2 * x + 1
+        b = numpy.tanh(b + b.sum()) * 2
+        rows = b.reshape(3, 4)
+        before = numpy.cumsum(rows, 1) - rows
+        return (before * rows + rows.sum()).reshape(-1)
+
+    numpy.testing.assert_allclose(f(x).numpy(), plain(x.astype("f8")), rtol=1e-5)
+    got = numpy.asarray(ts.grad(lambda v: xp.sum(f(v) ** 2))(x))
+    h = 1e-6
+    eye = numpy.eye(12)
+    wanted = [((plain(x + h * e) ** 2).sum() - (plain(x - h * e) ** 2).sum()) / (2 * h) for e in eye]
+    numpy.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_random_draws_are_same_where_their_keys_are():
+    mesh = line(4)
+
+    def rank(b):
+        key = ts.random.key(7)
+        own = ts.random.normal(ts.random.fold_in(key, dist.axis_index("tp")), (2,))
+        return b * 0 + ts.random.normal(key, (2,)), b * 0 + own
+
+    same, own = dist.shard_map(rank, mesh, dist.spec("tp"), dist.spec("tp"))(numpy.zeros(8, "f"))
+    same, own = same.numpy().reshape(4, 2), own.numpy().reshape(4, 2)
+    assert (same == same[0]).all()
+    for r in range(4):
+        wanted = ts.random.normal(ts.random.fold_in(ts.random.key(7), r), (2,))
+        assert (own[r] == numpy.asarray(wanted)).all()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -83,6 +83,9 @@ def _even(x: Tracer, dim: int, attrs: dict[str, Any], what: str) -> None:
 
 def _reduced(op: str, code: str, x: Tracer, attrs: dict[str, Any]) -> Tracer:
     """A reduction over ranks; a mean is divided before it is stored."""
+    if x._dtype == "bool" and op != "mean":
+        # Whether any holds, or all: as contributions of bools are combined.
+        op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}[op]
     if op != "mean":
         return one(code, [x], {**attrs, "op": op}, weak=False)
     wide = _blocks.accumulation(dtype_of(x._dtype))
@@ -160,7 +163,7 @@ def _left(combine: tuple[str, tuple[str, ...]], names: tuple[str, ...]) -> tuple
 
 def all_reduce(x: Any, axis: str | Sequence[str], op: str = "sum") -> Any:
     """The values of all ranks along an axis, combined (``sum max min prod mean``), for all of them. Sums are combined in the accumulation
-    dtype, in the canonical order over coordinates, and stored once. Of an array: contributions become copies."""
+    dtype and stored once; under ``strict`` in the canonical order over coordinates. Of an array: contributions become copies."""
     _operator(op, "all_reduce")
     if isinstance(x, DistArray):
         names = _axes_of(x, axis, "all_reduce")
