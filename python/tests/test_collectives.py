@@ -261,6 +261,47 @@ def test_collectives_of_arrays():
     assert c["barrier"] == 1
 
 
+def test_programs_are_counted_and_ask_the_mapper_once():
+    mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
+    x = numpy.zeros((6, 4), "f")
+    asked, told = [], []
+
+    class Mine(ts.Mapper):
+        def choose_collective(self, kind, size, nbytes):
+            asked.append((kind, size, nbytes))
+            return "ring"
+
+        def report(self, event):
+            told.append(event["kind"])
+
+    def rank(b):
+        b = ts.fori_loop(0, 3, lambda i, c: collective.all_reduce(c, "tp"), b)
+        collective.all_gather(b, "dp")  # nobody needs it
+        return collective.broadcast(b, ("dp", "tp"), 1)
+
+    f = dist.shard_map(rank, mesh, dist.spec(("dp", "tp")), None)
+    f(x)
+    jitted = ts.jit(lambda v: f(v) * 2)
+    jitted(x), jitted(x)
+    with dist.count() as c:
+        f(x)
+        jitted(x), jitted(x)
+    assert (c["all_reduce"], c["broadcast"], c["all_gather"]) == (9, 3, 0)
+    assert c.events[0].axes == ("tp",) and c.events[0].nbytes == 16 and c.events[0].size == 3
+    with dist.count() as c:
+        ts.grad(lambda v: xp.sum(dist.shard_map(lambda b: collective.all_gather(b, "tp"), mesh, dist.spec("tp"), None)(v) ** 2))(x)
+    assert c["all_gather"] == 1
+    with ts.runtime.set_mapper(Mine()):
+        assert asked == []
+        jitted(x), jitted(x)
+        assert asked == [("all_reduce", 3, 16), ("broadcast", 6, 16)]
+        assert told == ["all_reduce", "all_reduce", "all_reduce", "broadcast"] * 2
+    with dist.count() as c:
+        pass
+    jitted(x)
+    assert c.events == []
+
+
 def test_futures():
     mesh = line(4)
     X = dist.shard(numpy.arange(9.0), dist.spec("tp"), mesh)

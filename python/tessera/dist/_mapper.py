@@ -99,6 +99,8 @@ class _Previous:
 _lock = threading.RLock()
 _mapper: Any = None
 _warned: set[tuple[str, str]] = set()
+#: Called after another mapper was set.
+on_change: list[Callable[[], None]] = []
 
 
 def _set(mapper: Any) -> None:
@@ -106,6 +108,8 @@ def _set(mapper: Any) -> None:
     with _lock:
         _mapper = mapper
         _warned.clear()
+        for changed in on_change:
+            changed()
 
 
 def current() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -19,6 +20,10 @@ from .tracer import Tracer, aval, fail, leaked, to_numpy
 MOST_SIZES = 256
 #: "compiled" or "oracle"; the second is the reference that results are compared with.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
+
+
+#: Who is told of each program that runs, with a memo that lives as long as the program. While there is one, no call is replayed.
+observers: list[Callable[[Any, str, dict], None]] = []
 
 
 class oracle:

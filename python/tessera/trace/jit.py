@@ -21,7 +21,7 @@ from ..base.numeric_profile import PROFILES, Profile, current as profile_now
 from ..tree import pytree
 from .argnums import chosen
 from .dims import Sizes, bare
-from .execute import Runner, compiles, device_of, on_device, held_by
+from .execute import Runner, compiles, device_of, held_by, observers, on_device
 from .named_dims import annotations_of, extents, types_of
 from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
@@ -87,6 +87,7 @@ class Traced:
         self.gifts: set[int] | None = None
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
         self._there: dict[int, list] = {}
+        self._memo: dict[Any, Any] = {}
 
     def holds(self) -> bool:
         """Whether the kernels and functions that were called still have the same captures."""
@@ -103,6 +104,8 @@ class Traced:
                     given.append(len(arrays))
                 arrays.append(v)
         made = self.runner(arrays + self._held(arrays), tuple(given))
+        for told in tuple(observers):
+            told(self.program, self.func, self._memo)
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
@@ -337,7 +340,7 @@ class Jitted:
         if current() is not None:
             # Inside a trace: a part of it.
             return self._fn(*args, **kwargs)
-        short = pytree.plain and compiles()
+        short = pytree.plain and not observers and compiles()
         if short:
             profile = profile_now() if self._fixed_profile is None else self._fixed_profile
             done = self._calls.run(args, kwargs, profile)
@@ -634,7 +637,7 @@ def eager(fn: Callable) -> Callable:
             if names and (plain := settled(args, kwargs)):
                 args, kwargs = plain
             return fn(*args, **kwargs)
-        short = pytree.plain and compiles()
+        short = pytree.plain and not observers and compiles()
         if short:
             profile = profile_now()
             done = calls.run(args, kwargs, profile)
