@@ -114,6 +114,17 @@ def test_a_mean_is_stored_once():
     assert numpy.asarray(dist.shard_map(lambda b: collective.all_reduce(b, "tp", "mean"), mesh, dist.spec("tp"), None)(n)) == 1
 
 
+@pytest.mark.parametrize("n", [2, 33, 64, 65, 130])
+def test_contributions_are_combined_in_the_canonical_order(n):
+    """More than 64 wrap around the lanes; parts of large blocks are combined by themselves."""
+    rng = numpy.random.default_rng([SEED, n, 2])
+    for shape in [(), (0,), (3, 5), (70000,)]:
+        rows = rng.standard_normal((n, *shape)).astype("f")
+        with ts.numerics.profile("strict"):
+            wanted = numpy.asarray(xp.sum(rows, axis=0))
+        assert canonical("sum", list(rows)).tobytes() == wanted.tobytes()
+
+
 def test_several_axes_are_row_major():
     mesh = dist.mesh(12, ("dp", "tp", "pp"), (2, 3, 2))
     x = numpy.arange(12.0)
@@ -462,8 +473,15 @@ def test_random_draws_are_same_where_their_keys_are():
         assert (own[r] == numpy.asarray(wanted)).all()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_compiled_programs_have_the_bits_of_ranks_run_one_by_one(seed):
+@pytest.fixture(params=["interp", "cpu", "ptx-emulated:sm_90a"])
+def backend(request):
+    ts.runtime.select_backend(request.param)
+    yield request.param
+    ts.runtime.select_backend(None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_programs_have_the_bits_of_ranks_run_one_by_one(seed, backend):
     """The interpreter runs every rank; the compiler makes one function of all."""
     from tessera.trace.execute import oracle
 

@@ -6,14 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy
 
 from ..arrays.create import numpy_dtype
 from ..base.caller import fail, here
 from ..base.dtypes import dtype as dtype_of
 from ..trace import prim
 from ..trace.jit import Jitted, _name, _names, jit
-from ..trace.tracer import Tracer, as_tracer, aval, current, is_array, one, splat, tracing, weakened
+from ..trace.tracer import Tracer, as_tracer, aval, current, is_array, one, splat, to_numpy, tracing, weakened
 from ..tree import pytree
 from . import _blocks
 from ._array import DistArray, shard
@@ -24,7 +23,7 @@ from ._spec import Distribution, ShardSpec, as_spec
 
 def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_specs: Any = None, *, pad: bool = False) -> Callable:
     """``f`` as the program of one rank: it is given the blocks of its arguments by ``in_specs``, and gives blocks of the results by
-    ``out_specs`` (trees like the arguments and results, or one spec for all; None: copies). Collectives in it go along axes of the mesh.
+    ``out_specs`` (trees like the arguments and results, or one spec for all; None: copies, as are arguments by name). Collectives in it go along axes of the mesh.
 
     Blocks are equal (`E_UNEVEN`), or filled up with zeros where ``pad``, and cut off again in results. What a spec calls contributions
     (``sum=``) a rank gets as its own, and results of ranks are combined. A result that differs between ranks where its spec says copies
@@ -63,7 +62,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
         result = programs[on](*inner_args, **inner_kwargs)
         values, out_form = pytree.flatten(result)
         found = _spread(out_specs, result, "out_specs")
-        return pytree.unflatten(out_form, [shard(numpy.asarray(v), s, on) for v, s in zip(values, found, strict=True)])
+        return pytree.unflatten(out_form, [shard(to_numpy(v), s, on) for v, s in zip(values, found, strict=True)])
 
     call.__annotations__ = {}
     return call
@@ -118,7 +117,8 @@ class _Padding:
         for dim, (names, _) in splits.items():
             ranks, n = mesh.axis_size(names), x.shape[dim]
             if not isinstance(n, int):
-                n = n.__index__()
+                raise fail("E_UNSUPPORTED", f"shard_map: expected an extent that is known while tracing, got {n} for dim {dim}, which is split",
+                           "leave the name of the extent out of the annotation: the function is then traced for each size")  # fmt: skip
             block = -(-n // ranks)
             if block * ranks != n and not pad:
                 along = ", ".join(f"{a}={mesh.axis_size(a)}" for a in names)
