@@ -138,10 +138,9 @@ impl Context<'_> {
                 group.spread(em, all)?
             }
             Own | ReduceScatter => {
-                let all = match op.code {
-                    Own => row(em, y, 0)?,
-                    _ => em.reduce(operator, y, &[0])?,
-                };
+                // What `own` takes is the same for all.
+                let all =
+                    if op.code == Own { row(em, y, 0)? } else { em.reduce(operator, y, &[0])? };
                 let mut dims = em.shape(all);
                 let part = number(&dims[1 + dim]) / group.n;
                 dims.splice(1 + dim..2 + dim, [fixed(group.n), fixed(part)]);

@@ -33,10 +33,10 @@ impl Context<'_> {
             .regions
             .iter()
             .any(|&r| tessera_graph::walk::captures(b.source, r).iter().any(|&v| b.on(v)));
-        if let Some(mesh) = self.ranks.clone() {
-            if tessera_graph::states::is_of_a_rank(op.code) {
-                return self.meet(b, id, &mesh);
-            }
+        if let Some(mesh) = self.ranks.clone()
+            && tessera_graph::states::is_of_a_rank(op.code)
+        {
+            return self.meet(b, id, &mesh);
         }
         // What differs between ranks may come from inside a region or a function.
         let inside = self.ranks.is_some() && (!op.regions.is_empty() || op.code == Call);

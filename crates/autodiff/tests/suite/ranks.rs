@@ -1,11 +1,8 @@
 //! Programs of one rank: derivatives and batches of random ones on random meshes, and all ranks in one
 //! function against ranks that are run one by one.
 
-#[path = "../../../filetest/tests/budget/mod.rs"]
-mod budget;
-
 use crate::common::{Numbers, arguments, both, check, first_order, func, module, run};
-use budget::Budget;
+use crate::programs::budget::Budget;
 use tessera_autodiff::{expand_ranks, vmap};
 use tessera_graph::{GraphModule, GraphOp};
 use tessera_interp::HostArray;
@@ -148,9 +145,8 @@ fn random(seed: u64, steps: usize) -> String {
 fn same_expanded(m: &GraphModule, name: &str, args: &[HostArray]) {
     let mut all = m.clone();
     assert!(expand_ranks(&mut all).unwrap_or_else(|e| panic!("{e}\n{m}")));
-    let left = all.funcs.iter().flat_map(|f| f.ops.iter().map(|(_, op)| op.code));
-    // Ops that were replaced stay in the arena, not in a block.
-    let _ = left.filter(|&c| c == GraphOp::Manual).count();
+    let left = all.funcs.iter().flat_map(|f| f.walk().into_iter().map(|id| f.ops[id].code));
+    assert!(!left.into_iter().any(|c| c == GraphOp::Manual));
     let (one, many) = (run(m, name, args), run(&all, name, args));
     assert_eq!(one, many, "\n{}\n{}", m.func(name).unwrap(), all);
 }
