@@ -209,6 +209,68 @@ def test_gradients_of_tensor_and_data_parallel_code():
     numpy.testing.assert_allclose(numpy.asarray(b), numpy.asarray(a), rtol=1e-12)
 
 
+def model_at_random(rng):
+    """A random model twice: of one rank, and without a mesh. Each layer is cut in another way."""
+    sizes = tuple(int(v) for v in rng.integers(1, 4, 2))
+    mesh = dist.mesh(sizes[0] * sizes[1], ("dp", "tp"), sizes)
+    (dp, tp), every = sizes, mesh.size
+    batch, width = dp * int(rng.integers(1, 3)), every * int(rng.integers(1, 3))
+    whole, weights, specs = [], [], []
+    cuts = [str(c) for c in rng.choice(["columns", "gathered", "scattered", "turned", "ring", "loop"], int(rng.integers(1, 5)))]
+    for cut in cuts:
+        weights.append(tuple(rng.standard_normal((width, width)) / width**0.5 for _ in range(2)))
+        specs.append((dist.spec(("dp", "tp")),) * 2 if cut == "gathered" else (dist.spec(None, "tp"), dist.spec("tp")))
+        whole.append(lambda h, a, b, cut=cut: xp.sin(xp.tanh(h @ a) @ b) if cut != "loop" else ts.fori_loop(0, 2, lambda i, c: xp.tanh(c @ a) @ b, h))
+
+    def rank(weights, x):
+        h = x
+        for cut, (a, b) in zip(cuts, weights, strict=True):
+            if cut == "gathered":
+                h = xp.tanh(h @ collective.all_gather(a, ("dp", "tp"))) @ collective.all_gather(b, ("dp", "tp"))
+            elif cut == "loop":
+                h = ts.fori_loop(0, 2, lambda i, c, a=a, b=b: collective.all_reduce(xp.tanh(c @ a) @ b, "tp"), h)
+                continue
+            else:
+                part = xp.tanh(h @ a) @ b
+                if cut == "scattered":
+                    h = collective.all_gather(collective.reduce_scatter(part, "tp", dim=1), "tp", dim=1)
+                elif cut == "ring":
+                    h, sent = part, part
+                    for _ in range(tp - 1):
+                        sent = collective.permute(sent, "tp", [(r, (r + 1) % tp) for r in range(tp)])
+                        h = h + sent
+                    # All ranks have the sum now, in different orders.
+                    h = collective.broadcast(h, "tp")
+                else:
+                    h = collective.all_reduce(part, "tp")
+            if cut == "turned":
+                h = collective.all_to_all(xp.sin(collective.all_to_all(h, "dp", 1)), "dp", 0, 1)
+            else:
+                h = xp.sin(h)
+        return collective.all_reduce(xp.mean(h**2), "dp", "mean")
+
+    def plain(weights, x):
+        h = x
+        for layer, (a, b) in zip(whole, weights, strict=True):
+            h = layer(h, a, b)
+        return xp.mean(h**2)
+
+    sharded = dist.shard_map(rank, mesh, (specs, dist.spec("dp")), None)
+    return plain, sharded, weights, rng.standard_normal((batch, width)), (sizes, cuts)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_are_those_without_a_mesh(seed):
+    print("seed", SEED, seed)
+    plain, sharded, weights, x, what = model_at_random(numpy.random.default_rng([SEED, seed, 11]))
+    wanted = ts.value_and_grad(plain, argnums=(0, 1))(weights, x)
+    got = ts.value_and_grad(lambda w, v: sharded(w, v), argnums=(0, 1))(weights, x)
+    numpy.testing.assert_allclose(numpy.asarray(got[0]), numpy.asarray(wanted[0]), rtol=1e-11, err_msg=str(what))
+    for a, b in zip(ts.tree.leaves(got[1]), ts.tree.leaves(wanted[1]), strict=True):
+        numpy.testing.assert_allclose(numpy.asarray(a), numpy.asarray(b), rtol=1e-9, atol=1e-12, err_msg=str(what))
+    numpy.testing.assert_allclose(sharded(weights, x).numpy(), numpy.asarray(wanted[0]), rtol=1e-11)
+
+
 def test_fully_sharded_and_sequence_parallel_gradients():
     """Weights that are gathered, activations that are scattered."""
     mesh = line(3, "dp")
