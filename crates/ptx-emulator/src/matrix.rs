@@ -12,9 +12,9 @@ use super::program::{Slot, WarpMma, Where};
 use super::races::Use;
 use super::soft::Mode;
 use super::warp::Warp;
-use crate::inst::{MmaRow, Ty};
 use std::sync::LazyLock;
 use tessera_numerics::{DType, decode};
+use tessera_ptx::inst::{MmaRow, Ty};
 
 /// Whether a row can be run.
 pub(super) fn check(row: MmaRow) -> Result<(), String> {

@@ -1,8 +1,8 @@
 use super::*;
 use tessera_numerics::{DType, Rounding, Scalar, encode};
-use tessera_ptx::inner::cvt::{CvtSpec, compare, eval};
-use tessera_ptx::inner::fast::{self, Row};
-use tessera_ptx::inner::float::Mods;
+use tessera_ptx_emulator::inner::cvt::{CvtSpec, compare, eval};
+use tessera_ptx_emulator::inner::fast::{self, Row};
+use tessera_ptx_emulator::inner::float::Mods;
 
 fn spec(to: Ty, from: Ty, round: Option<Round>) -> CvtSpec {
     let mods = Mods { round, ftz: false, sat: false };
@@ -135,7 +135,7 @@ fn fast_conversions_agree_with_the_definition() {
             let s = spec(to, from, round);
             let Some(row) = fast::cvt(s) else { continue };
             for _ in 0..2000 {
-                let m = tessera_ptx::inner::alu::mask(from.bits());
+                let m = tessera_ptx_emulator::inner::alu::mask(from.bits());
                 let wide = [(); 32].map(|()| draw.word() & m);
                 let narrow = wide.map(|x| x as u32);
                 let (mut on, mut ow) = ([0; 32], [0; 32]);
@@ -147,7 +147,8 @@ fn fast_conversions_agree_with_the_definition() {
                 }
                 for lane in 0..32 {
                     let got = if to.bits() == 64 { ow[lane] } else { on[lane] as u64 };
-                    let want = eval(s, wide[lane], 0) & tessera_ptx::inner::alu::mask(to.bits());
+                    let want =
+                        eval(s, wide[lane], 0) & tessera_ptx_emulator::inner::alu::mask(to.bits());
                     assert_eq!(got, want, "{s:?} of {:x}", wide[lane]);
                 }
             }

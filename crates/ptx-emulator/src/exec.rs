@@ -8,7 +8,7 @@ use super::fault::{FaultKind, Res, Trouble};
 use super::machine::Machine;
 use super::program::{ALWAYS, Op, Slot};
 use super::warp::{Warp, lanes, name_lanes};
-use crate::inst::Alu;
+use tessera_ptx::inst::Alu;
 
 /// What follows an instruction.
 pub(super) enum Flow {

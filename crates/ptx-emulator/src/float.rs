@@ -10,8 +10,8 @@
 //! for large arguments, where these are still accurate.
 
 use super::soft::{self, Mode};
-use crate::inst::{Alu, Round, Ty};
 use tessera_numerics::{DType, FloatFormat, Rounding, decode, encode};
+use tessera_ptx::inst::{Alu, Round, Ty};
 
 /// The modifiers of a floating-point instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

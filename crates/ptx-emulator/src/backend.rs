@@ -1,14 +1,14 @@
 //! A backend that needs no GPU: the compiler with the PTX interpreter. Slow; it exists so that all
 //! generated code can be run and compared anywhere.
 
-use crate::caps::PtxCaps;
-use crate::code::{ArrayClass, Classes, Code, MapRecipe};
-use crate::compile::compile_emulated;
-use crate::interp::{self, Grid, Memory, Options, TensorMap};
+use crate::{Grid, Memory, Options, TensorMap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
+use tessera_ptx::caps::PtxCaps;
+use tessera_ptx::code::{ArrayClass, Classes, Code, MapRecipe};
+use tessera_ptx::compile_emulated;
 use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
 use tessera_target::arrays::{classes_first, misaligned};
 use tessera_target::frame::{self, Frame};
@@ -108,7 +108,7 @@ fn reach(b: &BufferArg) -> Option<(*mut u8, usize)> {
 }
 
 /// A tensor map in the interpreter's form, for a launch with these words.
-pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
+pub fn tensor_map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
     let placed = recipe.place(frame, words);
     TensorMap {
         base: placed.address,
@@ -121,7 +121,7 @@ pub fn map(recipe: &MapRecipe, frame: &Frame, words: &[u64]) -> TensorMap {
 }
 
 /// Runs code with `blocks` blocks; `words` are those of the launch's frame.
-pub fn run(
+pub fn launch(
     code: &Code,
     frame: &Frame,
     args: &LaunchArgs,
@@ -146,14 +146,14 @@ pub fn run(
     }
     words[frame::CONTEXT] = at as u64;
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let maps: Vec<_> = code.maps.iter().map(|m| map(m, frame, &words).encode()).collect();
+    let maps: Vec<_> = code.maps.iter().map(|m| tensor_map(m, frame, &words).encode()).collect();
     let mut params: Vec<&[u8]> = vec![&bytes];
     params.extend(maps.iter().map(|m| m.as_slice()));
     let kernel = code.kernel();
     let phases = code.phases(args, blocks.into());
     let grid = Grid { grid: [blocks, phases, 1], dynamic_shared: kernel.dynamic_shared };
     let name = kernel.name.clone();
-    interp::run(&code.module, &name, &grid, &params, &memory, options)
+    crate::run(&code.module, &name, &grid, &params, &memory, options)
         .map_err(|fault| Diagnostics::from(Diagnostic::from(fault)))?;
     drop(memory);
     let called = name.strip_prefix("tessera_").unwrap_or(&name);
@@ -214,7 +214,7 @@ impl Artifact for Kernel {
         }
         let code = self.variant(&classes)?;
         let blocks = u32::try_from(code.blocks(args, MULTIPROCESSORS)).unwrap_or(u32::MAX);
-        run(&code, &self.frame, args, words, blocks, &self.machine.options)
+        launch(&code, &self.frame, args, words, blocks, &self.machine.options)
     }
 
     fn resources(&self) -> Vec<(&'static str, String)> {

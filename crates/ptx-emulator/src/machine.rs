@@ -9,9 +9,9 @@ use super::races::Races;
 use super::shared::Shared;
 use super::warp::{Warp, name_lanes};
 use super::{Grid, Options, Stats};
-use crate::inst::Special;
-use crate::module::{Kernel, Module};
 use std::collections::{BTreeMap, BTreeSet};
+use tessera_ptx::inst::Special;
+use tessera_ptx::module::{Kernel, Module};
 
 /// When an asynchronous copy fetches its bytes. The results of a correct kernel do not depend on
 /// it.

@@ -3,8 +3,8 @@
 use super::atomic;
 use super::decode::{Decoder, Out};
 use super::program::*;
-use crate::inst::*;
-use crate::module::Stmt;
+use tessera_ptx::inst::*;
+use tessera_ptx::module::Stmt;
 
 impl Decoder<'_> {
     pub(super) fn mbarrier(&mut self, inst: &Inst) -> Out<Op> {

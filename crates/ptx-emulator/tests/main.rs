@@ -11,10 +11,10 @@ mod speed;
 mod warp;
 mod wgmma;
 
-use tessera_ptx::interp::{
+use tessera_ptx::*;
+use tessera_ptx_emulator::{
     Copies, Fault, FaultKind, Grid, Memory, Options, Place, Stats, TensorMap, run,
 };
-use tessera_ptx::*;
 
 /// A kernel whose one parameter holds words.
 pub fn kernel(threads: u32, words: u32) -> Asm {

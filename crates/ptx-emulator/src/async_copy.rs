@@ -14,8 +14,8 @@ use super::races::Use;
 use super::shared::{ARRIVING, LEAVING, UNFENCED, WRITTEN};
 use super::tensor::TensorMap;
 use super::warp::{Warp, lanes};
-use crate::inst::{AtomOp, Round, Space, Ty};
 use tessera_numerics::DType;
+use tessera_ptx::inst::{AtomOp, Round, Space, Ty};
 
 /// A byte run between a shared offset and global memory; zeros where there is no address.
 pub(super) type Piece = (u64, Option<u64>, u32);

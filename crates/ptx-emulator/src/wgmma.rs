@@ -14,7 +14,7 @@ use super::races::Use;
 use super::soft::Mode;
 use super::tensor::swizzled;
 use super::warp::Warp;
-use crate::inst::Ty;
+use tessera_ptx::inst::Ty;
 
 /// A WGMMA in flight.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Faults of a run: the kind, the instruction, the thread, the source location.
 
 use super::program::Program;
-use crate::module::{Kernel, Module, Stmt};
-use crate::print::Guarded;
 use std::fmt;
 use tessera_diag::{Code, Diagnostic, Loc, SourceFile};
+use tessera_ptx::module::{Kernel, Module, Stmt};
+use tessera_ptx::print::Guarded;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum FaultKind {

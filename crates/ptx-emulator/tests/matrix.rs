@@ -115,7 +115,7 @@ fn small(draw: &mut Draw, ty: Ty) -> u64 {
         Ty::Tf32 | Ty::F32 => (x as f32).to_bits() as u64,
         Ty::F64 => (x / 3.0).to_bits(),
         Ty::S32 => draw.next() & 0xFFFF_FFFF,
-        _ => draw.next() & tessera_ptx::inner::alu::mask(ty.bits()),
+        _ => draw.next() & tessera_ptx_emulator::inner::alu::mask(ty.bits()),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::alu::{mask, sign_extend};
 use super::float::{self, Mods, NAN_F32};
 use super::soft::Mode;
-use crate::inst::{Cmp, Round, Ty};
 use tessera_numerics::{DType, Rounding, Scalar, decode, encode};
+use tessera_ptx::inst::{Cmp, Round, Ty};
 
 /// A conversion with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@
 //! conversion, copies, barriers and matrix layouts were compared.
 //!
 //! ```
-//! use tessera_ptx::interp::{Grid, Memory, Options, run};
+//! use tessera_ptx_emulator::{Grid, Memory, Options, run};
 //! use tessera_ptx::{Addr, Alu, Asm, Cache, Kernel, Module, Param, Space, Special, Target, Ty, Version};
 //!
 //! let mut kernel = Kernel::new("double", 32);
@@ -51,6 +51,7 @@ mod access;
 mod alu;
 mod async_copy;
 mod atomic;
+mod backend;
 mod collective;
 mod copy;
 mod cvt;
@@ -73,33 +74,35 @@ mod tensor;
 mod warp;
 mod wgmma;
 
-pub(crate) mod inner {
+#[doc(hidden)]
+pub mod inner {
     pub mod alu {
-        pub use crate::interp::alu::{AluSpec, arity, eval, mask};
+        pub use crate::alu::{AluSpec, arity, eval, mask};
     }
     pub mod cvt {
-        pub use crate::interp::cvt::{CvtSpec, compare, eval};
+        pub use crate::cvt::{CvtSpec, compare, eval};
     }
     pub mod fast {
-        pub use crate::interp::fast::{CmpRow, Row, alu, cmp, cvt};
+        pub use crate::fast::{CmpRow, Row, alu, cmp, cvt};
     }
     pub mod float {
-        pub use crate::interp::float::{Mods, NAN_F32, NAN_F64, code, eval, value};
+        pub use crate::float::{Mods, NAN_F32, NAN_F64, code, eval, value};
     }
     pub mod soft {
-        pub use crate::interp::soft::{Mode, Num, add, div, mul, round, sqrt, take_apart};
+        pub use crate::soft::{Mode, Num, add, div, mul, round, sqrt, take_apart};
     }
 }
 
+pub use backend::{Emulated, launch, tensor_map};
 pub use fault::{Fault, FaultKind, Place, Report};
 pub use machine::Copies;
 pub use memory::{Memory, Plain};
 pub use tensor::TensorMap;
 
-use crate::module::{Kernel, Module};
 use decode::Params;
 use machine::Machine;
 use std::collections::BTreeMap;
+use tessera_ptx::module::{Kernel, Module};
 
 /// The grid of a launch, and the dynamic shared memory of each block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
 use super::*;
-use tessera_ptx::inner::float::{Mods, NAN_F32, NAN_F64, eval};
+use tessera_ptx_emulator::inner::float::{Mods, NAN_F32, NAN_F64, eval};
 
 fn mods(round: Round) -> Mods {
     Mods { round: Some(round), ftz: false, sat: false }
@@ -15,7 +15,7 @@ fn f32_of(op: Alu, m: Mods, x: &[f32]) -> f32 {
 #[test]
 fn soft_arithmetic_agrees_with_the_processor() {
     use tessera_numerics::FloatFormat as F;
-    use tessera_ptx::inner::soft::{self, Mode, take_apart};
+    use tessera_ptx_emulator::inner::soft::{self, Mode, take_apart};
     let mut draw = Draw(3);
     let near = Mode::Nearest;
     for i in 0..200_000 {
@@ -156,12 +156,12 @@ fn halves_round_once() {
     let mut draw = Draw(11);
     for _ in 0..100_000 {
         let [a, b] = [(); 2].map(|()| draw.next() & 0xFFFF);
-        let exact = tessera_ptx::inner::float::value(Ty::F16, a)
-            * tessera_ptx::inner::float::value(Ty::F16, b);
-        let want = tessera_ptx::inner::float::code(
+        let exact = tessera_ptx_emulator::inner::float::value(Ty::F16, a)
+            * tessera_ptx_emulator::inner::float::value(Ty::F16, b);
+        let want = tessera_ptx_emulator::inner::float::code(
             Ty::F16,
             exact,
-            tessera_ptx::inner::soft::Mode::Nearest,
+            tessera_ptx_emulator::inner::soft::Mode::Nearest,
         );
         assert_eq!(eval(Alu::Mul, Ty::F16, m, [a, b, 0]), want, "{a:x} {b:x}");
     }

@@ -1,7 +1,7 @@
 use super::*;
-use tessera_ptx::inner::alu::{AluSpec, arity, eval};
-use tessera_ptx::inner::fast::{self, Row};
-use tessera_ptx::inner::float::Mods;
+use tessera_ptx_emulator::inner::alu::{AluSpec, arity, eval};
+use tessera_ptx_emulator::inner::fast::{self, Row};
+use tessera_ptx_emulator::inner::float::Mods;
 
 const PLAIN: Mods = Mods { round: None, ftz: false, sat: false };
 
@@ -13,7 +13,7 @@ fn int(op: Alu, ty: Ty, x: &[u64]) -> u64 {
         Alu::MulWide | Alu::MadWide => ty.bits() * 2,
         _ => ty.bits(),
     };
-    eval(AluSpec { op, ty, mods: PLAIN }, a) & tessera_ptx::inner::alu::mask(bits)
+    eval(AluSpec { op, ty, mods: PLAIN }, a) & tessera_ptx_emulator::inner::alu::mask(bits)
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn fast_rows_agree_with_the_definition() {
 
 fn check_row(spec: AluSpec, row: Row, draw: &mut Draw) {
     let narrow = |d: &mut Draw| {
-        let m = tessera_ptx::inner::alu::mask(spec.ty.bits().min(32)) as u32;
+        let m = tessera_ptx_emulator::inner::alu::mask(spec.ty.bits().min(32)) as u32;
         [(); 32].map(|()| d.word() as u32 & m)
     };
     let wide = |d: &mut Draw| [(); 32].map(|()| d.word());
@@ -166,11 +166,12 @@ fn check_row(spec: AluSpec, row: Row, draw: &mut Draw) {
             ([v[0]; 3], 32)
         }
     };
-    let m = tessera_ptx::inner::alu::mask(bits.min(if bits == 32 && spec.ty.bits() == 16 {
-        16
-    } else {
-        bits
-    }));
+    let m =
+        tessera_ptx_emulator::inner::alu::mask(bits.min(if bits == 32 && spec.ty.bits() == 16 {
+            16
+        } else {
+            bits
+        }));
     for lane in 0..32 {
         let x = inputs.map(|i| i[lane]);
         let want = eval(spec, [x[0], x[1], x[2], 0]) & m;

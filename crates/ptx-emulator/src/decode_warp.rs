@@ -2,7 +2,7 @@
 
 use super::decode::{Decoder, Out};
 use super::program::*;
-use crate::inst::*;
+use tessera_ptx::inst::*;
 
 impl Decoder<'_> {
     pub(super) fn atomic(&mut self, inst: &Inst) -> Out<Op> {

@@ -6,9 +6,9 @@ use super::cvt::{self, CvtSpec};
 use super::fast;
 use super::float::Mods;
 use super::program::*;
-use crate::inst::*;
-use crate::module::*;
 use std::collections::BTreeMap;
+use tessera_ptx::inst::*;
+use tessera_ptx::module::*;
 
 /// The parameter bytes and the offset of each parameter.
 pub(super) struct Params<'a> {

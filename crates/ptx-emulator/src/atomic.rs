@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::program::Atomic;
 use super::races::Use;
 use super::warp::{Warp, lanes};
-use crate::inst::{Alu, AtomOp, Round, Space, Ty};
+use tessera_ptx::inst::{Alu, AtomOp, Round, Space, Ty};
 
 /// Whether PTX has the operation for the type.
 pub(super) fn exists(op: AtomOp, ty: Ty) -> bool {

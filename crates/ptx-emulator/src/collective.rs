@@ -5,7 +5,7 @@ use super::fault::{FaultKind, Res, Trouble};
 use super::machine::Machine;
 use super::program::{Shuffle, Slot};
 use super::warp::{Warp, lanes, name_lanes};
-use crate::inst::{AtomOp, Shfl, Vote};
+use tessera_ptx::inst::{AtomOp, Shfl, Vote};
 
 impl Machine<'_> {
     /// The groups of lanes that synchronise at an instruction: those whose masks name the same

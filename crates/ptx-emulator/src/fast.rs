@@ -6,7 +6,7 @@
 use super::alu::{AluSpec, lop3, prmt};
 use super::cvt::CvtSpec;
 use super::float::{NAN_F32, NAN_F64, flush, sqrt_f32};
-use crate::inst::{Alu, Cmp, Round, Ty};
+use tessera_ptx::inst::{Alu, Cmp, Round, Ty};
 
 pub(super) type L32 = [u32; 32];
 pub(super) type L64 = [u64; 32];

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::program::{Access, Slot};
 use super::races::Use;
 use super::warp::{Warp, lanes};
-use crate::inst::Space;
+use tessera_ptx::inst::Space;
 
 /// The bit position of the block's cluster rank in a shared address.
 pub(super) const RANK_SHIFT: u32 = 24;

@@ -4,8 +4,8 @@
 use super::alu::AluSpec;
 use super::cvt::CvtSpec;
 use super::fast::{CmpRow, Row};
-use crate::inst::*;
 use std::collections::{BTreeMap, BTreeSet};
+use tessera_ptx::inst::*;
 
 /// A row of the register file: 32 or 64 bits a lane, or one bit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 //! A finite number is `± m · 2^e`. Sums keep at least 100 bits and a sticky bit for what was lost
 //! below them, so the one rounding at the end is correct.
 
-use crate::inst::Round;
 use tessera_numerics::FloatFormat;
+use tessera_ptx::inst::Round;
 
 /// To nearest even, towards zero, down, up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::program::{Slot, Where};
 use super::shared::BARRIER;
 use super::warp::{Warp, lanes};
-use crate::inst::Space;
+use tessera_ptx::inst::Space;
 
 #[derive(Clone, Debug)]
 pub(super) struct Mbar {

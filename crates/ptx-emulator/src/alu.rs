@@ -1,7 +1,7 @@
 //! Integer arithmetic of one thread, and the definition of every `Alu` operation.
 
 use super::float::{self, Mods};
-use crate::inst::{Alu, Ty};
+use tessera_ptx::inst::{Alu, Ty};
 
 /// An operation with everything but its operands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
