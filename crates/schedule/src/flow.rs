@@ -44,6 +44,8 @@ struct Memory {
     written: bool,
     /// Since its `sched.store`, on some path.
     in_use: bool,
+    /// Since its `sched.store` there was a `sched.free`.
+    ended: bool,
     /// The `sched.free` that ended the last use.
     freed: Option<(OpId, Place)>,
     uses: Vec<Use>,
@@ -256,13 +258,9 @@ impl Flow<'_, '_> {
         if scratch && size > 0 {
             let first = !self.state.memory.get(&part.of).is_some_and(|m| m.in_use);
             let state = self.state.memory.entry(part.of).or_default();
-            match state.freed {
-                // Freed since its `sched.store`.
-                Some((free, _)) if first && !state.uses.is_empty() => {
-                    let free = line(func, free);
-                    return self.fault(id, format!("expected memory in use, got {name}, freed{free}"));
-                }
-                _ => {}
+            if let Some((free, _)) = state.freed.filter(|_| state.ended) {
+                let free = line(func, free);
+                return self.fault(id, format!("expected memory in use, got {name}, freed{free}"));
             }
             if !access.writes && !state.written {
                 self.fault(id, format!("expected {name} to be written before it is read"));
@@ -341,16 +339,11 @@ impl Flow<'_, '_> {
         let name = shown(func, memory);
         let state = self.state.memory.entry(memory).or_default();
         let mut found = Vec::new();
-        match state.freed {
-            Some((free, _)) if !state.in_use && !state.uses.is_empty() => {
-                found.push(format!("expected memory in use, got {name}, freed{}", line(func, free)));
-            }
-            _ if !state.in_use => {
-                found.push(format!("expected memory in use, got {name}, which no step accesses before"));
-            }
-            _ => {}
+        if let Some((free, _)) = state.freed.filter(|_| state.ended) {
+            found.push(format!("expected memory in use, got {name}, freed{}", line(func, free)));
         }
-        let late = state.uses.iter().filter(|u| !self.state.order.is_before(number(u.op), u.on, on));
+        let late =
+            state.uses.iter().filter(|u| !self.state.order.is_before(number(u.op), u.on, on));
         for u in late {
             let (mine, other) = (queue(on), queue(u.on));
             found.push(format!(
@@ -358,8 +351,7 @@ impl Flow<'_, '_> {
                 line(func, u.op)
             ));
         }
-        state.in_use = false;
-        state.freed = Some((id, on));
+        (state.in_use, state.ended, state.freed) = (false, true, Some((id, on)));
         self.state.order.step(number(id), on);
         found.into_iter().for_each(|message| self.fault(id, message));
     }
@@ -375,6 +367,7 @@ impl Flow<'_, '_> {
             let mine = self.state.memory.entry(v).or_default();
             mine.written &= theirs.written;
             mine.in_use |= theirs.in_use;
+            mine.ended |= theirs.ended;
             mine.freed = mine.freed.or(theirs.freed);
             for u in &theirs.uses {
                 let known = |m: &Use| (m.op, m.writes, m.bytes) == (u.op, u.writes, u.bytes);

@@ -24,7 +24,8 @@ impl Level for Schedule {
 
     fn verify_func(func: &Func<Self>, errors: &mut OpErrors) {
         for (name, _) in func.attrs.iter().filter(|(name, _)| *name != DEVICES) {
-            errors.structure(format!("expected no function attribute but `{DEVICES}`, got `{name}`"));
+            errors
+                .structure(format!("expected no function attribute but `{DEVICES}`, got `{name}`"));
         }
         let before = errors.len();
         verify_devices(func, errors);

@@ -194,7 +194,9 @@ pub(crate) fn verify_devices(func: &Func<Schedule>, errors: &mut OpErrors) {
     }
     let count = kinds.as_ref().map_or(1, Vec::len) as i64;
     let is_host = |device: i64| match &kinds {
-        Some(kinds) => usize::try_from(device).ok().and_then(|d| kinds.get(d)).is_some_and(|k| k == HOST),
+        Some(kinds) => {
+            usize::try_from(device).ok().and_then(|d| kinds.get(d)).is_some_and(|k| k == HOST)
+        }
         None => true,
     };
     for id in func.walk() {

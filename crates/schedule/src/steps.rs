@@ -191,10 +191,8 @@ pub fn verify_free(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let memory = op.operands[0];
     let made = func.def(memory).filter(|made| made.code == SchedOp::Store);
     match made {
-        None => errors.structure(format!(
-            "expected memory of a `sched.store`, got {}",
-            shown(func, memory)
-        )),
+        None => errors
+            .structure(format!("expected memory of a `sched.store`, got {}", shown(func, memory))),
         Some(made) if made.block != op.block => errors.structure(format!(
             "expected {} to be freed in the block of its `sched.store`",
             shown(func, memory)

@@ -54,9 +54,11 @@ define_ops! {
         example: "%p = sched.store {op = div} : view<[8], f32, read_write>",
     }
     /// A value of the function without memory, which is fused into kernels. Changed to
-    /// `sched.store`, it gets memory.
+    /// `sched.store`, it gets memory. Its attributes are those of a `sched.store`, and say nothing.
     Fused = 0x04 "fused" since "0.2" {
-        operands: [], groups: [], attrs: [op: Word optional], regions: [],
+        operands: [], groups: [],
+        attrs: [op: Word optional, space: Word optional, device: Int optional, at: Int optional],
+        regions: [],
         results: Some(1), effects: Pure, infer: None, verify: Some(verify_fused),
         example: "%e = sched.fused {op = exp} : view<[8], f32, read_write>",
     }
