@@ -32,7 +32,11 @@ pub struct Own {
 
 fn used(steps: &[Step]) -> BTreeSet<BufferId> {
     let mut out = BTreeSet::new();
-    steps.iter().for_each(|s| visit(s, &mut |a, _| drop(out.insert(a.buffer))));
+    for step in steps {
+        visit(step, &mut |a, _| {
+            out.insert(a.buffer);
+        });
+    }
     out
 }
 

@@ -223,7 +223,8 @@ pub(crate) fn verify_devices(func: &Func<Schedule>, errors: &mut OpErrors) {
             let fits = match space {
                 Space::Pinned => true,
                 Space::Host => on_host || is_host(at.device),
-                Space::Device => device == at.device && (!on_host || is_host(device)),
+                Space::Device if on_host => is_host(device),
+                Space::Device => device == at.device,
             };
             if !fits {
                 let name = shown(func, access.value);

@@ -34,7 +34,12 @@ impl GraphProgram {
         });
         let constants = of(&[SchedOp::Constant]).into_iter().zip(constants).collect();
         let mut steps = Steps { program: self, func, own, constants, kernels };
-        run_schedule(func, &mut inputs.to_vec(), &mut steps, order)
+        let mut out = run_schedule(func, &mut inputs.to_vec(), &mut steps, order)?;
+        // A result may have the memory of a value of another shape.
+        for (array, ty) in out.iter_mut().zip(self.results()) {
+            array.dims = ty.static_shape().unwrap_or_default();
+        }
+        Ok(out)
     }
 }
 
