@@ -40,7 +40,7 @@ fn used(steps: &[Step]) -> BTreeSet<BufferId> {
     out
 }
 
-/// Where the buffers of a list of steps belong, of those that nothing outside of it uses.
+/// Where the buffers of a list of steps belong, of those that nothing outside uses.
 pub fn own(steps: &[Step], candidates: &BTreeSet<BufferId>) -> Own {
     let mut by: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
     for (place, step) in steps.iter().enumerate() {

@@ -167,7 +167,7 @@ impl Writer<'_> {
         self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
     }
 
-    /// Steps, with the memory that nothing outside of them uses.
+    /// Steps, with the memory that nothing else uses.
     fn steps(&mut self, steps: &[Step], block: BlockId, inside: &BTreeSet<BufferId>) {
         let own = own(steps, inside);
         for &b in own.here.keys() {

@@ -2,7 +2,7 @@
 //! `sched.free`, and steps of different queues that access the same bytes are ordered.
 //!
 //! One walk in program order, in which each branch is taken and the body of a loop runs twice, so
-//! that an iteration meets the accesses of the one before. More iterations show nothing new: the
+//! that an iteration is compared with the accesses of the one before. More iterations show nothing new: the
 //! steps and events are the same, and each queue keeps its own order. A loop inside runs twice only
 //! when it is first met.
 //!

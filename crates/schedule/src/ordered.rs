@@ -38,7 +38,7 @@ impl Set {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
 
-    pub fn meet(&mut self, other: &Set) {
+    pub fn intersect(&mut self, other: &Set) {
         self.0.truncate(other.0.len());
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a &= b);
     }
@@ -150,18 +150,18 @@ impl Order {
             let their = other.known.entry(*place).or_insert_with(|| host.clone());
             set.join(&theirs);
             their.join(&mine);
-            set.meet(their);
+            set.intersect(their);
         }
         for (event, set) in &mut self.events {
             set.join(&theirs);
             if let Some(their) = other.events.get_mut(event) {
                 their.join(&mine);
-                set.meet(their);
+                set.intersect(their);
             }
         }
         self.host.join(&theirs);
         other.host.join(&mine);
-        self.host.meet(&other.host);
+        self.host.intersect(&other.host);
         for (place, set) in &other.given {
             self.given.entry(*place).or_default().join(set);
         }

@@ -349,7 +349,7 @@ fn read(from: &BufferArg) -> Vec<u8> {
     let width = from.dtype.bytes();
     let mut out = Vec::new();
     elements(from, 0, from.data, &mut |at| {
-        // SAFETY: the verifier keeps parts inside of their memory.
+        // SAFETY: the verifier keeps parts inside their memory.
         out.extend_from_slice(unsafe { std::slice::from_raw_parts(at, width) });
     });
     out

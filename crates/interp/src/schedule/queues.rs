@@ -1,4 +1,4 @@
-//! The queues of a run: steps that wait their turn, and the draw of which is next.
+//! The queues of a run: the steps that were given to each, and the draw of which is next.
 
 use super::QueueOrder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +17,7 @@ pub(super) enum Job {
     Wait(usize),
 }
 
-/// So many steps may wait at a time: a loop gives out more of them than memory holds.
+/// The most steps that wait at a time: a loop gives out more than memory holds.
 const MOST: usize = 256;
 
 pub(super) struct Queues {
@@ -32,7 +32,7 @@ struct Draw {
     favour: Favour,
 }
 
-/// Whose turn it is, for a whole run: some faults show only when one queue is always late.
+/// Which queue is first, for a whole run: some faults show only when one queue is always late.
 enum Favour {
     Any,
     First,
