@@ -177,7 +177,7 @@ def test_reading_what_a_failed_task_should_have_written_raises_its_error(mesh):
 
 
 def test_ambient_meshes_of_threads_and_tasks():
-    """One mesh object is entered by several threads at once, and left in another order."""
+    """One mesh object is entered by several threads together, and left in another order."""
     shared, failures = dist.mesh(3, ("tp",), (3,)), []
     both = threading.Barrier(4, timeout=20)
 

@@ -20,7 +20,7 @@ from ._mesh import Mesh, warn
 
 #: Algorithms of collectives.
 ALGORITHMS = ("auto", "ring", "tree", "direct", "hierarchical", "nvls", "sharp_ring")
-#: What a mapper is asked.
+#: The methods of mappers.
 METHODS = ("place", "choose_collective", "choose_variant", "tunable", "report")
 #: Ways of compiling a kernel.
 VARIANTS = ("ptx", "tile_ir", "library", "emulated")
