@@ -13,6 +13,7 @@ mod lanes;
 mod memory;
 mod print;
 mod ranks;
+mod schedule;
 mod staged;
 mod values;
 mod watch;
