@@ -375,6 +375,13 @@ def test_programs_are_counted_and_ask_the_mapper_once():
     assert c.events == []
 
 
+@ts.kernel
+def doubled(x: ts.Tensor["n", ts.f32, ts.read_write]):
+    i = ts.tile.linear_id()
+    if i < n:  # noqa: F821
+        x[i] = x[i] * 2
+
+
 def test_futures():
     mesh = line(4)
     X = dist.shard(numpy.arange(9.0), dist.spec("tp"), mesh)
@@ -384,6 +391,13 @@ def test_futures():
     assert future.done() and made.placements == ("R",) and (made.numpy() == numpy.arange(9.0)).all()
     inside = dist.shard_map(lambda b: collective.all_reduce_async(b, "tp").wait(), mesh, dist.spec("tp"), None)
     assert inside(numpy.arange(4.0)).numpy() == 6
+    # In order with launches that write the array, before and after, however many there are.
+    Y = dist.tensor((8,), dist.spec("tp"), mesh, init=1.0)
+    found = []
+    for _ in range(20):
+        dist.index_launch("tp")(doubled)(Y.parts("tp"))
+        found.append(collective.all_gather_async(Y, "tp"))
+    assert [f.wait().numpy()[0] for f in found] == [2.0 ** (i + 1) for i in range(20)]
     failed = collective.all_reduce_async(X, "tp")
     with pytest.raises(ts.PlacementError, match="holds contributions"):
         failed.wait()

@@ -13,7 +13,7 @@ from ..base.promotion import is_float
 from ..trace import prim
 from ..trace.tracer import Tracer, as_tracer, current, one
 from . import _blocks, _events
-from ._array import DistArray, reshard
+from ._array import DistArray, in_order, reshard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered
 from ._spec import ShardSpec
@@ -282,7 +282,12 @@ def _future(fn: Callable[..., Any]) -> Callable[..., Future]:
             # In a program the compiler orders what depends on the result.
             return Future([fn(x, *args, **kwargs)], None)
         value: list[Any] = []
-        (task,) = TASKS.submit([(lambda: value.append(fn(x, *args, **kwargs)), [], None)])
+
+        def run() -> None:
+            in_order.set(x._storage)
+            value.append(fn(x, *args, **kwargs))
+
+        (task,) = TASKS.submit([(run, [x._use("read")], None)])
         return Future(value, task)
 
     start.__name__ = start.__qualname__ = f"{fn.__name__}_async"
