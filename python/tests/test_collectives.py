@@ -376,10 +376,11 @@ def test_programs_are_counted_and_ask_the_mapper_once():
 
 
 @ts.kernel
-def doubled(x: ts.Tensor["n", ts.f32, ts.read_write]):
+def doubled(x: ts.Tensor["n", ts.f32]):
     i = ts.tile.linear_id()
     if i < n:  # noqa: F821
         x[i] = x[i] * 2
+    return x
 
 
 def test_futures():
