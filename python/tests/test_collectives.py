@@ -337,15 +337,15 @@ def test_collectives_of_arrays():
 def test_programs_are_counted_and_ask_the_mapper_once():
     mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
     x = numpy.zeros((6, 4), "f")
-    asked, told = [], []
+    questions, events = [], []
 
     class Mine(ts.Mapper):
         def choose_collective(self, kind, size, nbytes):
-            asked.append((kind, size, nbytes))
+            questions.append((kind, size, nbytes))
             return "ring"
 
         def report(self, event):
-            told.append(event["kind"])
+            events.append(event["kind"])
 
     def rank(b):
         b = ts.fori_loop(0, 3, lambda i, c: collective.all_reduce(c, "tp"), b)
@@ -365,10 +365,10 @@ def test_programs_are_counted_and_ask_the_mapper_once():
         ts.grad(lambda v: xp.sum(dist.shard_map(lambda b: collective.all_gather(b, "tp"), mesh, dist.spec("tp"), None)(v) ** 2))(x)
     assert c["all_gather"] == 1
     with ts.runtime.set_mapper(Mine()):
-        assert asked == []
+        assert questions == []
         jitted(x), jitted(x)
-        assert asked == [("all_reduce", 3, 16), ("broadcast", 6, 16)]
-        assert told == ["all_reduce", "all_reduce", "all_reduce", "broadcast"] * 2
+        assert questions == [("all_reduce", 3, 16), ("broadcast", 6, 16)]
+        assert events == ["all_reduce", "all_reduce", "all_reduce", "broadcast"] * 2
     with dist.count() as c:
         pass
     jitted(x)
@@ -471,7 +471,7 @@ def test_collectives_on_wrong_states():
         collective.permute(S, "tp", [(0, 1)])
     with refused("E_PLACEMENT", "got neither"):
         collective.all_reduce(numpy.zeros(4), "tp")
-    with refused("E_PLACEMENT", "outside of one"):
+    with refused("E_PLACEMENT", "outside one"):
         dist.axis_index("tp")
     with refused("E_PLACEMENT", "got one on"):
         dist.shard_map(lambda b: b, line(3), None, None)(S)

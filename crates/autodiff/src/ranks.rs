@@ -88,7 +88,7 @@ impl Context<'_> {
 
     /// An op that knows the rank, or that ranks do together, with the ranks along the first axis.
     #[deny(clippy::wildcard_enum_match_arm)]
-    pub fn meet(
+    pub fn synchronise(
         &mut self,
         b: &mut Batched<'_>,
         id: OpId,
@@ -208,13 +208,13 @@ fn row(em: &mut Emit, y: Value, i: i64) -> Result<Value, Diagnostic> {
     em.reshape(one, &dims)
 }
 
-/// The ranks of a mesh, seen as those that meet and the groups of them.
+/// The ranks of a mesh, seen as groups that synchronise.
 struct Group {
-    /// How many ranks meet, and how many groups there are.
+    /// How many ranks a group has, and how many groups there are.
     n: i64,
     others: i64,
     sizes: Vec<i64>,
-    /// The axes of the mesh, those that meet first.
+    /// The axes of the mesh, those of a group first.
     order: Vec<usize>,
 }
 
@@ -226,7 +226,7 @@ impl Group {
         Self { n, others: mesh.count() / n, sizes: mesh.sizes.clone(), order }
     }
 
-    /// [ranks, …] as [ranks that meet, groups, …].
+    /// [ranks, …] as [ranks of a group, groups, …].
     fn front(&self, em: &mut Emit, x: Value) -> Result<Value, Diagnostic> {
         let inner = em.shape(x)[1..].to_vec();
         let grid: Vec<Dim> = self.sizes.iter().map(|&n| fixed(n)).collect();

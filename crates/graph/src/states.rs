@@ -32,7 +32,7 @@ fn named(mesh: &MeshAxes, axes: Axes) -> String {
     held.map(|(_, n)| format!("`{n}`")).collect::<Vec<_>>().join(" and ")
 }
 
-/// Whether an op meets other ranks.
+/// Whether an op synchronises ranks.
 pub fn is_collective(code: GraphOp) -> bool {
     tessera_ir::Opcode::<crate::Graph>::info(code).effects == tessera_ir::Effects::Collective
 }
@@ -242,8 +242,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// A region that not all ranks run alike may not meet the ranks that do something else.
-    fn check_meetings(&mut self, id: OpId, condition: Axes, regions: &[BlockId]) {
+    /// A region that not all ranks run may hold no collective of theirs with the others.
+    fn check_collectives(&mut self, id: OpId, condition: Axes, regions: &[BlockId]) {
         for &region in regions {
             let met = collectives(self, self.func, region) & condition;
             if met != 0 {
@@ -269,7 +269,7 @@ impl<'a> Flow<'a> {
             let out = self.block(region);
             join(&mut states, &out);
         }
-        self.check_meetings(id, pred, &regions);
+        self.check_collectives(id, pred, &regions);
         for &region in &regions {
             self.hand_on(region, &states);
         }
@@ -304,7 +304,7 @@ impl<'a> Flow<'a> {
             }
         }
         let (pred, _) = run(self, &carried);
-        self.check_meetings(id, pred, &regions);
+        self.check_collectives(id, pred, &regions);
         for (place, &state) in carried.iter().enumerate() {
             self.want(id, place, state);
         }

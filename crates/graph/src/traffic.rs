@@ -11,7 +11,7 @@ pub struct Collective {
     /// Such as `all_reduce`.
     pub kind: &'static str,
     pub axes: Vec<String>,
-    /// How many ranks meet.
+    /// How many ranks take part.
     pub ranks: i64,
     /// Of the value on one rank that is combined, sent or gathered.
     pub nbytes: i64,

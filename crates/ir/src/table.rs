@@ -185,7 +185,7 @@ pub enum Effects {
     Sync,
     /// Prints or asserts: never removed, and kept in order.
     Host,
-    /// Meets other ranks: may be removed like a pure op, since all ranks run one program; never moved
+    /// Synchronises ranks: may be removed like a pure op, since all ranks run one program; never moved
     /// into or out of a branch.
     Collective,
     /// Runs its regions; its effects are theirs.

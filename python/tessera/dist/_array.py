@@ -22,7 +22,7 @@ from ._spec import Distribution, ShardSpec, as_spec
 from ._tasks import TASKS
 
 _numbers = itertools.count()
-#: The array that a task may read at once: the task stands behind those that write it.
+#: The array that a task may read without waiting: the task stands behind those that write it.
 in_order: ContextVar[int] = ContextVar("tessera array in order", default=-1)
 
 

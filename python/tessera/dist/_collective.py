@@ -41,7 +41,7 @@ class Future(Generic[T]):
         return self._value[0]
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether `wait` would return immediately."""
         return self._task is None or self._task.state not in ("waiting", "running")
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ def _value(x: Any, what: str) -> Tracer:
     """A value of the rank whose program is traced."""
     if current() is None or inside() is None:
         mesh_of_rank(what)
-        raise fail("E_PLACEMENT", f"{what}: expected the trace of a rank's program, got a call outside of it", "call it in the function itself, not in a callback")
+        raise fail("E_PLACEMENT", f"{what}: expected the trace of a rank's program, got a call outside it", "call it in the function itself, not in a callback")
     return as_tracer(x)
 
 
@@ -256,7 +256,7 @@ def permute(x: Any, axis: str | Sequence[str], pairs: Sequence[tuple[int, int]])
     rows = []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pair!r}", "a ring of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")
+            raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pair!r}", "to the next of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")
         rows.append([_position(p, attrs, "permute", "pairs") for p in pair])
     for at, name in enumerate(("send", "receive")):
         named = [r[at] for r in rows]
@@ -269,7 +269,7 @@ def permute(x: Any, axis: str | Sequence[str], pairs: Sequence[tuple[int, int]])
 def barrier(mesh: Mesh | None = None) -> None:
     """Returns when every rank has arrived: when the tasks on the mesh are done. It is no part of a program of a rank."""
     if inside() is not None:
-        raise fail("E_PLACEMENT", "barrier: expected a call outside of a rank's program, got one inside", "in a program the order of collectives follows from their values: leave it out")
+        raise fail("E_PLACEMENT", "barrier: expected a call outside a rank's program, got one inside", "in a program the order of collectives follows from their values: leave it out")
     on = chosen(mesh, ())
     TASKS.wait_all()
     _events.collective("barrier", on.axes, on.size, 0)

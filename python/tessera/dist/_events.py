@@ -87,7 +87,7 @@ def _program_ran(program: Any, func: str, memo: dict) -> None:
         memo["collectives"] = program.collectives(func)
     mapper = _mapper.current()
     for kind, axes, size, nbytes, times in memo["collectives"]:
-        # The mapper is asked once for each program.
+        # The mapper answers once for each program.
         answers = memo.setdefault((kind, size, nbytes), [None, None])
         if answers[1] is None or answers[0] is not mapper:
             answers[:] = mapper, _mapper.choose_collective(kind, size, nbytes)
@@ -96,7 +96,7 @@ def _program_ran(program: Any, func: str, memo: dict) -> None:
 
 
 def _watch() -> None:
-    """Programs are watched while someone counts, or a mapper is told."""
+    """Programs are watched while someone counts, or there is a mapper."""
     with _lock:
         wanted = bool(_counts) or _mapper.current() is not None
         if wanted and _program_ran not in observers:

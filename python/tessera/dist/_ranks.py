@@ -33,7 +33,7 @@ def inside() -> Mesh | None:
 
 
 def mesh_of_rank(what: str) -> Mesh:
-    """The mesh of the program of a rank; an error outside of one."""
+    """The mesh of the program of a rank; an error outside one."""
     mesh = inside()
     if mesh is None:
         raise fail("E_PLACEMENT", f"{what}: expected a DistArray, or a value in the program of a rank, got neither",
@@ -62,7 +62,7 @@ def axis_index(axis: str | Sequence[str]) -> Tracer:
     """The coordinate of this rank along an axis, or its row-major position along several: in the program of a rank."""
     mesh = inside()
     if mesh is None:
-        raise fail("E_PLACEMENT", "axis_index: expected the program of a rank, got a call outside of one", "call it in a function that `dist.shard_map` runs for each rank")
+        raise fail("E_PLACEMENT", "axis_index: expected the program of a rank, got a call outside one", "call it in a function that `dist.shard_map` runs for each rank")
     return one("axis_index", [], axes_attrs(mesh, axis, "axis_index"))
 
 
@@ -70,7 +70,7 @@ def axis_size(axis: str | Sequence[str]) -> int:
     """How many ranks there are along an axis, or along several: in the program of a rank."""
     mesh = inside()
     if mesh is None:
-        raise fail("E_PLACEMENT", "axis_size: expected the program of a rank, got a call outside of one", "elsewhere it is `mesh.axis_size(axis)`")
+        raise fail("E_PLACEMENT", "axis_size: expected the program of a rank, got a call outside one", "elsewhere it is `mesh.axis_size(axis)`")
     return mesh.axis_size(names_of(axis, "axis_size"))
 
 

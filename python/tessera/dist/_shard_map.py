@@ -27,7 +27,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 
     Blocks are equal (`E_UNEVEN`), or filled up with zeros where ``pad``, and cut off again in results. What a spec calls contributions
     (``sum=``) a rank gets as its own, and results of ranks are combined. A result that differs between ranks where its spec says copies
-    is `E_PLACEMENT`. Outside of a trace arguments may be DistArrays, and results are.
+    is `E_PLACEMENT`. Outside a trace arguments may be DistArrays, and results are.
 
     Derivatives of the whole are those of the program on all ranks. A derivative inside ``f`` is by the rank's own values: combine it with
     `collective.all_reduce`.
@@ -38,7 +38,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
     def call(*args: Any, **kwargs: Any) -> Any:
         on = chosen(mesh, _axes_in(in_specs) + _axes_in(out_specs))
         if inside() is not None:
-            raise fail("E_PLACEMENT", "shard_map: expected a call outside of a rank's program, got one inside", "name all axes in one mesh, and use them in one program")
+            raise fail("E_PLACEMENT", "shard_map: expected a call outside a rank's program, got one inside", "name all axes in one mesh, and use them in one program")
         if current() is not None:
             return _mapped(fn, on, in_specs, out_specs, pad, args, kwargs)
         return outside(on, args, kwargs)

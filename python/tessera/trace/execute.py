@@ -22,7 +22,7 @@ MOST_SIZES = 256
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
 
 
-#: Who is told of each program that runs, with a memo that lives as long as the program. While there is one, no call is replayed.
+#: Called with each program that runs, with a memo that lives as long as the program. While there is one, no call is replayed.
 observers: list[Callable[[Any, str, dict], None]] = []
 
 

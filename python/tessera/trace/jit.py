@@ -104,8 +104,8 @@ class Traced:
                     given.append(len(arrays))
                 arrays.append(v)
         made = self.runner(arrays + self._held(arrays), tuple(given))
-        for told in tuple(observers):
-            told(self.program, self.func, self._memo)
+        for observer in tuple(observers):
+            observer(self.program, self.func, self._memo)
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:

@@ -36,7 +36,7 @@ impl Context<'_> {
         if let Some(mesh) = self.ranks.clone()
             && tessera_graph::states::is_of_a_rank(op.code)
         {
-            return self.meet(b, id, &mesh);
+            return self.synchronise(b, id, &mesh);
         }
         // What differs between ranks may come from inside a region or a function.
         let inside = self.ranks.is_some() && (!op.regions.is_empty() || op.code == Call);

@@ -1,5 +1,5 @@
 //! Programs of one rank, for all ranks of a mesh: the region of a `manual` runs once for each rank, op
-//! by op together. At a collective the ranks of a group meet. Where a condition differs, the ranks go
+//! by op together. At a collective the ranks of a group synchronise. Where a condition differs, the ranks go
 //! on in two parties; the verifier has made sure that none waits for the other.
 
 use super::World;
@@ -182,7 +182,7 @@ impl<'a> World<'a> {
         let op = &ranks.frames[party[0]].func.ops[id];
         match op.code {
             Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
-            | AxisIndex => meet(ranks, party, op),
+            | AxisIndex => synchronise(ranks, party, op),
             Cond => self.cond_of_ranks(ranks, party, op),
             While => self.while_of_ranks(ranks, party, op),
             Loop => self.loop_of_ranks(ranks, party, op),
@@ -337,7 +337,11 @@ impl<'a> World<'a> {
 
 /// An op that knows the rank, or that ranks do together.
 #[deny(clippy::wildcard_enum_match_arm)]
-fn meet(ranks: &Ranks<'_, '_>, party: &[usize], op: &Op<tessera_graph::Graph>) -> Outcome<ByRank> {
+fn synchronise(
+    ranks: &Ranks<'_, '_>,
+    party: &[usize],
+    op: &Op<tessera_graph::Graph>,
+) -> Outcome<ByRank> {
     use GraphOp::*;
     let loc: &Loc = &op.loc;
     let mesh = ranks.mesh;

@@ -22,7 +22,7 @@ fn twelve() -> tessera_interp::HostArray {
 }
 
 #[test]
-fn groups_meet_along_their_axes() {
+fn groups_synchronise_along_their_axes() {
     let block = "%b: tensor<[2], f32>";
     let split = "[dp, tp]";
     let sum = |axes: &str, sizes: &str| {
@@ -49,7 +49,7 @@ fn positions_over_several_axes_are_row_major_in_the_order_that_is_named() {
 }
 
 #[test]
-fn ranks_whose_condition_differs_take_their_own_branch_and_meet_again() {
+fn ranks_whose_condition_differs_take_their_own_branch_and_synchronise_again() {
     let body = "    %s = graph.reduce %b {op = sum, axes = [0]} : tensor<[], f32>
     %ten = graph.const {value = 10.0} : tensor<[], f32>
     %p = graph.lt %s, %ten : tensor<[], bool>

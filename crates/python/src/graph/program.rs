@@ -116,7 +116,7 @@ impl Program {
         self.lock().to_string()
     }
 
-    /// The collectives that a function runs: kind, axes, how many ranks meet, bytes on one rank, how often.
+    /// The collectives that a function runs: kind, axes, how many ranks take part, bytes on one rank, how often.
     fn collectives(&self, func: &str) -> Vec<(&'static str, Vec<String>, i64, i64, i64)> {
         let found = tessera_graph::collectives(&self.lock(), func);
         found.into_iter().map(|c| (c.kind, c.axes, c.ranks, c.nbytes, c.times)).collect()
