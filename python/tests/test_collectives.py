@@ -177,6 +177,23 @@ def test_results_are_placed_and_jitted_is_the_same():
     numpy.testing.assert_allclose(eager.numpy(), numpy.tanh(X @ W), rtol=1e-5, atol=1e-6)
 
 
+def test_a_jitted_function_is_traced_for_the_mesh_around_it():
+    split = dist.spec("tp")
+
+    @ts.jit
+    def sums(x):
+        return dist.shard_map(lambda b: collective.all_reduce(xp.sum(b), "tp") * 0 + dist.axis_size("tp"), in_specs=split)(x)
+
+    x = numpy.zeros(6)
+    for n in (2, 3, 2, 6):
+        with line(n):
+            assert sums(x) == n and sums(x) == n
+    assert sums(x) == 1 and sums(x) == 1
+    with line(3):
+        assert sums(x) == 3
+    assert "the mesh of the `with` statement" in sums.explain()
+
+
 def mlp(W1, W2, x):
     return xp.tanh(x @ W1) @ W2
 

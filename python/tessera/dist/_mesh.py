@@ -13,6 +13,7 @@ from typing import Any
 from .. import _core
 from ..base.caller import fail, here
 from ..base.errors import TesseraWarning
+from ..trace.execute import surroundings
 from . import _given
 
 _DEVICE = re.compile(r"([a-z]+):(\d+)")
@@ -216,6 +217,10 @@ def current_mesh() -> Mesh | None:
     """The mesh of the innermost ``with mesh:``."""
     known = _ambient.get()
     return known[-1] if known else None
+
+
+# A function that is traced under a mesh may use it.
+surroundings.append(current_mesh)
 
 
 def unit(axes: Sequence[str]) -> Mesh:

@@ -26,6 +26,16 @@ _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode"
 observers: list[Callable[[Any, str, dict], None]] = []
 
 
+#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
+surroundings: list[Callable[[], Any]] = []
+
+
+def surrounded() -> tuple:
+    """The values of `surroundings`; an empty tuple where all are None."""
+    found = tuple([around() for around in surroundings])
+    return found if any(v is not None for v in found) else ()
+
+
 class oracle:
     """Inside ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
 
