@@ -32,8 +32,10 @@ surroundings: list[Callable[[], Any]] = []
 
 def surrounded() -> tuple:
     """The values of `surroundings`; an empty tuple where all are None."""
-    found = tuple([around() for around in surroundings])
-    return found if any(v is not None for v in found) else ()
+    for around in surroundings:
+        if around() is not None:
+            return tuple([other() for other in surroundings])
+    return ()
 
 
 class oracle:
