@@ -467,12 +467,6 @@ def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.nda
     sizes = {ranks[0]: _blocks.extents(runs) for ranks, runs, _ in rows}
     for sender, receiver, contribution, dims in moves:
         there = incoming[receiver].get(contribution)
-        if there is None and kind == "combined":
-            # What is combined makes a new block: the sender's is only read.
-            view = _blocks.seen(_blocks.host(x._blocks[x._block_of[sender]]), dims, sizes[receiver])
-            if view is not None:
-                incoming[receiver][contribution] = view
-                continue
         if there is None:
             there = incoming[receiver][contribution] = numpy.empty(sizes[receiver], source)
         _blocks.put(there, _blocks.host(x._blocks[x._block_of[sender]]), dims)
