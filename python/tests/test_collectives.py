@@ -574,6 +574,29 @@ def test_kernels_checkpoints_rules_and_scans_in_a_rank():
     numpy.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
 
 
+def test_transforms_around_a_program():
+    mesh = line(4)
+    split = dist.spec("tp")
+    x = numpy.linspace(-1, 2, 8)
+    f = dist.shard_map(lambda b: xp.tanh(b * collective.all_reduce(xp.sum(b), "tp")), mesh, split, split)
+
+    def plain(v):
+        return xp.tanh(v * xp.sum(v))
+
+    def pair(make):
+        got, wanted = (make(lambda v, g=g: g(v)) for g in (f, plain))
+        numpy.testing.assert_allclose(numpy.asarray(got), numpy.asarray(wanted), rtol=1e-9, atol=1e-11)
+
+    pair(lambda g: ts.grad(ts.checkpoint(lambda v: xp.sum(g(v) ** 2)))(x))
+    pair(lambda g: ts.hessian(lambda v: xp.sum(g(v) ** 2))(x))
+    pair(lambda g: ts.jacfwd(g)(x))
+    pair(lambda g: ts.linearize(g, x)[1](x * 2))
+    pair(lambda g: ts.vmap(ts.grad(lambda v: xp.sum(g(v))))(numpy.stack([x, x / 3])))
+    pair(lambda g: ts.grad(lambda v: xp.sum(ts.fori_loop(0, 3, lambda i, c: g(c), v)))(x))
+    pair(lambda g: ts.jit(lambda v: ts.cond(xp.sum(v) > 0, g, lambda c: c, v))(x))
+    assert ts.gradcheck(lambda v: xp.sum(f(v)), x)
+
+
 def test_random_draws_are_same_where_their_keys_are():
     mesh = line(4)
 
