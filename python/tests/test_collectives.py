@@ -1,7 +1,11 @@
 """Collectives and `dist.shard_map`: against NumPy, and derivatives against functions without a mesh."""
 
+import json
 import os
+import subprocess
+import sys
 
+import jax_collectives
 import numpy
 import pytest
 
@@ -595,6 +599,41 @@ def test_transforms_around_a_program():
     pair(lambda g: ts.grad(lambda v: xp.sum(ts.fori_loop(0, 3, lambda i, c: g(c), v)))(x))
     pair(lambda g: ts.jit(lambda v: ts.cond(xp.sum(v) > 0, g, lambda c: c, v))(x))
     assert ts.gradcheck(lambda v: xp.sum(f(v)), x)
+
+
+@pytest.mark.parametrize("name", jax_collectives.NAMES)
+def test_values_and_gradients_are_those_of_jax(name):
+    n = jax_collectives.RANKS
+    pairs = [(0, 1), (1, 2), (3, 0)]
+    bodies = {
+        "all_reduce": lambda b, w: xp.sin(b) * collective.all_reduce(b**2, "a"),
+        "mean": lambda b, w: b * collective.all_reduce(xp.sin(b), "a", "mean"),
+        "all_gather": lambda b, w: b * xp.sum(xp.sin(collective.all_gather(b, "a")), 0),
+        "reduce_scatter": lambda b, w: b * collective.reduce_scatter(xp.sin(b), "a"),
+        "all_to_all": lambda b, w: collective.all_to_all(xp.sin(b), "a", 1).reshape(4, n) * b,
+        "permute": lambda b, w: collective.permute(xp.sin(b), "a", pairs) + b**2,
+        "axis_index": lambda b, w: xp.sin(b * dist.axis_index("a")),
+        "copies": lambda b, w: xp.tanh(b @ w) + xp.sum(w**2),
+        "two_collectives": lambda b, w: xp.tanh(b @ collective.all_reduce(b.T @ xp.sin(b @ w), "a")),
+    }
+    split = dist.spec("a")
+    mapped = dist.shard_map(bodies[name], line(n, "a"), (split, None), split)
+    x, w, weights = jax_collectives.arguments()
+    loss, grads = ts.value_and_grad(lambda x, w: xp.sum(weights * mapped(x, w)), argnums=(0, 1))(x, w)
+    kept = json.loads(jax_collectives.KEPT.read_text())[name]
+    for ours, theirs in zip((loss, *grads), kept, strict=True):
+        numpy.testing.assert_allclose(numpy.asarray(ours), theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.jax
+def test_kept_answers_are_those_of_jax():
+    """Computed again, in a process that has as many devices as ranks."""
+    code = "import jax_collectives, json; print(json.dumps(jax_collectives.answers()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=jax_collectives.KEPT.parent)
+    kept = json.loads(jax_collectives.KEPT.read_text())
+    for name, found in json.loads(done.stdout).items():
+        for a, b in zip(found, kept[name], strict=True):
+            numpy.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 def test_random_draws_are_same_where_their_keys_are():
