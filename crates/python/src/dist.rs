@@ -1,5 +1,6 @@
 //! Meshes, placements and the order of tasks, for the package `dist`. Sets of positions are lists of (start, step, count).
 
+use crate::dist_memory as memory;
 use crate::enter::enter_call;
 use pyo3::prelude::*;
 use std::collections::hash_map::DefaultHasher;
@@ -291,6 +292,21 @@ impl PlacedArray {
             let parts = self.0.parts(&axes)?;
             Ok(parts.into_iter().map(|p| (p.coords, sets(&p.index), p.blocks)).collect())
         })
+    }
+
+    /// Fills blocks of another placement, from blocks of this one; all are row-major arrays of one dtype in host memory, in the order of
+    /// `blocks`. Contributions are combined where the other placement has other ones. Gives the kind of the exchange, and which blocks
+    /// were filled: to others nothing goes.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        to: &PlacedArray,
+        sources: Vec<Bound<'_, PyAny>>,
+        targets: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<(&'static str, Vec<bool>)> {
+        let here = sources.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
+        let there = targets.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
+        enter_call(py, || memory::fill(&self.0, &to.0, &here, &there))
     }
 
     /// The plan that brings it to another placement.

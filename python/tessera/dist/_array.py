@@ -248,7 +248,7 @@ def _again(shape: tuple[int, ...], mesh: Mesh, spec: ShardSpec, of: str, blocks:
     """The array that was pickled or copied."""
     made = dtype_of(of)
     placed = place(shape, made, spec, mesh)
-    held = [_blocks.on(b.copy(), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
+    held = [_blocks.on(numpy.array(b, order="C"), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
     return DistArray(shape, placed, mesh, spec, made, held, requires_grad)
 
 
@@ -316,8 +316,9 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
 
 
 def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, block: Callable[[list, int, int], numpy.ndarray], requires_grad: bool) -> DistArray:
-    """An array with blocks by positions, contribution and rank."""
-    blocks = [_blocks.on(block(runs, contribution, ranks[0]), mesh.player(ranks[0])) for ranks, runs, contribution in placed.blocks()]
+    """An array with blocks by positions, contribution and rank. Blocks are row-major."""
+    made = ((ranks[0], numpy.asarray(block(runs, contribution, ranks[0]), order="C")) for ranks, runs, contribution in placed.blocks())
+    blocks = [_blocks.on(b, mesh.player(rank)) for rank, b in made]
     return DistArray(shape, placed, mesh, spec, of, blocks, requires_grad)
 
 
@@ -456,29 +457,18 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
 
 def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
     """The blocks of an array in another placement, in host memory."""
-    kind, op, moves = x._placed.exchange(placed, True)
     rows = placed.blocks()
     source = _stored(x)
-    incoming: dict[int, dict[int, numpy.ndarray]] = {ranks[0]: {} for ranks, _, _ in rows}
-    sizes = {ranks[0]: _blocks.extents(runs) for ranks, runs, _ in rows}
-    for sender, receiver, contribution, dims in moves:
-        there = incoming[receiver].get(contribution)
-        if there is None:
-            there = incoming[receiver][contribution] = numpy.empty(sizes[receiver], source)
-        _blocks.put(there, _blocks.host(x._blocks[x._block_of[sender]]), dims)
-    made = []
-    for ranks, runs, contribution in rows:
-        arrived = incoming[ranks[0]]
-        if not arrived:
+    made = [numpy.empty(_blocks.extents(runs), source) for _, runs, _ in rows]
+    kind, filled = x._placed.fill(placed, [_blocks.host(b) for b in x._blocks], made)
+    for at, (_, _, contribution) in enumerate(rows):
+        if not filled[at]:
             # No elements, or a contribution that is no value's.
             fill = _blocks.identity(placed.combine, stored) if placed.combine and (kind != "kept" or contribution) else 0
-            made.append(_blocks.filled(_blocks.extents(runs), fill, stored))
+            made[at] = _blocks.filled(made[at].shape, fill, stored)
             continue
-        values = [arrived[c] for c in sorted(arrived)]
-        value = _blocks.combined(op, values) if kind == "combined" else values[0]
-        if kind == "combined":
-            value = _blocks.cast(value, numpy_dtype(x.dtype))
-        made.append(_blocks.cast(value, stored))
+        value = _blocks.cast(made[at], numpy_dtype(x.dtype)) if kind == "combined" else made[at]
+        made[at] = _blocks.cast(value, stored)
     return made
 
 
@@ -486,8 +476,7 @@ def _gathered(x: DistArray) -> numpy.ndarray:
     """The value of an array in host memory. No rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    made = _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
-    return made.copy() if any(made is b for b in x._blocks) else made
+    return _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:
