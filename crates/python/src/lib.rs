@@ -55,7 +55,7 @@ mod _core {
         matmul_plans, named_stream, platforms, set_stream,
     };
     #[pymodule_export]
-    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, TaskOrder, task_conflict};
+    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, Positions, TaskOrder, task_conflict};
     #[pymodule_export]
     use crate::dist_memory::combined;
     #[pymodule_export]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from math import prod
@@ -35,7 +36,7 @@ class DistArray:
         self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
         self._storage = next(_numbers)
         #: What `parts` found, by axes.
-        self._parts: dict[tuple[str, ...], list] = {}
+        self._parts: dict[tuple[str, ...], list[Part]] = {}
         #: The extents of the whole array.
         self.shape: tuple[int, ...] = tuple(shape)
         #: The dtype of the value. Contributions are kept in the accumulation dtype.
@@ -110,10 +111,10 @@ class DistArray:
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
         axes = _given.axes(axis)
-        rows = self._parts.get(axes)
-        if rows is None:
-            rows = self._parts[axes] = self._placed.parts(list(axes))
-        return [Part(self, axes, *row) for row in rows]
+        parts = self._parts.get(axes)
+        if parts is None:
+            parts = self._parts[axes] = [Part(self, axes, *row) for row in self._placed.parts(list(axes))]
+        return list(parts)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
@@ -129,9 +130,12 @@ class DistArray:
     def __getitem__(self, index: Any) -> Any:
         raise fail("E_UNSUPPORTED", "a DistArray has no subscripts outside a jitted function", "`x.numpy()[i]` gathers the value first; `x.parts(axis)` has the blocks")
 
-    def _use(self, privilege: str) -> tuple[int, list, str]:
-        whole = [[(0, 1, n)] for n in (self._placed.contributions, *self.shape)]
-        return self._storage, whole, privilege
+    @functools.cached_property
+    def _positions(self) -> Any:
+        return _core.Positions([[(0, 1, n)] for n in (self._placed.contributions, *self.shape)])
+
+    def _use(self, privilege: str) -> tuple[int, Any, str]:
+        return self._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
         TASKS.wait_for(self._use(privilege))
@@ -223,10 +227,13 @@ class Part:
     def __dlpack__(self, **options: Any) -> Any:
         return self._block().__dlpack__(**options)
 
-    def _use(self, privilege: str) -> tuple[int, list, str]:
+    @functools.cached_property
+    def _positions(self) -> Any:
         held = sorted({self.array._rows[b][2] for b in self._blocks})
-        contributions = [(c, 1, 1) for c in held]
-        return self.array._storage, [contributions, *self._runs], privilege
+        return _core.Positions([[(c, 1, 1) for c in held], *self._runs])
+
+    def _use(self, privilege: str) -> tuple[int, Any, str]:
+        return self.array._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
         TASKS.wait_for(self._use(privilege))
