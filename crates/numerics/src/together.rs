@@ -10,6 +10,7 @@ const SOME: usize = 1024;
 
 /// Element `i` of `out` becomes the reduction of the elements `i` of `values`; all are as long as `out`, in bytes. False, and nothing is
 /// written, where the operator does not take the dtype or no combination of arrays of that dtype is known.
+#[deny(clippy::wildcard_enum_match_arm)]
 pub fn combine_arrays(op: ReduceOp, dtype: DType, values: &[&[u8]], out: &mut [u8]) -> bool {
     if values.is_empty() || values.iter().any(|v| v.len() != out.len()) {
         return false;
