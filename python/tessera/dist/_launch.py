@@ -150,8 +150,8 @@ class _Launch:
             uses.append([use for _, use in found])
             named.append([a for a, _ in found])
         self._refuse_conflicts(uses, named)
-        arch = str(_core.capabilities(None).get("arch", "cpu"))
-        _mapper.choose_variant(self.kernel.name, arch)
+        if _mapper.current() is not None:
+            _mapper.choose_variant(self.kernel.name, str(_core.capabilities(None).get("arch", "cpu")))
         calls = [self._prepared(task) for task in range(self.count)]
         for text in self.elaboration.kernel.take_warnings():
             warn(text)

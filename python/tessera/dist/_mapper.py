@@ -130,6 +130,8 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
 
 
 def _ask(method: str, *args: Any) -> Any:
+    if _mapper is None:
+        return None
     answering = getattr(_mapper, method, None)
     if answering is None:
         return None
