@@ -18,6 +18,12 @@ impl Run {
 
     /// The common positions of two runs.
     fn intersect(&self, other: &Run) -> Option<Run> {
+        if self.step == 1 && other.step == 1 {
+            // Most sets are blocks, and the general way divides.
+            let start = self.start.max(other.start);
+            let last = self.last().min(other.last());
+            return (start <= last).then(|| Run { start, step: 1, count: last - start + 1 });
+        }
         let (a, b) = (i128::from(self.start), i128::from(other.start));
         let (da, db) = (i128::from(self.step), i128::from(other.step));
         let (g, inverse) = gcd_and_inverse(da, db);
@@ -230,7 +236,21 @@ impl IndexSet {
     }
 
     pub fn is_subset(&self, other: &IndexSet) -> bool {
-        self.len <= other.len && self.intersect(other).len == self.len
+        let within = |a: &Run, last: &Run, b: &Run, end: &Run| {
+            b.start <= a.start && last.last() <= end.last()
+        };
+        match (&self.runs[..], &other.runs[..]) {
+            ([], _) => true,
+            (_, []) => false,
+            (mine, theirs) if mine == theirs => true,
+            ([a, ..], [b, ..]) => {
+                let (last, end) =
+                    (&self.runs[self.runs.len() - 1], &other.runs[other.runs.len() - 1]);
+                self.len <= other.len
+                    && within(a, last, b, end)
+                    && self.intersect(other).len == self.len
+            }
+        }
     }
 
     /// All elements of sets that have none in common.
