@@ -94,6 +94,8 @@ pub struct Prepared {
     /// Whether candidates are measured before it runs.
     pub(crate) measure: bool,
     pub(crate) location: Location,
+    /// The device that works on copies of arrays in host memory, where the backend has devices.
+    pub(crate) copied_to: DeviceId,
     pub(crate) streams: Streams,
     /// Parameters whose arrays were made for the call.
     made: Vec<usize>,
@@ -262,8 +264,9 @@ impl KernelHandle {
         }
         if !checked {
             let how = if ready.spec.choice.is_on_device() { How::Copied } else { How::Backend };
+            let there = ready.copied_to;
             return self.run(ready, how, |spec, args| {
-                spec.artifact.launch(args).map_err(|e| e.inside_kernel(Kind::Check))
+                spec.artifact.launch_on(args, there).map_err(|e| e.inside_kernel(Kind::Check))
             });
         }
         self.run(ready, How::Checked, |spec, args| {
@@ -320,6 +323,7 @@ impl KernelHandle {
             checked,
             measure: _,
             location,
+            copied_to,
             streams,
             made,
             basis,
@@ -360,7 +364,7 @@ impl KernelHandle {
             domain: geometry.domain,
             lanes: geometry.lanes,
         };
-        Ok(Ready { spec, cache_hit, geometry, args, location, streams, again: note })
+        Ok(Ready { spec, cache_hit, geometry, args, location, copied_to, streams, again: note })
     }
 
     /// Puts a launch on its stream.
@@ -466,6 +470,7 @@ pub(crate) struct Ready {
     pub(crate) geometry: Geometry,
     pub(crate) args: LaunchArgs,
     location: Location,
+    copied_to: DeviceId,
     streams: Streams,
     /// What is needed to repeat it, where that can be done.
     again: Option<(Note, Basis, Arc<Replays>)>,
@@ -542,7 +547,8 @@ impl Placed {
         ask: Ask,
         plain: bool,
     ) -> Prepared {
-        let Placed { location, checked, mut basis, .. } = self;
+        let Placed { choice, location, checked, mut basis } = self;
+        let copied_to = choice.backend.device();
         let Ask { grid, profile, streams, .. } = ask;
         if plain {
             basis.profile = profile;
@@ -558,6 +564,7 @@ impl Placed {
             checked,
             measure,
             location,
+            copied_to,
             streams,
             made: Vec::new(),
             basis,

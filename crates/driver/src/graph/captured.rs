@@ -60,9 +60,11 @@ fn size(b: &BufferArg) -> u64 {
 impl GraphProgram {
     /// How many graphs were recorded.
     pub fn graphs(&self) -> usize {
-        let captured = self.captured.lock();
-        let own = captured.own.as_ref().is_some_and(|own| own.graph.is_some());
-        captured.graphs.len() + usize::from(own)
+        let count = |captured: &Captured| {
+            let own = captured.own.as_ref().is_some_and(|own| own.graph.is_some());
+            captured.graphs.len() + usize::from(own)
+        };
+        self.everywhere().iter().map(|there| count(&there.captured.lock())).sum()
     }
 
     /// [`Self::run_on`], captured and replayed. The first call with these layouts runs as usual:
@@ -80,9 +82,10 @@ impl GraphProgram {
             return self.run_on(inputs, outputs, device, streams, kernels);
         }
         self.check_arrays(inputs, outputs)?;
-        let queue = Queue { device, stream: streams.on };
+        self.check_device(device)?;
+        let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
         device::wait_for(queue, &streams.after)?;
-        let mut captured = self.captured.lock();
+        let mut captured = there.captured.lock();
         let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
         drop(captured);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));

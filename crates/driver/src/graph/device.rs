@@ -1,6 +1,7 @@
 //! Runs a plan on arrays of a device: everything is enqueued on the caller's stream. The host waits
 //! only for values that decide control flow.
 
+use super::captured::Captured;
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
 use crate::device::{self, Memory};
@@ -14,6 +15,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::DType;
 use tessera_plan::{Array, BufferId, Origin, Step};
+use tessera_support::ForkLock;
 use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
@@ -22,6 +24,14 @@ use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 pub struct Kept {
     constants: Vec<Option<Memory>>,
     iterations: Vec<Option<Memory>>,
+}
+
+/// All that a program has on one device.
+#[derive(Default)]
+pub struct There {
+    idle: ForkLock<Vec<DeviceRun>>,
+    kept: ForkLock<Option<Arc<Kept>>>,
+    pub(super) captured: ForkLock<Captured>,
 }
 
 /// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
@@ -185,7 +195,8 @@ struct World<'a> {
 
 impl GraphProgram {
     fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
-        let mut kept = self.kept.lock();
+        let there = self.on(queue.device);
+        let mut kept = there.kept.lock();
         if let Some(kept) = &*kept {
             return Ok(kept.clone());
         }
@@ -231,14 +242,16 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         self.check_arrays(inputs, outputs)?;
-        let queue = Queue { device, stream: streams.on };
-        let mut run = match self.idle_on_device.lock().pop() {
+        self.check_device(device)?;
+        let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
+        let idle = there.idle.lock().pop();
+        let mut run = match idle {
             Some(run) => run,
             None => self.device_run(queue)?,
         };
         device::wait_for(queue, &streams.after)?;
         let done = self.put(&mut run, inputs, outputs, queue, kernels);
-        self.idle_on_device.lock().push(run);
+        there.idle.lock().push(run);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
         device::or_wait(queue, done)
     }
