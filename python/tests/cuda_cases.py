@@ -293,6 +293,94 @@ def test_a_device_that_fails_later_names_the_last_launch():
     assert e.value.file.endswith("cuda_cases.py") and "start the process anew" in str(e.value)
 
 
+# --- code ---
+
+
+def assembled(work):
+    """How many pieces of code were assembled and loaded meanwhile."""
+    before = CUDA.fake_links(), CUDA.fake_loads()
+    work()
+    return CUDA.fake_links() - before[0], CUDA.fake_loads() - before[1]
+
+
+@pytest.mark.parametrize("cache", ["1", "0"])
+def test_devices_of_one_architecture_share_code(cache, monkeypatch, log):
+    monkeypatch.setenv("TESSERA_CACHE", cache)
+
+    size = 64 if cache == "1" else 128
+
+    @ts.kernel
+    def scaled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], by: ts.f32):
+        i = ts.tile.program_id(0) * size
+        y[i : i + size] = by * x[i : i + size]
+
+    x, y = [there(f32(8), d) for d in ("cuda:0", "cuda:1")], [there(f32(8), d) for d in ("cuda:0", "cuda:1")]
+    assert assembled(lambda: scaled(x[0], y[0], 2.0)) == (1, 1)
+    assert not scaled.explain().cache_hit
+    assert assembled(lambda: scaled(x[1], y[1], 2.0)) == (0, 1)
+    assert scaled.explain().cache_hit
+    assert [line.endswith("cuda:1") for line in log() if line.startswith("launch")] == [False, True]
+    assert assembled(lambda: (scaled(x[0], y[0], 2.0), scaled(x[1], y[1], 2.0))) == (0, 0)
+
+
+def test_devices_of_one_architecture_share_the_code_of_functions(log):
+    def function(x):
+        return ts.xp.sum(ts.xp.exp(x) * x)
+
+    made = ts.jit(function)
+    assert assembled(lambda: made(there(f32(4096))))[1] > 0
+    links, loads = assembled(lambda: made(there(f32(4096), "cuda:1")))
+    assert links == 0 and loads > 0
+    assert any(line.endswith("cuda:1") for line in log())
+
+
+# --- arrays in several places ---
+
+
+class Elsewhere:
+    """Stands for an array of another library on a device; nothing looks into its memory."""
+
+    def __init__(self, kind, number, n=8):
+        self.array, self.place = np.zeros(n, np.float32), (kind, number)
+        self.shape, self.dtype = (n,), np.dtype(np.float32)
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.place
+
+
+def jitted_sum(x, y):
+    return ts.xp.add(x, y)
+
+
+CALLS = {
+    "kernel": lambda x, y: saxpy(x, y, 1.0),
+    "operation": lambda x, y: ts.op.saxpy(2.0, x, y),
+    "function": lambda x, y: ts.jit(jitted_sum)(x, y),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_arrays_on_two_devices_are_refused(what):
+    with pytest.raises(ts.LaunchError) as e:
+        CALLS[what](there(f32(8)), there(f32(8), "cuda:1"))
+    text = str(e.value)
+    assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH" and "cuda:0" in text and "cuda:1" in text, text
+    assert e.value.file.endswith("cuda_cases.py") and "help: " in text, text
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_arrays_on_a_device_that_is_not_there_are_refused(what):
+    for place, words in [((2, 7), "cuda:7"), ((10, 0), "hip:0"), ((77, 1), "77")]:
+        with pytest.raises((ts.DeviceError, ts.LaunchError)) as e:
+            CALLS[what](Elsewhere(*place), Elsewhere(*place))
+        text = str(e.value)
+        assert e.value.code in ("E_DRIVER", "E_LAUNCH_DEVICE_MISMATCH") and words in text, text
+        assert e.value.file.endswith("cuda_cases.py") and "help: " in text, text
+
+
 # --- where things run ---
 
 

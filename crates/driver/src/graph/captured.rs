@@ -107,7 +107,7 @@ impl GraphProgram {
         };
         let at = addresses(inputs, outputs);
         if let Some((_, graph)) = graphs.iter().find(|(known, _)| *known == at) {
-            return play(graph, run, queue);
+            return self.play(graph, run, queue);
         }
         let aligned = alignment(inputs, outputs);
         if !warm.contains(&aligned) {
@@ -117,7 +117,7 @@ impl GraphProgram {
         }
         if graphs.len() < GRAPHS {
             let graph = self.recorded(run, inputs, outputs, queue.device, kernels)?;
-            play(&graph, run, queue)?;
+            self.play(&graph, run, queue)?;
             graphs.push((at, graph));
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl GraphProgram {
             device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         match &own.graph {
-            Some(graph) => play(graph, run, queue)?,
+            Some(graph) => self.play(graph, run, queue)?,
             None => {
                 // Code for arrays on such addresses may not be there yet.
                 self.put(run, &ins, &outs, queue, kernels)?;
@@ -165,6 +165,14 @@ impl GraphProgram {
             device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         Ok(())
+    }
+
+    fn play(&self, graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
+        device::wait_for(queue, &[run.arena.last()])?;
+        run.arena.used_on(queue.stream);
+        // It reads what all runs share too, which must outlast it where the program goes meanwhile.
+        self.kept(queue)?.used_on(queue.stream);
+        graph.replay(queue.stream)
     }
 
     fn recorded(
@@ -186,8 +194,3 @@ impl GraphProgram {
     }
 }
 
-fn play(graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
-    device::wait_for(queue, &[run.arena.last()])?;
-    run.arena.used_on(queue.stream);
-    graph.replay(queue.stream)
-}

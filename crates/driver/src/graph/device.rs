@@ -26,6 +26,16 @@ pub struct Kept {
     iterations: Vec<Option<Memory>>,
 }
 
+impl Kept {
+    fn memory(&self) -> impl Iterator<Item = &Memory> {
+        self.constants.iter().chain(&self.iterations).flatten()
+    }
+
+    pub(super) fn used_on(&self, stream: u64) {
+        self.memory().for_each(|memory| memory.used_on(stream));
+    }
+}
+
 /// All that a program has on one device.
 #[derive(Default)]
 pub struct There {
@@ -194,7 +204,7 @@ struct World<'a> {
 }
 
 impl GraphProgram {
-    fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
+    pub(super) fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
         let there = self.on(queue.device);
         let mut kept = there.kept.lock();
         if let Some(kept) = &*kept {
@@ -266,15 +276,14 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         let kept = self.kept(queue)?;
-        let used: Vec<&Memory> = kept.constants.iter().chain(&kept.iterations).flatten().collect();
-        let mut before: Vec<u64> = used.iter().map(|m| m.last()).collect();
+        let mut before: Vec<u64> = kept.memory().map(Memory::last).collect();
         before.push(run.arena.last());
         before.sort_unstable();
         before.dedup();
         device::wait_for(queue, &before)?;
         if !device::is_recording() {
             run.arena.used_on(queue.stream);
-            used.iter().for_each(|m| m.used_on(queue.stream));
+            kept.used_on(queue.stream);
         }
         let mut bases = Vec::with_capacity(self.plan.buffers.len());
         for (i, buffer) in self.plan.buffers.iter().enumerate() {
