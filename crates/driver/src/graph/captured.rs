@@ -8,7 +8,7 @@
 use super::device::{DeviceRun, alignment};
 use super::program::GraphProgram;
 use super::run::{GraphKernels, bytes_of};
-use crate::device::{self, Graph, Memory};
+use crate::device::{self, Graph, Memory, UsedByGraph};
 use crate::launch::Streams;
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
@@ -145,10 +145,14 @@ impl GraphProgram {
             list.iter().zip(to).map(one).collect()
         };
         let (ins, outs) = (moved(inputs, ours_in), moved(outputs, ours_out));
-        for memory in own.memory.iter().flatten() {
-            device::wait_for(queue, &[memory.last()])?;
-            memory.used_on(queue.stream);
-        }
+        let ours = || own.memory.iter().flatten();
+        let mut before: Vec<u64> = ours().map(Memory::last).collect();
+        before.push(run.arena.last());
+        before.sort_unstable();
+        before.dedup();
+        device::wait_for(queue, &before)?;
+        ours().for_each(|memory| memory.used_on(queue.stream));
+        run.arena.used_on(queue.stream);
         let moves = |from: &BufferArg, to: &BufferArg| size(from) > 0 && from.data != to.data;
         for (from, to) in inputs.iter().zip(&ins).filter(|(a, b)| moves(a, b)) {
             device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
@@ -193,4 +197,3 @@ impl GraphProgram {
         }
     }
 }
-

@@ -4,7 +4,7 @@
 use super::captured::Captured;
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
-use crate::device::{self, Memory};
+use crate::device::{self, Memory, UsedByGraph};
 use crate::launch::Streams;
 use crate::pack::row_major;
 use crate::profile::Span;
@@ -30,8 +30,10 @@ impl Kept {
     fn memory(&self) -> impl Iterator<Item = &Memory> {
         self.constants.iter().chain(&self.iterations).flatten()
     }
+}
 
-    pub(super) fn used_on(&self, stream: u64) {
+impl UsedByGraph for Kept {
+    fn used_on(&self, stream: u64) {
         self.memory().for_each(|memory| memory.used_on(stream));
     }
 }
@@ -234,9 +236,6 @@ impl GraphProgram {
     }
 
     pub(super) fn device_run(&self, queue: Queue) -> Result<DeviceRun, Diagnostics> {
-        if device::is_recording() {
-            return Err(not_yet());
-        }
         let arena = Memory::new(queue, self.places.bytes.max(1) as u64)?;
         Ok(DeviceRun { arena, tasks: tasks(&self.plan.steps), aligned: Vec::new(), loaded: false })
     }
@@ -254,6 +253,9 @@ impl GraphProgram {
         self.check_arrays(inputs, outputs)?;
         self.check_device(device)?;
         let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
+        if device::is_recording() {
+            return self.put_recorded(inputs, outputs, queue, kernels);
+        }
         let idle = there.idle.lock().pop();
         let mut run = match idle {
             Some(run) => run,
@@ -264,6 +266,26 @@ impl GraphProgram {
         there.idle.lock().push(run);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
         device::or_wait(queue, done)
+    }
+
+    /// Puts a run into the recording of the caller. The graph has the run's memory for itself: it may be done again while
+    /// another run is in flight, and when the program is gone.
+    fn put_recorded(
+        &self,
+        inputs: &[BufferArg],
+        outputs: &[BufferArg],
+        queue: Queue,
+        kernels: &mut dyn GraphKernels,
+    ) -> Result<(), Diagnostics> {
+        let kept = self.kept(queue)?;
+        // The pool has no order of work on a stream that is recorded.
+        let home = Queue { stream: 0, ..queue };
+        let mut run = self.device_run(home)?;
+        run.loaded = true;
+        self.put(&mut run, inputs, outputs, queue, kernels)?;
+        device::share(kept);
+        device::share(Arc::new(run.arena));
+        Ok(())
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.

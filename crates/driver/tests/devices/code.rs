@@ -178,7 +178,7 @@ fn arrays_of_the_host_go_to_the_device_that_is_selected() {
     assert_eq!(rigs[0].generated(), 1);
 }
 
-/// A place where threads meet that generate code.
+/// A place where threads overlap that generate code.
 #[derive(Default)]
 struct Meeting {
     names: Mutex<BTreeSet<String>>,
@@ -186,7 +186,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// Lets a kernel's code begin only when that of so many is being generated. A thread that waits for another one's code
+    /// Lets a kernel's code begin only when that of this number is being generated. A thread that waits for another one's code
     /// never comes, and the others give up.
     fn before_kernels_of(rig: &Rig, count: usize) -> Arc<Self> {
         let meeting = Arc::new(Self::default());
@@ -260,9 +260,9 @@ fn threads_do_not_wait_for_the_kernels_of_other_plans() {
 }
 
 #[test]
-fn kernels_of_a_plan_are_generated_side_by_side() {
+fn kernels_of_a_plan_are_generated_in_parallel() {
     if thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
-        // Where nothing runs side by side, the plan is compiled by its caller alone.
+        // Where nothing runs in parallel, the plan is compiled by its caller alone.
         return;
     }
     let rig = Rig::new(Order::Late);

@@ -160,13 +160,16 @@ fn captured(rig: &Rig) -> Result<(), Diagnostics> {
 }
 
 fn each_failure(program: impl Fn(&Rig) -> Result<(), Diagnostics>) {
+    let count = |rig: &Rig| {
+        rig.fake.fail(None);
+        program(rig).unwrap_or_else(|e| panic!("{e}"));
+        rig.fake.calls()
+    };
     let rig = Rig::new(Order::Late);
-    rig.fake.fail(None);
-    program(&rig).unwrap_or_else(|e| panic!("{e}"));
-    let calls = rig.fake.calls();
+    let calls = count(&rig);
     // Code of compiled functions may be kept for the next function that has the kernel: it must not become more.
     let kept = rig.fake.live();
-    let clean = |what: &str| {
+    let clean = |rig: &Rig, what: &str| {
         rig.fake.fail(None);
         device::synchronize(rig.id, None).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert!(!device::is_recording(), "{what}");
@@ -177,9 +180,10 @@ fn each_failure(program: impl Fn(&Rig) -> Result<(), Diagnostics>) {
         assert_eq!((rest, rig.fake.bytes_in_use()), (Live::default(), 0), "{what}");
         assert_eq!(rig.fake.hazards(), [""; 0], "{what}");
     };
-    clean("as it is");
+    clean(&rig, "as it is");
     assert!(calls > 5);
     for number in 0..calls {
+        let rig = Rig::new(Order::Late);
         rig.fake.fail(Some((None, number)));
         let what = format!("call {number} of {calls}");
         // A call whose failure changes nothing but speed may be passed over.
@@ -188,10 +192,10 @@ fn each_failure(program: impl Fn(&Rig) -> Result<(), Diagnostics>) {
             assert_eq!(code, Some(Code::E_DRIVER), "{what}: {errors}");
             assert!(errors.render().contains("failed on demand"), "{what}: {errors}");
         }
-        clean(&what);
+        clean(&rig, &what);
         // The device is as before.
         program(&rig).unwrap_or_else(|e| panic!("after {what}: {e}"));
-        clean(&format!("after {what}"));
+        clean(&rig, &format!("after {what}"));
     }
 }
 

@@ -15,10 +15,20 @@ const ORDERS: [Order; 4] = [Order::Early, Order::Late, Order::Random(1), Order::
 
 /// Runs a program as it is, in every order, and then without each of its waits.
 fn every_wait_is_needed(program: impl Fn(&Rig) -> Result<Vec<f32>, Diagnostics>, wanted: &[f32]) {
+    every_wait_is_needed_after(|_| Ok(()), |rig, ()| program(rig), wanted);
+}
+
+/// The same for the waits of what comes after a part that has all of its own.
+fn every_wait_is_needed_after<T>(
+    before: impl Fn(&Rig) -> Result<T, Diagnostics>,
+    program: impl Fn(&Rig, &T) -> Result<Vec<f32>, Diagnostics>,
+    wanted: &[f32],
+) {
     let run = |rig: &Rig, left_out| {
+        let begun = before(rig).unwrap_or_else(|e| panic!("{e}"));
         rig.fake.fail(None);
         rig.fake.leave_out_wait(left_out);
-        let out = program(rig).unwrap_or_else(|e| panic!("{e}"));
+        let out = program(rig, &begun).unwrap_or_else(|e| panic!("{e}"));
         rig.fake.leave_out_wait(None);
         out
     };
@@ -97,68 +107,170 @@ pub fn wanted() -> Vec<f32> {
     (0..8).map(|c| (0..4).map(|r| x(r, c) - most(r)).sum()).collect()
 }
 
-/// Runs a function on one stream after another, with arrays of each.
-fn on_two_streams(rig: &Rig, capture: bool, runs: usize) -> Result<Vec<f32>, Diagnostics> {
-    let program = softmax(rig)?;
-    let (a, b) = (Stream::new(rig.id)?, Stream::new(rig.id)?);
-    let (first, second) = (arrays(rig, a.handle())?, arrays(rig, b.handle())?);
-    for run in 0..runs {
-        let (on, (x, y)) = if run % 2 == 0 { (a.handle(), &first) } else { (b.handle(), &second) };
-        let streams = Streams { on, ..Streams::default() };
-        let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
-        let mut none = NoKernels;
-        let mut kernels = HostKernels(&mut none);
-        match capture {
-            true => program.replay_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
-            false => program.run_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
-        }
+/// A function with arrays of two streams.
+struct OnTwoStreams {
+    program: GraphProgram,
+    sides: [(Stream, (Row, Row)); 2],
+}
+
+impl OnTwoStreams {
+    fn new(rig: &Rig) -> Result<Self, Diagnostics> {
+        let (a, b) = (Stream::new(rig.id)?, Stream::new(rig.id)?);
+        let (first, second) = (arrays(rig, a.handle())?, arrays(rig, b.handle())?);
+        Ok(Self { program: softmax(rig)?, sides: [(a, first), (b, second)] })
     }
-    assert_eq!(second.1.read(rig.queue(b.handle()))?, wanted());
-    first.1.read(rig.queue(a.handle()))
+
+    /// Puts runs on one stream after the other.
+    fn put(&self, rig: &Rig, capture: bool, runs: usize) -> Result<(), Diagnostics> {
+        for (on, (x, y)) in self.sides.iter().cycle().take(runs) {
+            let streams = Streams { on: on.handle(), ..Streams::default() };
+            let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
+            let mut none = NoKernels;
+            let mut kernels = HostKernels(&mut none);
+            match capture {
+                true => self.program.replay_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
+                false => self.program.run_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, rig: &Rig, capture: bool, runs: usize) -> Result<Vec<f32>, Diagnostics> {
+        self.put(rig, capture, runs)?;
+        let read = |(on, (_, y)): &(Stream, (Row, Row))| y.read(rig.queue(on.handle()));
+        if runs > 1 {
+            assert_eq!(read(&self.sides[1])?, wanted());
+        }
+        read(&self.sides[0])
+    }
 }
 
 #[test]
 fn those_between_runs_of_a_function_on_two_streams() {
-    every_wait_is_needed(|rig| on_two_streams(rig, false, 2), &wanted());
+    every_wait_is_needed(|rig| OnTwoStreams::new(rig)?.run(rig, false, 2), &wanted());
+}
+
+/// A recording waits for everything: what comes after the last has waits alone.
+#[test]
+fn those_between_captured_runs_on_two_streams() {
+    let before = |rig: &Rig| {
+        let begun = OnTwoStreams::new(rig)?;
+        begun.run(rig, true, 3)?;
+        assert_eq!(begun.program.graphs(), 2);
+        Ok(begun)
+    };
+    let program = |rig: &Rig, begun: &OnTwoStreams| {
+        let out = begun.run(rig, true, 4)?;
+        assert_eq!(rig.fake.calls_of(Call::GraphLaunch), 4);
+        Ok(out)
+    };
+    every_wait_is_needed_after(before, program, &wanted());
 }
 
 #[test]
-fn those_between_captured_runs_on_two_streams() {
-    let program = |rig: &Rig| {
-        let out = on_two_streams(rig, true, 6)?;
-        assert!(rig.fake.calls_of(Call::GraphLaunch) > 3);
-        Ok(out)
-    };
-    every_wait_is_needed(program, &wanted());
+fn captured_runs_give_the_same_in_every_order() {
+    for order in ORDERS {
+        let rig = Rig::new(order);
+        let out = OnTwoStreams::new(&rig).and_then(|begun| begun.run(&rig, true, 6));
+        assert_eq!((out, rig.fake.hazards()), (Ok(wanted()), Vec::new()), "{order:?}");
+        assert!(rig.fake.calls_of(Call::GraphLaunch) > 0);
+    }
 }
 
-/// Captured runs beside other streams, whose arrays are elsewhere each time: the program copies them to its own.
-fn with_other_arrays(rig: &Rig) -> Result<Vec<f32>, Diagnostics> {
-    let program = softmax(rig)?;
-    let streams = [Stream::new(rig.id)?, Stream::new(rig.id)?];
-    let side = Stream::new(rig.id)?;
-    let mut out = Vec::new();
-    let mut held = Vec::new();
-    for run in 0..9 {
-        let on = streams[run % 2].handle();
-        // The arguments come from another stream, and the results go there.
-        let (x, y) = arrays(rig, side.handle())?;
-        let waits = Streams { on, after: vec![side.handle()], then: vec![side.handle()] };
-        let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
-        let mut none = NoKernels;
-        program.replay_on(&ins, &outs, rig.id, &waits, &mut HostKernels(&mut none))?;
-        x.memory.used_on(on);
-        y.memory.used_on(on);
-        out = y.read(rig.queue(side.handle()))?;
-        held.push((x, y));
+/// Captured runs with arrays from another stream, which are elsewhere each time: the program copies them to its own.
+struct Elsewhere {
+    program: GraphProgram,
+    streams: [Stream; 2],
+    from: Stream,
+    to: Stream,
+}
+
+impl Elsewhere {
+    fn new(rig: &Rig) -> Result<Self, Diagnostics> {
+        let stream = || Stream::new(rig.id);
+        let streams = [stream()?, stream()?];
+        Ok(Self { program: softmax(rig)?, streams, from: stream()?, to: stream()? })
     }
-    assert_eq!(program.graphs(), 5);
-    Ok(out)
+
+    /// Puts runs on the two streams in turn; gives their arrays.
+    fn put(&self, rig: &Rig, runs: usize) -> Result<Vec<(Row, Row)>, Diagnostics> {
+        let mut held = Vec::new();
+        for stream in self.streams.iter().cycle().take(runs) {
+            let (x, y) = arrays(rig, self.from.handle())?;
+            let on = stream.handle();
+            let streams =
+                Streams { on, after: vec![self.from.handle()], then: vec![self.to.handle()] };
+            let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
+            let mut none = NoKernels;
+            let mut kernels = HostKernels(&mut none);
+            self.program.replay_on(&ins, &outs, rig.id, &streams, &mut kernels)?;
+            x.memory.used_on(on);
+            y.memory.used_on(on);
+            held.push((x, y));
+        }
+        Ok(held)
+    }
 }
 
 #[test]
 fn those_of_captured_runs_on_arrays_that_are_elsewhere_each_time() {
-    every_wait_is_needed(with_other_arrays, &wanted());
+    let before = |rig: &Rig| {
+        let begun = Elsewhere::new(rig)?;
+        let held = begun.put(rig, 8)?;
+        assert_eq!(begun.program.graphs(), 5);
+        Ok((begun, held))
+    };
+    let program = |rig: &Rig, (begun, _): &(Elsewhere, Vec<(Row, Row)>)| {
+        let held = begun.put(rig, 3)?;
+        assert_eq!((begun.program.graphs(), rig.fake.calls_of(Call::GraphLaunch)), (5, 3));
+        let all: Result<Vec<_>, _> =
+            held.iter().map(|(_, y)| y.read(rig.queue(begun.to.handle()))).collect();
+        Ok(all?.concat())
+    };
+    every_wait_is_needed_after(before, program, &wanted().repeat(3));
+}
+
+/// A caller's graph with a run of the function in it, beside runs of the function on another stream.
+#[test]
+fn a_run_in_a_callers_graph_has_memory_of_its_own() {
+    for order in ORDERS {
+        for capture in [false, true] {
+            let rig = Rig::new(order);
+            let go = || -> Result<(), Diagnostics> {
+                let begun = OnTwoStreams::new(&rig)?;
+                begun.run(&rig, capture, 1)?;
+                let [(a, (_, y)), (b, (u, v))] = &begun.sides;
+                let on = device::begin_recording(rig.id)?;
+                let streams = Streams { on, ..Streams::default() };
+                let (ins, outs) = ([u.view.clone()], [v.view.clone()]);
+                let mut none = NoKernels;
+                let mut kernels = HostKernels(&mut none);
+                let program = &begun.program;
+                match capture {
+                    true => program.replay_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
+                    false => program.run_on(&ins, &outs, rig.id, &streams, &mut kernels)?,
+                }
+                let graph = device::end_recording()?;
+                v.memory.fill(0, b.handle())?;
+                for _ in 0..2 {
+                    graph.replay(b.handle())?;
+                    begun.put(&rig, capture, 1)?;
+                }
+                assert_eq!(y.read(rig.queue(a.handle()))?, wanted());
+                assert_eq!(v.read(rig.queue(b.handle()))?, wanted());
+                // The program goes before its graph, and that while it runs.
+                v.memory.fill(0, b.handle())?;
+                let OnTwoStreams { program, sides: [_, (b, (_u, v))] } = begun;
+                drop(program);
+                graph.replay(b.handle())?;
+                drop(graph);
+                assert_eq!(v.read(rig.queue(b.handle()))?, wanted());
+                Ok(())
+            };
+            go().unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(rig.fake.hazards(), [""; 0], "{order:?} {capture}");
+        }
+    }
 }
 
 /// A function with a constant and a loop: both have memory that all runs share.
