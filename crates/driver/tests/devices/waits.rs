@@ -182,6 +182,12 @@ struct Elsewhere {
     program: GraphProgram,
     streams: [Stream; 2],
     from: Stream,
+}
+
+/// The arrays of a run, and the stream that its result is read on.
+struct Held {
+    _x: Row,
+    y: Row,
     to: Stream,
 }
 
@@ -189,24 +195,23 @@ impl Elsewhere {
     fn new(rig: &Rig) -> Result<Self, Diagnostics> {
         let stream = || Stream::new(rig.id);
         let streams = [stream()?, stream()?];
-        Ok(Self { program: softmax(rig)?, streams, from: stream()?, to: stream()? })
+        Ok(Self { program: softmax(rig)?, streams, from: stream()? })
     }
 
     /// Puts runs on the two streams in turn; gives their arrays.
-    fn put(&self, rig: &Rig, runs: usize) -> Result<Vec<(Row, Row)>, Diagnostics> {
+    fn put(&self, rig: &Rig, runs: usize) -> Result<Vec<Held>, Diagnostics> {
         let mut held = Vec::new();
         for stream in self.streams.iter().cycle().take(runs) {
             let (x, y) = arrays(rig, self.from.handle())?;
-            let on = stream.handle();
-            let streams =
-                Streams { on, after: vec![self.from.handle()], then: vec![self.to.handle()] };
+            let (on, to) = (stream.handle(), Stream::new(rig.id)?);
+            let streams = Streams { on, after: vec![self.from.handle()], then: vec![to.handle()] };
             let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
             let mut none = NoKernels;
             let mut kernels = HostKernels(&mut none);
             self.program.replay_on(&ins, &outs, rig.id, &streams, &mut kernels)?;
             x.memory.used_on(on);
             y.memory.used_on(on);
-            held.push((x, y));
+            held.push(Held { _x: x, y, to });
         }
         Ok(held)
     }
@@ -220,11 +225,11 @@ fn those_of_captured_runs_on_arrays_that_are_elsewhere_each_time() {
         assert_eq!(begun.program.graphs(), 5);
         Ok((begun, held))
     };
-    let program = |rig: &Rig, (begun, _): &(Elsewhere, Vec<(Row, Row)>)| {
+    let program = |rig: &Rig, (begun, _): &(Elsewhere, Vec<Held>)| {
         let held = begun.put(rig, 3)?;
         assert_eq!((begun.program.graphs(), rig.fake.calls_of(Call::GraphLaunch)), (5, 3));
         let all: Result<Vec<_>, _> =
-            held.iter().map(|(_, y)| y.read(rig.queue(begun.to.handle()))).collect();
+            held.iter().map(|held| held.y.read(rig.queue(held.to.handle()))).collect();
         Ok(all?.concat())
     };
     every_wait_is_needed_after(before, program, &wanted().repeat(3));
