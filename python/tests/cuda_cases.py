@@ -13,6 +13,7 @@ import warnings
 import fake_torch
 import numpy as np
 import pytest
+from foreign_arrays import Foreign
 
 import tessera as ts
 
@@ -337,48 +338,45 @@ def test_devices_of_one_architecture_share_the_code_of_functions(log):
 # --- arrays in several places ---
 
 
-class Elsewhere:
-    """Stands for an array of another library on a device; nothing looks into its memory."""
-
-    def __init__(self, kind, number, n=8):
-        self.array, self.place = np.zeros(n, np.float32), (kind, number)
-        self.shape, self.dtype = (n,), np.dtype(np.float32)
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__()
-
-    def __dlpack_device__(self):
-        return self.place
-
-
 def jitted_sum(x, y):
     return ts.xp.add(x, y)
 
 
 CALLS = {
     "kernel": lambda x, y: saxpy(x, y, 1.0),
-    "operation": lambda x, y: ts.op.saxpy(2.0, x, y),
+    "operation": lambda x, y: ts.op.bias_activation(x, y),
     "function": lambda x, y: ts.jit(jitted_sum)(x, y),
 }
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_arrays_on_two_devices_are_refused(what):
+def test_arrays_on_two_devices_are_refused(what, monkeypatch):
+    x, y = there(f32(8)), there(f32(8), "cuda:1")
+    if what == "operation":
+        torch = fake_torch.install(monkeypatch, True)
+        x, y = torch.tensor(x), torch.tensor(y)
     with pytest.raises(ts.LaunchError) as e:
-        CALLS[what](there(f32(8)), there(f32(8), "cuda:1"))
+        CALLS[what](x, y)
     text = str(e.value)
     assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH" and "cuda:0" in text and "cuda:1" in text, text
+    assert e.value.file.endswith(".py") and "help: " in text, text
+
+
+@pytest.mark.parametrize("what, place, code, words", [
+    ("kernel", (2, 7), "E_DRIVER", "`x` is on cuda:7"),
+    ("kernel", (10, 0), "E_LAUNCH_DEVICE_MISMATCH", "`x` is on hip:0"),
+    ("operation", (2, 7), "E_ARGUMENT", "on a device"),
+    ("function", (2, 7), "E_DRIVER", "got cuda:7"),
+])  # fmt: skip
+def test_arrays_on_a_device_that_is_not_there_are_refused(what, place, code, words):
+    x, y = (Foreign(says_device=place, device_type=place[0], device_id=place[1]) for _ in range(2))
+    for array in (x, y):
+        array.shape, array.dtype = (8,), np.dtype(np.float32)
+    with pytest.raises((ts.DeviceError, ts.LaunchError)) as e:
+        CALLS[what](x, y)
+    text = str(e.value)
+    assert e.value.code == code and words in text, text
     assert e.value.file.endswith("cuda_cases.py") and "help: " in text, text
-
-
-@pytest.mark.parametrize("what", CALLS)
-def test_arrays_on_a_device_that_is_not_there_are_refused(what):
-    for place, words in [((2, 7), "cuda:7"), ((10, 0), "hip:0"), ((77, 1), "77")]:
-        with pytest.raises((ts.DeviceError, ts.LaunchError)) as e:
-            CALLS[what](Elsewhere(*place), Elsewhere(*place))
-        text = str(e.value)
-        assert e.value.code in ("E_DRIVER", "E_LAUNCH_DEVICE_MISMATCH") and words in text, text
-        assert e.value.file.endswith("cuda_cases.py") and "help: " in text, text
 
 
 # --- where things run ---
