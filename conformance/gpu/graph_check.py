@@ -149,7 +149,65 @@ def main() -> int:
         else:
             raise AssertionError("a while loop was recorded")
 
-    for name, work in (("torch", of_torch), ("cupy", of_cupy), ("jax", of_jax), ("graphs", recorded), ("undecided", undecided)):
+    def on_streams(capture, drop):
+        """Runs on four streams in turn, behind slow work on each, with arrays that are elsewhere each time."""
+        import torch
+
+        streams = [torch.cuda.Stream() for _ in range(4)]
+        p = {k: torch.tensor(v, device="cuda") for k, v in PARAMS.items()}
+        torch.cuda.synchronize()
+        fn, results = ts.jit(mlp, capture_graph=capture), []
+        for number in range(48):
+            with torch.cuda.stream(streams[number % 4]):
+                slow = torch.randn(2048, 2048, device="cuda")
+                for _ in range(4):
+                    slow = slow @ slow
+                    slow = slow / slow.norm()
+                # It holds the values only behind the products.
+                x = (slow[:64, :96] * 0).nan_to_num(0.0) + number / 8
+                results.append((number, fn(p, x)))
+            if drop and number % 12 == 11:
+                # The function goes while its runs are in flight, and others get its memory.
+                del fn
+                fn = ts.jit(mlp, capture_graph=capture)
+                junk = [ts.full((512, 512), 7.0, device="cuda:0") for _ in range(4)]
+                del junk
+        torch.cuda.synchronize()
+        for number, y in results:
+            x = torch.full((64, 96), number / 8, device="cuda")
+            want = torch.nn.functional.gelu(x @ p["a"] + p["b"]) @ p["c"]
+            assert (y - want).abs().max() <= 2e-2 * want.abs().max(), (number, (y - want).abs().max(), want.abs().max())
+
+    def in_threads():
+        """Threads that compile, record and run functions of their own beside each other."""
+        import threading
+
+        failed = []
+
+        def run(number):
+            try:
+                fn = ts.jit(lambda x: xp.sum(xp.exp(x * (1.0 + number)), axis=0), capture_graph=number % 2 == 0)
+                with ts.runtime.stream():
+                    for size in (64, 96, 64, 64):
+                        host = f(size, 33)
+                        got = fn(ts.array(host, device="cuda:0")).numpy()
+                        close(got, np.exp(host.astype(np.float64) * (1.0 + number)).sum(0), f"thread {number}")
+            except Exception:
+                failed.append(traceback.format_exc(limit=-3))
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed, failed[0]
+
+    rest = {
+        "torch": of_torch, "cupy": of_cupy, "jax": of_jax, "graphs": recorded, "undecided": undecided, "threads": in_threads,
+        "streams": lambda: on_streams(False, False), "streams, recorded": lambda: on_streams(True, False),
+        "streams, dropped": lambda: on_streams(False, True), "streams, recorded and dropped": lambda: on_streams(True, True),
+    }  # fmt: skip
+    for name, work in rest.items():
         attempt(name, work)
     print(f"{bad} failed")
     return bad > 0

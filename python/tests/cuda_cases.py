@@ -13,6 +13,7 @@ import warnings
 import fake_torch
 import numpy as np
 import pytest
+from foreign_arrays import Foreign
 
 import tessera as ts
 
@@ -291,6 +292,91 @@ def test_a_device_that_fails_later_names_the_last_launch():
         array.numpy()
     assert e.value.code == "E_MISALIGNED_ACCESS" and "the last launch before was of `saxpy`" in str(e.value)
     assert e.value.file.endswith("cuda_cases.py") and "start the process anew" in str(e.value)
+
+
+# --- code ---
+
+
+def assembled(work):
+    """How many pieces of code were assembled and loaded meanwhile."""
+    before = CUDA.fake_links(), CUDA.fake_loads()
+    work()
+    return CUDA.fake_links() - before[0], CUDA.fake_loads() - before[1]
+
+
+@pytest.mark.parametrize("cache", ["1", "0"])
+def test_devices_of_one_architecture_share_code(cache, monkeypatch, log):
+    monkeypatch.setenv("TESSERA_CACHE", cache)
+
+    size = 64 if cache == "1" else 128
+
+    @ts.kernel
+    def scaled(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32], by: ts.f32):
+        i = ts.tile.program_id(0) * size
+        y[i : i + size] = by * x[i : i + size]
+
+    x, y = [there(f32(8), d) for d in ("cuda:0", "cuda:1")], [there(f32(8), d) for d in ("cuda:0", "cuda:1")]
+    assert assembled(lambda: scaled(x[0], y[0], 2.0)) == (1, 1)
+    assert not scaled.explain().cache_hit
+    assert assembled(lambda: scaled(x[1], y[1], 2.0)) == (0, 1)
+    assert scaled.explain().cache_hit
+    assert [line.endswith("cuda:1") for line in log() if line.startswith("launch")] == [False, True]
+    assert assembled(lambda: (scaled(x[0], y[0], 2.0), scaled(x[1], y[1], 2.0))) == (0, 0)
+
+
+def test_devices_of_one_architecture_share_the_code_of_functions(log):
+    def function(x):
+        return ts.xp.sum(ts.xp.exp(x) * x)
+
+    made = ts.jit(function)
+    assert assembled(lambda: made(there(f32(4096))))[1] > 0
+    links, loads = assembled(lambda: made(there(f32(4096), "cuda:1")))
+    assert links == 0 and loads > 0
+    assert any(line.endswith("cuda:1") for line in log())
+
+
+# --- arrays in several places ---
+
+
+def jitted_sum(x, y):
+    return ts.xp.add(x, y)
+
+
+CALLS = {
+    "kernel": lambda x, y: saxpy(x, y, 1.0),
+    "operation": lambda x, y: ts.op.bias_activation(x, y),
+    "function": lambda x, y: ts.jit(jitted_sum)(x, y),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_arrays_on_two_devices_are_refused(what, monkeypatch):
+    x, y = there(f32(8)), there(f32(8), "cuda:1")
+    if what == "operation":
+        torch = fake_torch.install(monkeypatch, True)
+        x, y = torch.tensor(x), torch.tensor(y)
+    with pytest.raises(ts.LaunchError) as e:
+        CALLS[what](x, y)
+    text = str(e.value)
+    assert e.value.code == "E_LAUNCH_DEVICE_MISMATCH" and "cuda:0" in text and "cuda:1" in text, text
+    assert e.value.file.endswith(".py") and "help: " in text, text
+
+
+@pytest.mark.parametrize("what, place, code, words", [
+    ("kernel", (2, 7), "E_DRIVER", "`x` is on cuda:7"),
+    ("kernel", (10, 0), "E_LAUNCH_DEVICE_MISMATCH", "`x` is on hip:0"),
+    ("operation", (2, 7), "E_ARGUMENT", "on a device"),
+    ("function", (2, 7), "E_DRIVER", "got cuda:7"),
+])  # fmt: skip
+def test_arrays_on_a_device_that_is_not_there_are_refused(what, place, code, words):
+    x, y = (Foreign(says_device=place, device_type=place[0], device_id=place[1]) for _ in range(2))
+    for array in (x, y):
+        array.shape, array.dtype = (8,), np.dtype(np.float32)
+    with pytest.raises((ts.DeviceError, ts.LaunchError)) as e:
+        CALLS[what](x, y)
+    text = str(e.value)
+    assert e.value.code == code and words in text, text
+    assert e.value.file.endswith("cuda_cases.py") and "help: " in text, text
 
 
 # --- where things run ---

@@ -50,7 +50,7 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
         def __init__(self, array: ts.Array) -> None:
             self.array = array
             self.shape, self.dtype, self.is_cuda = array.shape, f"torch.{array.dtype.numpy_name}", True
-            self.device = array.device
+            self.device, self.ndim = array.device, array.ndim
 
         def data_ptr(self) -> int:
             return self.array.data_ptr()
@@ -64,9 +64,24 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
         def get_device(self) -> int:
             return int(self.array.device[-1])
 
+        def element_size(self) -> int:
+            return self.array.itemsize
+
+        def numel(self) -> int:
+            return self.array.size
+
+        def permute(self, order: tuple[int, ...]) -> Tensor:
+            assert order == tuple(range(self.array.ndim))
+            return self
+
+        def reshape(self, shape: tuple[int, ...]) -> Tensor:
+            assert tuple(shape) == tuple(self.shape)
+            return self
+
     Tensor.__module__ = "torch"
     torch = _module(monkeypatch, "torch", Tensor=Tensor, tensor=Tensor, stream=0, float32="torch.float32")
     torch.empty = lambda shape, dtype, device: Tensor(ts.empty(shape, dtype.split(".")[1], device=device))
+    torch.empty_like = lambda x, dtype, requires_grad: torch.empty(x.shape, dtype, x.device)
     _module(monkeypatch, "torch._C", _cuda_getCurrentRawStream=lambda device: torch.stream)
     if exchange:
         Tensor.__dlpack_c_exchange_api__ = _capsule(torch)

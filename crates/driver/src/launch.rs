@@ -94,6 +94,8 @@ pub struct Prepared {
     /// Whether candidates are measured before it runs.
     pub(crate) measure: bool,
     pub(crate) location: Location,
+    /// The device that works on copies of arrays in host memory, where the backend has devices.
+    pub(crate) copied_to: DeviceId,
     pub(crate) streams: Streams,
     /// Parameters whose arrays were made for the call.
     made: Vec<usize>,
@@ -268,8 +270,9 @@ impl KernelHandle {
         }
         if !checked {
             let how = if ready.spec.choice.is_on_device() { How::Copied } else { How::Backend };
+            let there = ready.copied_to;
             return self.run(ready, how, |spec, args| {
-                spec.artifact.launch(args).map_err(|e| e.inside_kernel(Kind::Check))
+                spec.artifact.launch_on(args, there).map_err(|e| e.inside_kernel(Kind::Check))
             });
         }
         self.run(ready, How::Checked, |spec, args| {
@@ -326,6 +329,7 @@ impl KernelHandle {
             checked,
             measure: _,
             location,
+            copied_to,
             streams,
             made,
             basis,
@@ -366,7 +370,7 @@ impl KernelHandle {
             domain: geometry.domain,
             lanes: geometry.lanes,
         };
-        Ok(Ready { spec, cache_hit, geometry, args, location, streams, again: note })
+        Ok(Ready { spec, cache_hit, geometry, args, location, copied_to, streams, again: note })
     }
 
     /// Puts a launch on its stream.
@@ -472,6 +476,7 @@ pub(crate) struct Ready {
     pub(crate) geometry: Geometry,
     pub(crate) args: LaunchArgs,
     location: Location,
+    copied_to: DeviceId,
     streams: Streams,
     /// What is needed to repeat it, where that can be done.
     again: Option<(Note, Basis, Arc<Replays>)>,
@@ -548,7 +553,8 @@ impl Placed {
         ask: Ask,
         plain: bool,
     ) -> Prepared {
-        let Placed { location, checked, mut basis, .. } = self;
+        let Placed { choice, location, checked, mut basis } = self;
+        let copied_to = choice.backend.device();
         let Ask { grid, profile, streams, .. } = ask;
         if plain {
             basis.profile = profile;
@@ -564,6 +570,7 @@ impl Placed {
             checked,
             measure,
             location,
+            copied_to,
             streams,
             made: Vec::new(),
             basis,

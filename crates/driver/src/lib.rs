@@ -88,6 +88,6 @@ pub use tessera_interp::{
     is_interrupt, run_graph, set_interrupt_check, set_print,
 };
 pub use tessera_lower::stage::Off;
-pub use tessera_support::{ForkLock, after_fork, before_fork, forked};
+pub use tessera_support::{Flights, ForkLock, after_fork, before_fork, forked};
 pub use tessera_target::device::{DeviceId, DeviceKind};
 pub use tessera_target::{Artifact, BufferArg, MachineCaps, Queue, beside, deep};

@@ -9,6 +9,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tessera_diag::{Code, Diagnostic};
+use tessera_support::StableHasher;
 use tessera_target::ObjectStore;
 use tessera_target::device::{
     self as hal, DeviceError, DeviceId, DeviceInfo, DeviceKind, MemoryInfo, PoolStats, Result,
@@ -18,18 +19,38 @@ use tessera_target::device::{
 pub struct Fake {
     count: u32,
     devices: Mutex<BTreeMap<u32, Arc<FakeDevice>>>,
+    /// By architecture.
+    generated: Mutex<BTreeMap<String, Generated>>,
 }
+
+/// What the backend generated for an architecture.
+#[derive(Clone, Default)]
+struct Generated {
+    kernels: u64,
+    before: Option<BeforeKernel>,
+}
+
+/// What a test does before code of a kernel, by its name, is generated.
+type BeforeKernel = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The architecture of devices that are not said to have another.
+const ARCH: &str = "fake";
 
 /// Bytes of a workspace, as on other devices.
 const WORKSPACE: u64 = 16;
 
 impl Fake {
     pub fn new(count: u32) -> Self {
-        Self { count, devices: Mutex::default() }
+        Self { count, devices: Mutex::default(), generated: Mutex::default() }
     }
 
     /// A device of the platform, as its tests want it.
     pub fn device(&self, ordinal: u32) -> Result<Arc<FakeDevice>> {
+        self.device_of_arch(ordinal, ARCH)
+    }
+
+    /// The same; one that is opened first is made of this architecture.
+    pub fn device_of_arch(&self, ordinal: u32, arch: &str) -> Result<Arc<FakeDevice>> {
         if ordinal >= self.count {
             let count = self.count;
             let message = format!("expected a device below fake:{count}, got fake:{ordinal}");
@@ -37,7 +58,34 @@ impl Fake {
             return Err(error.help("`tessera doctor` lists the devices").into());
         }
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(devices.entry(ordinal).or_insert_with(|| FakeDevice::new(ordinal)).clone())
+        Ok(devices.entry(ordinal).or_insert_with(|| FakeDevice::of_arch(ordinal, arch)).clone())
+    }
+
+    fn generated(&self) -> MutexGuard<'_, BTreeMap<String, Generated>> {
+        self.generated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many kernels the backend has generated code of, for an architecture.
+    pub fn kernels(&self, arch: &str) -> u64 {
+        self.generated().get(arch).map_or(0, |found| found.kernels)
+    }
+
+    /// Calls this before code of a kernel is generated for the architecture, on the thread that does it.
+    pub fn before_kernels(&self, arch: &str, call: impl Fn(&str) + Send + Sync + 'static) {
+        self.generated().entry(arch.into()).or_default().before = Some(Arc::new(call));
+    }
+
+    /// Counts a kernel that is generated.
+    pub(crate) fn generates(&self, arch: &str, kernel: &str) {
+        let before = {
+            let mut generated = self.generated();
+            let found = generated.entry(arch.into()).or_default();
+            found.kernels += 1;
+            found.before.clone()
+        };
+        if let Some(before) = before {
+            before(kernel);
+        }
     }
 }
 
@@ -73,9 +121,13 @@ pub struct FakeDevice {
 
 impl FakeDevice {
     pub fn new(ordinal: u32) -> Arc<Self> {
+        Self::of_arch(ordinal, ARCH)
+    }
+
+    fn of_arch(ordinal: u32, arch: &str) -> Arc<Self> {
         let info = DeviceInfo {
             name: "a fake device".into(),
-            arch: "fake".into(),
+            arch: arch.into(),
             capability: (1, 0),
             processors: 2,
             lanes: 32,
@@ -132,6 +184,21 @@ impl FakeDevice {
     pub fn bytes_in_use(&self) -> u64 {
         let world = self.world();
         world.memory.in_use - WORKSPACE * world.workspaces.len() as u64
+    }
+
+    /// An image in the form that is loaded: behind a zero. The store keeps it for all devices of the architecture.
+    fn assembled(&self, image: &[u8], store: &dyn ObjectStore, about: &str) -> Result<Vec<u8>> {
+        let mut hasher = StableHasher::new();
+        hasher.write_str(&self.info.arch);
+        hasher.write_str(&StableHasher::of_bytes(image).to_string());
+        let key = hasher.finish();
+        if let Some(found) = store.get(key) {
+            return Ok(found);
+        }
+        self.world().enter(Call::Assemble)?;
+        let assembled = [&[0], image].concat();
+        store.put(key, about, &assembled);
+        Ok(assembled)
     }
 
     /// The accesses that no wait orders, since they were taken last.
@@ -275,12 +342,17 @@ impl hal::Device for FakeDevice {
     fn load(
         self: Arc<Self>,
         image: &[u8],
-        _store: &dyn ObjectStore,
-        _about: &str,
+        store: &dyn ObjectStore,
+        about: &str,
     ) -> Result<Arc<dyn hal::Module>> {
+        let assembled = self.assembled(image, store, about)?;
         let mut world = self.world();
         world.enter(Call::Load)?;
-        let kernel = Kernel::load(image).map_err(|errors| {
+        let kernel = match assembled.split_first() {
+            Some((0, code)) => Kernel::load(code),
+            _ => Err(Diagnostic::new(Code::E_TARGET_CODEGEN, "the code is not assembled").into()),
+        };
+        let kernel = kernel.map_err(|errors| {
             let found = errors.into_iter().next();
             DeviceError::from(found.unwrap_or_else(|| {
                 Diagnostic::new(Code::E_TARGET_CODEGEN, "the image is no code of this device")

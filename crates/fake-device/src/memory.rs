@@ -51,7 +51,7 @@ pub struct Use {
 
 /// The device that an address belongs to.
 pub fn ordinal_of(address: u64) -> Option<u32> {
-    u32::try_from(address.checked_sub(FIRST)? / SPAN).ok().filter(|&n| n < 1 << 12)
+    u32::try_from(address.checked_sub(FIRST)? / SPAN).ok().filter(|&n| n < 1 << 14)
 }
 
 impl Memory {

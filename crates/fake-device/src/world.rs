@@ -23,6 +23,7 @@ pub enum Call {
     Event,
     Record,
     Wait,
+    Assemble,
     Load,
     Function,
     Launch,

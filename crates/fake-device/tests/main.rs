@@ -2,14 +2,15 @@
 
 mod orders;
 
+use std::sync::Arc;
 use tessera_conformance::{Failure, Promises, Runner, Subject, Target, compile_with};
-use tessera_fake_device::{FakeBackend, FakeDevice, Order};
+use tessera_fake_device::{Fake, FakeBackend, Order};
 use tessera_numerics::Profile;
 use tessera_tile::TileFunc;
 
-struct Fake;
+struct Devices;
 
-impl Subject for Fake {
+impl Subject for Devices {
     fn targets(&self) -> Vec<Target> {
         let target = |(number, name): (usize, &str)| Target {
             number,
@@ -24,9 +25,11 @@ impl Subject for Fake {
     }
 
     fn compile(&self, target: &Target, func: &TileFunc) -> Result<Box<dyn Runner>, Failure> {
-        let device = FakeDevice::new(0);
+        let fake = Arc::new(Fake::new(1));
+        let device = fake.device(0).map_err(|e| Failure::refused(e.into()))?;
         device.set_order(if target.number == 0 { Order::Late } else { Order::Random(7) });
-        compile_with(&FakeBackend::new(device), func, target.profile)
+        let backend = FakeBackend::new(&fake, 0).map_err(Failure::refused)?;
+        compile_with(&backend, func, target.profile)
     }
 
     /// It is the interpreter that runs the code.
@@ -39,4 +42,4 @@ impl Subject for Fake {
     }
 }
 
-tessera_conformance::instantiate!(Fake);
+tessera_conformance::instantiate!(Devices);

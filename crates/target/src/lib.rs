@@ -69,8 +69,14 @@ pub trait Artifact: Send + Sync {
     fn chosen(&self) -> Attrs {
         Attrs::new()
     }
-    /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory.
+    /// Runs the kernel to its end and writes into the buffers of `args`, which are in host memory. A target with devices
+    /// runs it on its first.
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics>;
+    /// The same on a given device: one of the architecture that the kernel is compiled for, which works on copies of the
+    /// buffers. Targets that work in host memory have but one.
+    fn launch_on(&self, args: &LaunchArgs, _device: device::DeviceId) -> Result<(), Diagnostics> {
+        self.launch(args)
+    }
     /// Enqueues the launch on the device that holds the buffers of `args`, and returns before it is
     /// complete where it can. Targets that work in host memory have no queues.
     fn enqueue(&self, args: &LaunchArgs, _queue: Queue) -> Result<(), Diagnostics> {
@@ -103,9 +109,15 @@ pub trait Backend: Send + Sync {
     fn memory(&self) -> device::DeviceKind {
         device::DeviceKind::CPU
     }
-    /// Which of its targets this one compiles for, where a backend has several.
+    /// Which of its targets this one compiles for, where a backend has several: the architecture with all that code
+    /// depends on, and no device. With the name it is what generated code is kept by, so that devices of one architecture
+    /// share it.
     fn target(&self) -> &str {
         ""
+    }
+    /// The device that launches on arrays in host memory run on, by copies where it has memory of its own.
+    fn device(&self) -> device::DeviceId {
+        device::DeviceId::new(self.memory(), 0)
     }
     fn caps(&self) -> Caps;
     /// The resources of a block of the function, for arrays of the stated layouts; none where they

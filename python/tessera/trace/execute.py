@@ -13,6 +13,7 @@ from ..arrays.create import _upload as upload, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
+from ..base.error_location import placed
 from ..base.numeric_profile import current as profile_now
 from .tracer import Tracer, aval, fail, leaked, to_numpy
 
@@ -81,7 +82,8 @@ class Runner:
         found = self._compiled.get((profile, device, sizes))
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
-            found = self.program.compile(self.func, self.backend, False, profile, device, self.plan, args)
+            # What is missing for a device is found before there is code that has lines.
+            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args)
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)

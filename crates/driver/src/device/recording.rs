@@ -11,8 +11,22 @@ use tessera_target::device::{self as hal, DeviceError, DeviceId, Function, Kept}
 
 /// Launches recorded once, to be done again as one.
 pub struct Graph {
+    // It goes before what it uses.
     graph: Box<dyn hal::Graph>,
     device: DeviceId,
+    shared: Vec<Arc<dyn UsedByGraph>>,
+}
+
+/// Memory that a recorded launch uses and that others may use too.
+pub trait UsedByGraph: Send + Sync {
+    /// Says that work on this stream uses it.
+    fn used_on(&self, stream: u64);
+}
+
+impl UsedByGraph for super::Memory {
+    fn used_on(&self, stream: u64) {
+        super::Memory::used_on(self, stream);
+    }
 }
 
 impl Graph {
@@ -26,6 +40,7 @@ impl Graph {
     }
 
     pub fn replay(&self, stream: u64) -> Result<(), Diagnostics> {
+        self.shared.iter().for_each(|memory| memory.used_on(stream));
         // SAFETY: the binding keeps all arrays that were used in the recording.
         unsafe { self.graph.launch(stream) }?;
         queued(Queue { device: self.device, stream });
@@ -38,6 +53,7 @@ struct Recording {
     device: DeviceId,
     recording: Box<dyn hal::Recording>,
     kept: Kept,
+    shared: Vec<Arc<dyn UsedByGraph>>,
 }
 
 thread_local! {
@@ -56,18 +72,19 @@ pub fn begin_recording(id: DeviceId) -> Result<u64, Diagnostics> {
         device.synchronize_all()?;
         let recording = device.record()?;
         let stream = recording.stream();
-        *now = Some(Recording { device: id, recording, kept: Kept::default() });
+        let (kept, shared) = (Kept::default(), Vec::new());
+        *now = Some(Recording { device: id, recording, kept, shared });
         Ok(stream)
     })
 }
 
 /// Ends the recording of this thread.
 pub fn end_recording() -> Result<Graph, Diagnostics> {
-    let Some(Recording { device, recording, kept }) = RECORDING.take() else {
+    let Some(Recording { device, recording, kept, shared }) = RECORDING.take() else {
         let message = "expected a recording on this thread, got none";
         return Err(Diagnostic::new(Code::E_CAPTURE, message).into());
     };
-    Ok(Graph { graph: recording.end(kept)?, device })
+    Ok(Graph { graph: recording.end(kept)?, device, shared })
 }
 
 /// Whether this thread records.
@@ -86,6 +103,15 @@ pub(super) fn keep(memory: Box<dyn hal::Memory>) {
         Some(recording) => recording.kept.memory.push(memory),
         // Another library's capture: there is no notice when its graph is destroyed.
         None => std::mem::forget(memory),
+    });
+}
+
+/// Keeps what the recording of this thread uses for as long as its graph.
+pub(crate) fn share(memory: Arc<dyn UsedByGraph>) {
+    RECORDING.with_borrow_mut(|now| {
+        if let Some(recording) = now {
+            recording.shared.push(memory);
+        }
     });
 }
 

@@ -8,7 +8,7 @@
 use super::device::{DeviceRun, alignment};
 use super::program::GraphProgram;
 use super::run::{GraphKernels, bytes_of};
-use crate::device::{self, Graph, Memory};
+use crate::device::{self, Graph, Memory, UsedByGraph};
 use crate::launch::Streams;
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
@@ -60,9 +60,11 @@ fn size(b: &BufferArg) -> u64 {
 impl GraphProgram {
     /// How many graphs were recorded.
     pub fn graphs(&self) -> usize {
-        let captured = self.captured.lock();
-        let own = captured.own.as_ref().is_some_and(|own| own.graph.is_some());
-        captured.graphs.len() + usize::from(own)
+        let count = |captured: &Captured| {
+            let own = captured.own.as_ref().is_some_and(|own| own.graph.is_some());
+            captured.graphs.len() + usize::from(own)
+        };
+        self.everywhere().iter().map(|there| count(&there.captured.lock())).sum()
     }
 
     /// [`Self::run_on`], captured and replayed. The first call with these layouts runs as usual:
@@ -80,9 +82,10 @@ impl GraphProgram {
             return self.run_on(inputs, outputs, device, streams, kernels);
         }
         self.check_arrays(inputs, outputs)?;
-        let queue = Queue { device, stream: streams.on };
+        self.check_device(device)?;
+        let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
         device::wait_for(queue, &streams.after)?;
-        let mut captured = self.captured.lock();
+        let mut captured = there.captured.lock();
         let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
         drop(captured);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
@@ -104,7 +107,7 @@ impl GraphProgram {
         };
         let at = addresses(inputs, outputs);
         if let Some((_, graph)) = graphs.iter().find(|(known, _)| *known == at) {
-            return play(graph, run, queue);
+            return self.play(graph, run, queue);
         }
         let aligned = alignment(inputs, outputs);
         if !warm.contains(&aligned) {
@@ -114,7 +117,7 @@ impl GraphProgram {
         }
         if graphs.len() < GRAPHS {
             let graph = self.recorded(run, inputs, outputs, queue.device, kernels)?;
-            play(&graph, run, queue)?;
+            self.play(&graph, run, queue)?;
             graphs.push((at, graph));
             return Ok(());
         }
@@ -142,16 +145,20 @@ impl GraphProgram {
             list.iter().zip(to).map(one).collect()
         };
         let (ins, outs) = (moved(inputs, ours_in), moved(outputs, ours_out));
-        for memory in own.memory.iter().flatten() {
-            device::wait_for(queue, &[memory.last()])?;
-            memory.used_on(queue.stream);
-        }
+        let ours = || own.memory.iter().flatten();
+        let mut before: Vec<u64> = ours().map(Memory::last).collect();
+        before.push(run.arena.last());
+        before.sort_unstable();
+        before.dedup();
+        device::wait_for(queue, &before)?;
+        ours().for_each(|memory| memory.used_on(queue.stream));
+        run.arena.used_on(queue.stream);
         let moves = |from: &BufferArg, to: &BufferArg| size(from) > 0 && from.data != to.data;
         for (from, to) in inputs.iter().zip(&ins).filter(|(a, b)| moves(a, b)) {
             device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         match &own.graph {
-            Some(graph) => play(graph, run, queue)?,
+            Some(graph) => self.play(graph, run, queue)?,
             None => {
                 // Code for arrays on such addresses may not be there yet.
                 self.put(run, &ins, &outs, queue, kernels)?;
@@ -162,6 +169,14 @@ impl GraphProgram {
             device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
         }
         Ok(())
+    }
+
+    fn play(&self, graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
+        device::wait_for(queue, &[run.arena.last()])?;
+        run.arena.used_on(queue.stream);
+        // It reads what all runs share too, which must outlast it where the program goes meanwhile.
+        self.kept(queue)?.used_on(queue.stream);
+        graph.replay(queue.stream)
     }
 
     fn recorded(
@@ -181,10 +196,4 @@ impl GraphProgram {
             }
         }
     }
-}
-
-fn play(graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
-    device::wait_for(queue, &[run.arena.last()])?;
-    run.arena.used_on(queue.stream);
-    graph.replay(queue.stream)
 }

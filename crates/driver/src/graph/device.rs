@@ -1,9 +1,10 @@
 //! Runs a plan on arrays of a device: everything is enqueued on the caller's stream. The host waits
 //! only for values that decide control flow.
 
+use super::captured::Captured;
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, bytes_of};
-use crate::device::{self, Memory};
+use crate::device::{self, Memory, UsedByGraph};
 use crate::launch::Streams;
 use crate::pack::row_major;
 use crate::profile::Span;
@@ -14,6 +15,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::DType;
 use tessera_plan::{Array, BufferId, Origin, Step};
+use tessera_support::ForkLock;
 use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 
@@ -22,6 +24,26 @@ use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
 pub struct Kept {
     constants: Vec<Option<Memory>>,
     iterations: Vec<Option<Memory>>,
+}
+
+impl Kept {
+    fn memory(&self) -> impl Iterator<Item = &Memory> {
+        self.constants.iter().chain(&self.iterations).flatten()
+    }
+}
+
+impl UsedByGraph for Kept {
+    fn used_on(&self, stream: u64) {
+        self.memory().for_each(|memory| memory.used_on(stream));
+    }
+}
+
+/// All that a program has on one device.
+#[derive(Default)]
+pub struct There {
+    idle: ForkLock<Vec<DeviceRun>>,
+    kept: ForkLock<Option<Arc<Kept>>>,
+    pub(super) captured: ForkLock<Captured>,
 }
 
 /// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
@@ -184,8 +206,9 @@ struct World<'a> {
 }
 
 impl GraphProgram {
-    fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
-        let mut kept = self.kept.lock();
+    pub(super) fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
+        let there = self.on(queue.device);
+        let mut kept = there.kept.lock();
         if let Some(kept) = &*kept {
             return Ok(kept.clone());
         }
@@ -213,9 +236,6 @@ impl GraphProgram {
     }
 
     pub(super) fn device_run(&self, queue: Queue) -> Result<DeviceRun, Diagnostics> {
-        if device::is_recording() {
-            return Err(not_yet());
-        }
         let arena = Memory::new(queue, self.places.bytes.max(1) as u64)?;
         Ok(DeviceRun { arena, tasks: tasks(&self.plan.steps), aligned: Vec::new(), loaded: false })
     }
@@ -231,16 +251,41 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         self.check_arrays(inputs, outputs)?;
-        let queue = Queue { device, stream: streams.on };
-        let mut run = match self.idle_on_device.lock().pop() {
+        self.check_device(device)?;
+        let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
+        if device::is_recording() {
+            return self.put_recorded(inputs, outputs, queue, kernels);
+        }
+        let idle = there.idle.lock().pop();
+        let mut run = match idle {
             Some(run) => run,
             None => self.device_run(queue)?,
         };
         device::wait_for(queue, &streams.after)?;
         let done = self.put(&mut run, inputs, outputs, queue, kernels);
-        self.idle_on_device.lock().push(run);
+        there.idle.lock().push(run);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
         device::or_wait(queue, done)
+    }
+
+    /// Puts a run into the recording of the caller. The graph has the run's memory for itself: it may be done again while
+    /// another run is in flight, and when the program is gone.
+    fn put_recorded(
+        &self,
+        inputs: &[BufferArg],
+        outputs: &[BufferArg],
+        queue: Queue,
+        kernels: &mut dyn GraphKernels,
+    ) -> Result<(), Diagnostics> {
+        let kept = self.kept(queue)?;
+        // The pool has no order of work on a stream that is recorded.
+        let home = Queue { stream: 0, ..queue };
+        let mut run = self.device_run(home)?;
+        run.loaded = true;
+        self.put(&mut run, inputs, outputs, queue, kernels)?;
+        device::share(kept);
+        device::share(Arc::new(run.arena));
+        Ok(())
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.
@@ -253,15 +298,14 @@ impl GraphProgram {
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         let kept = self.kept(queue)?;
-        let used: Vec<&Memory> = kept.constants.iter().chain(&kept.iterations).flatten().collect();
-        let mut before: Vec<u64> = used.iter().map(|m| m.last()).collect();
+        let mut before: Vec<u64> = kept.memory().map(Memory::last).collect();
         before.push(run.arena.last());
         before.sort_unstable();
         before.dedup();
         device::wait_for(queue, &before)?;
         if !device::is_recording() {
             run.arena.used_on(queue.stream);
-            used.iter().for_each(|m| m.used_on(queue.stream));
+            kept.used_on(queue.stream);
         }
         let mut bases = Vec::with_capacity(self.plan.buffers.len());
         for (i, buffer) in self.plan.buffers.iter().enumerate() {

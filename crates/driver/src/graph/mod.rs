@@ -19,6 +19,8 @@ pub use calls::{MadeKernel, MadeKernels};
 pub(crate) use kernels::census as kernels_alive;
 pub use kernels::compiled_kernels;
 pub(crate) use program::census as functions_alive;
-pub use program::{GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for};
+pub use program::{
+    GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for, machine_text,
+};
 pub use run::{GraphKernels, HostKernels};
 pub use tessera_plan::{Plan, PlanOptions, argument_type};

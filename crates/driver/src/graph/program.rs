@@ -1,8 +1,7 @@
 //! A function that was compiled for arguments of given types.
 
 use super::calls::{MadeKernels, place};
-use super::captured::Captured;
-use super::device::{DeviceRun, Kept};
+use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
 use super::run::Recorded;
@@ -63,9 +62,8 @@ pub struct GraphProgram {
     pub(super) idle: ForkLock<Vec<Recorded>>,
     /// Operation counts, as far as a profile requested them.
     counted: ForkLock<Counted>,
-    pub(super) idle_on_device: ForkLock<Vec<DeviceRun>>,
-    pub(super) kept: ForkLock<Option<Arc<Kept>>>,
-    pub(super) captured: ForkLock<Captured>,
+    /// What it has on each device that ran it.
+    there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
 }
 
@@ -84,12 +82,32 @@ pub fn compile_graph(
     backends: &Backends,
     options: &GraphOptions,
 ) -> Result<GraphProgram, Diagnostics> {
-    let pinned = options.backend.as_deref();
-    let choice = match options.device {
-        None => backends.to_compile(pinned)?,
-        Some(device) => backends.to_launch(pinned, Location::Device(device))?,
-    };
-    compile_graph_for(module, func, args, choice, options)
+    compile_graph_for(module, func, args, options.choose(backends)?, options)
+}
+
+impl GraphOptions {
+    /// The backend that they choose.
+    pub fn choose(&self, backends: &Backends) -> Result<Choice, Diagnostics> {
+        let pinned = self.backend.as_deref();
+        match self.device {
+            None => backends.to_compile(pinned),
+            Some(device) => backends.to_launch(pinned, Location::Device(device)),
+        }
+    }
+}
+
+fn machine(choice: &Choice) -> Result<Machine, Diagnostics> {
+    Ok(match choice.caps()?.gpu() {
+        Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
+        None => Machine::Cpu,
+    })
+}
+
+/// What a plan and its code depend on of where they are to run, and nothing more: devices of equal texts run each other's
+/// programs.
+pub fn machine_text(choice: &Choice) -> Result<String, Diagnostics> {
+    let (backend, machine, off) = (&choice.backend, machine(choice)?, crate::knobs::off()?);
+    Ok(format!("{} for {:?}, {machine:?}, without {off:?}", backend.name(), backend.target()))
 }
 
 /// The same for a given backend.
@@ -117,10 +135,7 @@ pub fn compile_graph_for(
     });
     let expanded = expanded.transpose()?;
     let module = expanded.as_ref().unwrap_or(module);
-    let machine = match choice.caps()?.gpu() {
-        Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
-        None => Machine::Cpu,
-    };
+    let machine = machine(&choice)?;
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
     let ordered = options.profile == Profile::Strict;
@@ -197,11 +212,30 @@ impl GraphProgram {
             choice,
             stats,
             idle: ForkLock::default(),
-            idle_on_device: ForkLock::default(),
-            kept: ForkLock::default(),
-            captured: ForkLock::default(),
+            there: ForkLock::default(),
             counted: ForkLock::default(),
         })
+    }
+
+    /// What it has on a device.
+    pub(super) fn on(&self, device: DeviceId) -> Arc<There> {
+        self.there.lock().entry(device).or_default().clone()
+    }
+
+    pub(super) fn everywhere(&self) -> Vec<Arc<There>> {
+        self.there.lock().values().cloned().collect()
+    }
+
+    /// Refuses arrays of a device that it has no code for.
+    pub(super) fn check_device(&self, device: DeviceId) -> Result<(), Diagnostics> {
+        if self.choice.works_at(Location::Device(device)) {
+            return Ok(());
+        }
+        let (backend, kind) = (self.backend(), self.choice.memory());
+        let message =
+            format!("expected arrays of {kind}, where `{backend}` works, got arrays on {device}");
+        let help = "copy them to a device that the function was compiled for";
+        Err(Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, message).help(help).into())
     }
 
     pub fn stats(&self) -> &GraphStats {

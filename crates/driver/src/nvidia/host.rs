@@ -7,6 +7,7 @@ use crate::device::{self, Memory};
 use crate::pack::{is_packed, packed_bytes, row_major, scatter};
 use tessera_diag::Diagnostics;
 use tessera_ir::{Privilege, Type};
+use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, Artifact, BufferArg, LaunchArgs, Queue};
 
 /// An array of the host with its copy on the device.
@@ -17,8 +18,8 @@ struct Copied {
     written: bool,
 }
 
-pub fn launch(kernel: &Kernel, args: &LaunchArgs) -> Result<(), Diagnostics> {
-    let queue = Queue { device: kernel.device, stream: 0 };
+pub fn launch(kernel: &Kernel, args: &LaunchArgs, on: DeviceId) -> Result<(), Diagnostics> {
+    let queue = Queue { device: on, stream: 0 };
     let mut copied = Vec::new();
     let mut there = args.clone();
     for (arg, &param) in there.params.iter_mut().zip(kernel.func.params()) {

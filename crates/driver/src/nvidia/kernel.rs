@@ -14,7 +14,9 @@ use tessera_numerics::Profile;
 use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, refused_text};
 use tessera_support::{Flights, ForkLock, Hash128};
 use tessera_target::arrays::{classes_first, misaligned};
-use tessera_target::device::{Device, DeviceError, DeviceId, Function, LaunchShape};
+use tessera_target::device::{
+    Device, DeviceError, DeviceId, DeviceKind, Function, LaunchShape, LoadedCode,
+};
 use tessera_target::frame::{CONTEXT, Frame};
 use tessera_target::{
     ArgValue, Artifact, BufferArg, CompileOptions, LaunchArgs, ObjectStore, Queue, Settled,
@@ -25,8 +27,6 @@ pub struct Kernel {
     pub func: TileFunc,
     frame: Frame,
     caps: &'static PtxCaps,
-    /// Where launches on arrays of the host run.
-    pub device: DeviceId,
     profile: Profile,
     store: Arc<dyn ObjectStore>,
     variants: ForkLock<BTreeMap<Classes, Arc<Variant>>>,
@@ -41,18 +41,12 @@ pub struct Kernel {
 /// Code for one set of layouts.
 pub struct Variant {
     pub code: Code,
-    /// By device.
-    loaded: ForkLock<BTreeMap<DeviceId, Loaded>>,
-    loading: Flights<DeviceId>,
+    loaded: LoadedCode<Loaded>,
 }
 
 impl Variant {
     fn new(code: Code) -> Self {
-        Self { code, loaded: ForkLock::default(), loading: Flights::new() }
-    }
-
-    fn on(&self, device: DeviceId) -> Option<Loaded> {
-        self.loaded.lock().get(&device).cloned()
+        Self { code, loaded: LoadedCode::default() }
     }
 }
 
@@ -75,7 +69,6 @@ impl Kernel {
     pub fn new(
         func: &TileFunc,
         caps: &'static PtxCaps,
-        device: DeviceId,
         options: &CompileOptions,
     ) -> Result<Self, Diagnostics> {
         let frame = Frame::new(func)?;
@@ -87,7 +80,6 @@ impl Kernel {
             func: func.clone(),
             frame,
             caps,
-            device,
             profile: options.profile,
             store: options.store.clone(),
             variants: ForkLock::new([(classes, first.clone())].into()),
@@ -120,7 +112,7 @@ impl Kernel {
     /// The variant's function on a device; its code is assembled and loaded when it first runs
     /// there. What is assembled is kept between processes.
     fn function(&self, variant: &Variant, on: DeviceId) -> Result<Loaded, Diagnostics> {
-        if let Some(loaded) = variant.on(on) {
+        if let Some(loaded) = variant.loaded.get(on) {
             return Ok(loaded);
         }
         if device::is_recording() {
@@ -137,24 +129,23 @@ impl Kernel {
         let ptx = variant.code.module.text_without_places();
         let about =
             format!("{} for {} on {}", self.func.name, self.caps.target, device.info().name);
-        let load = || {
-            let module = device.clone().load(ptx.as_bytes(), &*self.store, &about)?;
+        let load = |store: &dyn ObjectStore| {
+            let module = device.clone().load(ptx.as_bytes(), store, &about)?;
             let function = module.function(&variant.code.kernel().name)?;
             let max_resident_blocks = resident_blocks(&variant.code, &*function, &*device)?;
             Ok(Loaded { function, device: device.clone(), max_resident_blocks })
         };
-        let make = || {
-            let loaded = load().map_err(|e: DeviceError| {
+        let make = |store: &dyn ObjectStore| {
+            load(store).map_err(|e: DeviceError| {
                 let error = Diagnostic::from(e.note(self.compiled_for()));
-                match refused_text(&variant.code.module, &self.func, &error.notes) {
+                let error = match refused_text(&variant.code.module, &self.func, &error.notes) {
                     Some(refused) => refused,
                     None => error.at(self.func.loc.clone()),
-                }
-            })?;
-            variant.loaded.lock().insert(on, loaded.clone());
-            Ok::<_, Diagnostics>(loaded)
+                };
+                Diagnostics::from(error)
+            })
         };
-        Ok(variant.loading.once(&on, || variant.on(on), make)?.0)
+        variant.loaded.on(&*device, &*self.store, make)
     }
 
     fn compiled_for(&self) -> String {
@@ -326,7 +317,11 @@ impl Artifact for Kernel {
     }
 
     fn launch(&self, args: &LaunchArgs) -> Result<(), Diagnostics> {
-        host::launch(self, args)
+        self.launch_on(args, DeviceId::new(DeviceKind::CUDA, 0))
+    }
+
+    fn launch_on(&self, args: &LaunchArgs, device: DeviceId) -> Result<(), Diagnostics> {
+        host::launch(self, args, device)
     }
 
     fn enqueue(&self, args: &LaunchArgs, queue: Queue) -> Result<(), Diagnostics> {
@@ -382,7 +377,7 @@ impl Artifact for Kernel {
         let kernel = variant.code.kernel();
         let mut out = vec![("arch", self.caps.target.to_string())];
         out.extend(variant.code.notes.iter().cloned());
-        if let Some(Loaded { function, .. }) = variant.loaded.lock().values().next() {
+        if let Some(Loaded { function, .. }) = variant.loaded.any() {
             let made = function.facts();
             out.push(("registers", made.registers.to_string()));
             out.push(("local_bytes", made.local_bytes.to_string()));

@@ -30,8 +30,7 @@ use tessera_tile::TileFunc;
 pub struct Nvidia {
     caps: &'static PtxCaps,
     device: Option<u32>,
-    /// The architecture, and which device if it is not the first.
-    key: String,
+    arch: String,
 }
 
 /// What is compiled for where no device and no architecture is named: the generation that the
@@ -224,11 +223,7 @@ pub fn features(arch: &str) -> Vec<(&'static str, bool)> {
 
 impl Nvidia {
     fn new(caps: &'static PtxCaps, device: Option<u32>) -> Self {
-        let key = match device {
-            None | Some(0) => caps.target.to_string(),
-            Some(device) => format!("{} on {}", caps.target, DeviceId::new(KIND, device)),
-        };
-        Self { caps, device, key }
+        Self { caps, device, arch: caps.target.to_string() }
     }
 }
 
@@ -242,7 +237,11 @@ impl Backend for Nvidia {
     }
 
     fn target(&self) -> &str {
-        &self.key
+        &self.arch
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId::new(KIND, self.device.unwrap_or(0))
     }
 
     fn caps(&self) -> Caps {
@@ -253,7 +252,7 @@ impl Backend for Nvidia {
         let gpu = processors.map_or_else(|| self.caps.gpu.clone(), |n| self.caps.gpu.on_device(n));
         Caps {
             backend: PTX,
-            arch: self.caps.target.to_string(),
+            arch: self.arch.clone(),
             mma_dtypes: self.caps.mma_dtypes(),
             device_count: present,
             memory_bytes: device.as_ref().map_or(0, |d| d.info().memory_bytes),
@@ -272,8 +271,7 @@ impl Backend for Nvidia {
         func: &TileFunc,
         options: &CompileOptions,
     ) -> Result<Box<dyn Artifact>, Diagnostics> {
-        let device = DeviceId::new(KIND, self.device.unwrap_or(0));
-        Ok(Box::new(Kernel::new(func, self.caps, device, options)?))
+        Ok(Box::new(Kernel::new(func, self.caps, options)?))
     }
 }
 

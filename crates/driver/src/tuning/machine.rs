@@ -12,15 +12,23 @@ use tessera_target::speed::{LINE, Speed};
 const CLOCK: f64 = 2e9;
 
 /// The device that a call on this backend, with arrays there, runs on.
-pub fn device(choice: &Choice, location: Location) -> Result<Option<DeviceRow>, Diagnostics> {
-    if !choice.is_on_device() {
-        return Ok(None);
-    }
-    let id = match location {
+fn id(choice: &Choice, location: Location) -> Option<DeviceId> {
+    choice.is_on_device().then(|| match location {
         Location::Device(id) => id,
-        Location::Host => DeviceId::new(choice.memory(), 0),
-    };
-    device::row(id).map(Some)
+        Location::Host => choice.backend.device(),
+    })
+}
+
+pub fn device(choice: &Choice, location: Location) -> Result<Option<DeviceRow>, Diagnostics> {
+    id(choice, location).map(device::row).transpose()
+}
+
+/// What its maker calls the device, and the architecture: times are known for all devices of these. Every call that may
+/// be tuned asks.
+pub fn kind(choice: &Choice, location: Location) -> Result<String, Diagnostics> {
+    let Some(id) = id(choice, location) else { return Ok(String::new()) };
+    let device = device::open(id)?;
+    Ok(format!("{}, {}", device.info().name, device.info().arch))
 }
 
 /// As its maker calls it; a processor also with the threads that launches use.

@@ -13,6 +13,7 @@ use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::time::Instant;
 use tessera_diag::{Code, Diagnostics};
+use tessera_target::device::DeviceId;
 use tessera_target::{ArgValue, LaunchArgs, Poll, Queue, is_interrupt};
 use tessera_tune::search::{self, Failure, Progress};
 use tessera_tune::{Record, RecordState, Row, Store};
@@ -43,8 +44,14 @@ struct Entry {
 }
 
 enum Clock {
-    Host,
-    Device { queue: Queue, flush: device::Memory, iteration: u8, driver: String },
+    /// With the device that works on copies, where the backend has devices.
+    Host(DeviceId),
+    Device {
+        queue: Queue,
+        flush: device::Memory,
+        iteration: u8,
+        driver: String,
+    },
 }
 
 impl<'a> Runner<'a> {
@@ -64,7 +71,7 @@ impl<'a> Runner<'a> {
                 let flush = device::Memory::new(queue, (2 * l2).max(1))?;
                 Clock::Device { queue, flush, iteration: 0, driver }
             }
-            None => Clock::Host,
+            None => Clock::Host(call.copied_to),
         };
         let mut copies = BTreeMap::new();
         let mut entries = Vec::new();
@@ -92,7 +99,7 @@ impl<'a> Runner<'a> {
     /// Whose clock it was.
     pub fn provenance(&self) -> BTreeMap<String, String> {
         let rows = match &self.clock {
-            Clock::Host => vec![("clock", "host".to_string())],
+            Clock::Host(_) => vec![("clock", "host".to_string())],
             Clock::Device { driver, .. } => {
                 vec![("clock", "device events, cache emptied".into()), ("driver", driver.clone())]
             }
@@ -169,9 +176,9 @@ impl search::Runner for Runner<'_> {
 impl Clock {
     fn time(&mut self, spec: &Specialised, args: &LaunchArgs) -> Result<f64, Diagnostics> {
         match self {
-            Clock::Host => {
+            Clock::Host(there) => {
                 let start = Instant::now();
-                spec.artifact.launch(args)?;
+                spec.artifact.launch_on(args, *there)?;
                 Ok(start.elapsed().as_secs_f64())
             }
             Clock::Device { queue, flush, iteration, .. } => {

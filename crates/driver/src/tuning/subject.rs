@@ -32,7 +32,7 @@ pub fn quick(
         h.write_u64(half.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)));
     }
     each_size(kernel, bound, |_, size| h.write_u64(size as u64));
-    h.write_u64(location.id().bits());
+    h.write_str(&machine::kind(choice, location)?);
     h.write_u64(crate::processor::threads()? as u64);
     Ok(h.finish())
 }

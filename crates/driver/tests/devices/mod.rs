@@ -1,5 +1,6 @@
-//! The driver on a fake device: waits that are missing, calls that fail, arrays that are elsewhere.
+//! The driver on fake devices: code that they share, waits that are missing, calls that fail, arrays that are elsewhere.
 
+mod code;
 mod failures;
 mod refusals;
 mod rig;

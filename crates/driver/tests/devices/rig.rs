@@ -11,11 +11,12 @@ use tessera_driver::{
     Number, Options, Place, Queue, Streams, register,
 };
 use tessera_fake_device::{Fake, FakeBackend, FakeDevice, Order};
-use tessera_numerics::{DType, NumType};
+use tessera_numerics::{DType, NumType, Profile};
 use tessera_target::Backend;
+use tessera_target::device::Device;
 
-/// Devices of the platform: each rig has one of its own.
-pub const COUNT: u32 = 1000;
+/// Devices of the platform: each rig has some of its own.
+pub const COUNT: u32 = 10_000;
 
 static FAKE: LazyLock<Arc<Fake>> = LazyLock::new(|| {
     let fake = Arc::new(Fake::new(COUNT));
@@ -44,7 +45,7 @@ impl Family for FakeFamily {
     }
 
     fn on_device(&self, device: u32, _: Option<&str>) -> Result<Arc<dyn Backend>, Diagnostics> {
-        Ok(Arc::new(FakeBackend::new(FAKE.device(device)?)))
+        Ok(Arc::new(FakeBackend::new(&FAKE, device)?))
     }
 }
 
@@ -56,10 +57,16 @@ def scaled(x: ts.Tensor['n', ts.f32], y: ts.Tensor['n', ts.f32], alpha: ts.f32):
 ";
 
 pub fn scaled() -> Arc<KernelHandle> {
+    scaled_named("scaled")
+}
+
+/// The same by another name.
+pub fn scaled_named(name: &str) -> Arc<KernelHandle> {
+    let text = SCALED.replace("scaled", name);
     let linear_id = Capture::Builtin("tile.linear_id".into());
     let source = FuncSource {
-        name: "scaled".into(),
-        file: SourceFile::new("scaled.py", SCALED, 1),
+        name: name.into(),
+        file: SourceFile::new("scaled.py", &text, 1),
         captures: [("ts.tile.linear_id".into(), linear_id)].into(),
         defaults: BTreeMap::new(),
     };
@@ -99,12 +106,51 @@ pub struct Row {
 }
 
 impl Rig {
+    /// A device of an architecture of its own: other tests do not share its code.
     pub fn new(order: Order) -> Self {
-        let ordinal = NEXT.fetch_add(1, Ordering::Relaxed);
-        let fake = FAKE.device(ordinal).unwrap_or_else(|e| panic!("{e}"));
-        fake.set_order(order);
-        let backends = Backends::default().with_family("fake", Arc::new(FakeFamily));
-        Self { id: DeviceId::new(DeviceKind::FAKE, ordinal), fake, backends }
+        let [rig] = Self::of_archs(order, [0]);
+        rig
+    }
+
+    /// Devices of these architectures, each of which only these have; a number stands for one.
+    pub fn of_archs<const N: usize>(order: Order, archs: [u32; N]) -> [Self; N] {
+        let first = NEXT.fetch_add(N as u32, Ordering::Relaxed);
+        let mut ordinal = first;
+        archs.map(|arch| {
+            let made = FAKE.device_of_arch(ordinal, &format!("fake-{first}-{arch}"));
+            let fake = made.unwrap_or_else(|e| panic!("{e}"));
+            fake.set_order(order);
+            let backends = Backends::default().with_family("fake", Arc::new(FakeFamily));
+            let id = DeviceId::new(DeviceKind::FAKE, ordinal);
+            ordinal += 1;
+            Self { id, fake, backends }
+        })
+    }
+
+    pub fn arch(&self) -> &str {
+        &self.fake.info().arch
+    }
+
+    /// Kernels that code was generated of, for its architecture.
+    pub fn generated(&self) -> u64 {
+        FAKE.kernels(self.arch())
+    }
+
+    /// Calls this before code of a kernel is generated for its architecture.
+    pub fn before_kernels(&self, call: impl Fn(&str) + Send + Sync + 'static) {
+        FAKE.before_kernels(self.arch(), call);
+    }
+
+    pub fn backend(&self) -> FakeBackend {
+        FakeBackend::new(&FAKE, self.id.ordinal).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Compiles a kernel of the form of `scaled` for its device, and runs nothing.
+    pub fn compile(&self, kernel: &KernelHandle, profile: Profile) -> Result<(), Diagnostics> {
+        let row = self.row(3, 0)?;
+        let array = || ArrayArg { buffer: row.view.clone(), place: Place::Device(self.id) };
+        let ask = Ask { profile, ..Ask::default() };
+        kernel.prepare(&self.backends, Self::call(array(), array()), ask).map(|_| ())
     }
 
     pub fn queue(&self, stream: u64) -> Queue {

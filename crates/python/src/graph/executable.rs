@@ -11,12 +11,15 @@ use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph,
+    GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph_for,
+    machine_text,
 };
-use tessera_driver::{Arg, BufferArg, DeviceId, ForkLock, NoKernels, Place, Queue, beside, device};
+use tessera_driver::{
+    Arg, BufferArg, DeviceId, Flights, ForkLock, NoKernels, Place, Queue, beside, device,
+};
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
 use tessera_numerics::Profile;
@@ -39,35 +42,44 @@ pub struct Requested {
 }
 
 impl Requested {
-    /// What distinguishes it from other requests for the same function.
-    fn key(&self, func: &str) -> String {
-        let Self { backend, separate, profile, device, plan, args, kernels: _ } = self;
-        format!("{:?}", (func, backend, separate, profile, device, plan, args))
+    /// What distinguishes it from other requests for the same function, but for the machine.
+    fn text(&self, func: &str) -> String {
+        let Self { backend: _, separate, profile, device, plan, args, kernels: _ } = self;
+        format!("{:?}", (func, separate, profile, device.map(|d| d.kind), plan, args))
     }
 
-    fn compile(self, module: &GraphModule, func: &str) -> Result<GraphProgram, Diagnostics> {
-        let Requested { backend, separate, profile, device, plan, args, kernels } = self;
-        let types = match (args, module.func(func)) {
-            (Some(types), _) => types,
-            (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
-            (None, None) => Vec::new(),
-        };
+    fn options(self) -> Result<GraphOptions, Diagnostics> {
+        let Requested { backend, separate, profile, device, plan, args: _, kernels } = self;
         let plan = match plan {
             Some(text) => PlanOptions::from_text(&text)?,
             None => PlanOptions { separate, ..PlanOptions::default() },
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        let options = GraphOptions { backend, device, profile, plan, kernels };
-        compile_graph(module, func, &types, &BACKENDS, &options)
+        Ok(GraphOptions { backend, device, profile, plan, kernels })
     }
 }
 
-/// Programs that were compiled and not handed over: the caller was interrupted, and asks again.
+/// The programs of a module that are in use, by what was requested: another device of a kind takes them too.
 #[derive(Default)]
-pub struct Finished {
-    all: ForkLock<BTreeMap<String, Arc<GraphProgram>>>,
-    /// One thread compiles at a time; another that wants the same program finds the result.
-    compiling: ForkLock<()>,
+pub struct Compiled {
+    known: ForkLock<BTreeMap<String, Weak<GraphProgram>>>,
+    /// Those that were compiled and not handed over: the caller was interrupted, and asks again.
+    finished: ForkLock<BTreeMap<String, Arc<GraphProgram>>>,
+    compiling: Flights<String>,
+}
+
+impl Compiled {
+    fn find(&self, key: &str) -> Option<Arc<GraphProgram>> {
+        self.known.lock().get(key)?.upgrade()
+    }
+
+    fn keep(&self, key: &str, made: &Arc<GraphProgram>) {
+        let mut known = self.known.lock();
+        known.retain(|_, program| program.strong_count() > 0);
+        known.insert(key.to_string(), Arc::downgrade(made));
+        drop(known);
+        self.finished.lock().insert(key.to_string(), made.clone());
+    }
 }
 
 pub fn compile(
@@ -75,22 +87,32 @@ pub fn compile(
     module: GraphModule,
     func: &str,
     requested: Requested,
-    finished: &Arc<Finished>,
+    compiled: &Arc<Compiled>,
 ) -> PyResult<Executable> {
-    let key = requested.key(func);
-    let (name, left, to) = (func.to_string(), finished.clone(), key.clone());
-    let made = enter(py, || {
+    let (name, all) = (func.to_string(), compiled.clone());
+    let (made, key) = enter(py, || {
         beside(move || {
-            let _one = left.compiling.lock();
-            if let Some(made) = left.all.lock().get(&to) {
-                return Ok(made.clone());
-            }
-            let made = Arc::new(requested.compile(&module, &name)?);
-            left.all.lock().insert(to, made.clone());
-            Ok(made)
+            let text = requested.text(&name);
+            let types = match (requested.args.clone(), module.func(&name)) {
+                (Some(types), _) => types,
+                (None, Some(f)) => f.params().iter().map(|&p| f.ty(p).clone()).collect::<Vec<_>>(),
+                (None, None) => Vec::new(),
+            };
+            let options = requested.options()?;
+            let choice = options.choose(&BACKENDS)?;
+            // Of the device only what code depends on: devices of one kind have one program.
+            let key = format!("{text} on {}", machine_text(&choice)?);
+            let make = || {
+                let made = compile_graph_for(&module, &name, &types, choice, &options)?;
+                let made = Arc::new(made);
+                all.keep(&key, &made);
+                Ok::<_, Diagnostics>(made)
+            };
+            let (made, _) = all.compiling.once(&key, || all.find(&key), make)?;
+            Ok((made, key))
         })
     })?;
-    finished.all.lock().remove(&key);
+    compiled.finished.lock().remove(&key);
     crate::cache::warn(py)?;
     Ok(Executable(made))
 }

@@ -1,7 +1,7 @@
 //! The module that holds what was traced.
 
 use super::attrs::{Aval, aval, type_of};
-use super::executable::{self, Executable, Finished};
+use super::executable::{self, Compiled, Executable};
 use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
 use super::transform;
@@ -29,13 +29,13 @@ pub struct Program {
     module: Mutex<GraphModule>,
     kernels: Mutex<KernelSet>,
     made: Mutex<MadeCode>,
-    finished: Arc<Finished>,
+    compiled: Arc<Compiled>,
 }
 
 impl Program {
     fn of(module: GraphModule) -> Self {
         let (kernels, made) = (Mutex::default(), Mutex::default());
-        Self { module: Mutex::new(module), kernels, made, finished: Arc::default() }
+        Self { module: Mutex::new(module), kernels, made, compiled: Arc::default() }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, GraphModule> {
@@ -183,7 +183,7 @@ impl Program {
         let device = device.map(|name| devices::named(py, name)).transpose()?;
         let requested =
             executable::Requested { backend, separate, profile, device, plan, args, kernels };
-        executable::compile(py, module, func, requested, &self.finished)
+        executable::compile(py, module, func, requested, &self.compiled)
     }
 
     /// Says what the kernel is that functions call by this name; `order` are the parameters that

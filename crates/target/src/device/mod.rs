@@ -20,8 +20,9 @@
 //! records an event on each, lets the stream that combines wait for them, and lets each wait for the result. A transport
 //! between processes needs the same four calls and an address.
 //!
-//! **Code** is an image that the device loads ([`Device::load`]); what is assembled on the way is kept in an
-//! [`ObjectStore`]. A [`Function`] is launched with the bytes of its parameters. That call is the hot path: one
+//! **Code** belongs to an architecture; a device loads an image of it ([`Device::load`]). What is assembled on the way is
+//! kept in an [`ObjectStore`] under a key that names the architecture and no device, and [`LoadedCode`] holds what was loaded
+//! where. A [`Function`] is launched with the bytes of its parameters. That call is the hot path: one
 //! virtual call, no allocation, and no lock that the platform's own driver does not take.
 //!
 //! **Recordings** ([`Device::record`]) collect the work of one stream, given by one thread, as a [`Graph`] that runs it
@@ -38,11 +39,13 @@
 mod error;
 mod facts;
 mod id;
+mod loaded;
 mod shape;
 
 pub use error::DeviceError;
 pub use facts::{DeviceInfo, FunctionFacts, MemoryInfo, PoolStats};
 pub use id::{DeviceId, DeviceKind};
+pub use loaded::LoadedCode;
 pub use shape::LaunchShape;
 
 use crate::ObjectStore;
@@ -123,7 +126,8 @@ pub trait Device: Send + Sync {
     /// An event, not recorded yet; a timed one measures ([`Event::seconds_since`]).
     fn event(&self, timed: bool) -> Result<Box<dyn Event>>;
 
-    /// Loads code. `about` is the store's line for people.
+    /// Loads code. What is assembled for it comes from the store where another device of this architecture put it there;
+    /// `about` is the store's line for people.
     fn load(
         self: Arc<Self>,
         image: &[u8],
