@@ -401,6 +401,22 @@ def test_names_that_nothing_defines_are_an_error_of_the_text(cpu):
         assert error.value.code == "E_TARGET_CODEGEN" and "nowhere" in Path(__file__).read_text(encoding="utf-8").splitlines()[error.value.line - 1]
 
 
+def test_the_other_meaning_is_of_one_lane():
+    source = """
+    @ts.func
+    def f(x):
+        return ts.tile.group.reduce(x, "sum")
+
+    @ts.kernel(lanes=32)
+    def k(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        y[i] = ts.target.asm("neg.f32 $0, $1;", x[i], dtype=ts.f32, otherwise=f)
+    """
+    with pytest.raises(ts.UnsupportedError, match="group_reduce") as error:
+        load(textwrap.dedent(source), "k")
+    assert error.value.code == "E_UNSUPPORTED"
+
+
 def test_outside_kernels_it_is_an_error():
     with pytest.raises(ts.UnsupportedError, match="inside a kernel"):
         ts.target.asm("nop", dtype=None)
