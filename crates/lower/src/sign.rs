@@ -192,11 +192,12 @@ impl Proof<'_> {
         };
         let is_float = ty.is_float();
         match op.code {
-            Cast if keeps_positions(self.func, value, op.operands[0]) => {
-                self.counts(&Atom::Value(op.operands[0]))
+            // Of fewer bits of a number the highest is the sign.
+            Cast => {
+                let from = op.operands[0];
+                let kept = keeps_positions(self.func, value, from);
+                (kept || !self.func.ty(from).dtype().is_int()) && self.counts(&Atom::Value(from))
             }
-            // A bool, or what is left of a number in fewer bits, of which the highest is the sign.
-            Cast => !self.func.ty(op.operands[0]).dtype().is_int(),
             For | While => self.carried_counts(value),
             If | Select => {
                 let condition = op.operands[0];
