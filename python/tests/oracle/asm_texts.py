@@ -161,7 +161,7 @@ class AsmExpressions(Expressions):
 
     @staticmethod
     def fills(dt: str, pack: int) -> int:
-        """The registers of PTX that so many elements fill, or 0 where they do not fill them."""
+        """The registers of PTX of a run of `pack` elements, or 0 where they do not fill them."""
         size = 1 if dt == "bool" else bits(dt)
         if pack == 1:
             return 1
