@@ -215,7 +215,7 @@ impl Program {
         let op = ["tile.asm", "tile.asm_effect"][self.r.below(2)];
         let target = ["ptx", "ptx, arch = sm_90", "x86_64", "x86_64, arch = avx2"][self.r.below(4)];
         self.line(&format!(
-            "{}, {} = {op} {}, {} {{text = \"$0 $1 $2 $3\", target = {target}}} : {}, {} \
+            "{}, {} = {op} {}, {} {{text = \"op $0 $1 $2 $3\", target = {target}}} : {}, {} \
              do (%a{n}: {d}, %b{n}: {d}) {{",
             first.name,
             second.name,
@@ -234,7 +234,7 @@ impl Program {
             self.line("  }");
         } else {
             self.line(&format!(
-                "  %r{n} = tile.asm %b{n}, %a{n} {{text = \"$0 $1 $2\", target = ptx}} : {d} \
+                "  %r{n} = tile.asm %b{n}, %a{n} {{text = \"op $0 $1 $2\", target = ptx}} : {d} \
                  do (%x{n}: {d}, %y{n}: {d}) {{"
             ));
             self.line(&format!("    %s{n} = tile.sub %x{n}, %y{n} : {d}"));
