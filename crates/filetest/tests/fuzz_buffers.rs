@@ -15,7 +15,7 @@ use tessera_ptx::PtxCaps;
 use tessera_ptx::emulate::Emulated;
 use tessera_target::arrays::ArrayClass;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
-use tessera_tile::{AsmHost, TileFunc};
+use tessera_tile::TileFunc;
 
 fn arrays(seed: u64, dtypes: &[DType], profile: Profile) -> Vec<HostArray> {
     let mut r = Random(seed.rotate_left(17) | 1);
@@ -62,9 +62,6 @@ fn staged(func: &TileFunc, gpu: &Emulated, args: &LaunchArgs) -> Result<(), Diag
     let class = ArrayClass { contiguous: 1, align: 16, tma_compatible: false };
     let classes = vec![class; func.params().len()];
     let staging = Staging { caps: &gpu.caps.gpu, classes: &classes, profile: Profile::Strict };
-    let host = AsmHost { target: None, has: &|_| false, name: "Staged IR" };
-    let chosen = tessera_tile::choose_asm(func, &host)?;
-    let func = chosen.as_ref().unwrap_or(func);
     let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
     let func = expanded.as_ref().unwrap_or(func);
     let staged = stage(func, &staging, MOST_STAGES, &mut Diagnostics::new())?;

@@ -1,4 +1,4 @@
-//! Random kernels with parts of tiles, combiners, sorting, counting and assembly texts: the interpreter runs these
+//! Random kernels with parts of tiles, combiners, sorting and counting: the interpreter runs these
 //! ops by themselves, the CPU runs their expansions, PTX has some by itself and the expansions of the
 //! others (of all without the pass `tile_ops`), and all give the same bits in `strict`.
 
@@ -201,61 +201,14 @@ impl Program {
         vec![values, places]
     }
 
-    /// Assembly text: what stands for it runs everywhere in `strict`, a text inside it too.
-    fn assembly(&mut self, t: &Tile) -> Vec<Tile> {
-        let alike: Vec<Tile> = self
-            .tiles
-            .iter()
-            .filter(|o| o.shape == t.shape && o.dtype == t.dtype)
-            .cloned()
-            .collect();
-        let other = if alike.is_empty() { t } else { &alike[self.r.below(alike.len())] };
-        let (first, second) = (self.fresh(&t.shape, t.dtype), self.fresh(&t.shape, DType::I32));
-        let (n, d) = (self.next, t.dtype.name());
-        let op = ["tile.asm", "tile.asm_effect"][self.r.below(2)];
-        let target = ["ptx", "ptx, arch = sm_90", "x86_64", "x86_64, arch = avx2"][self.r.below(4)];
-        self.line(&format!(
-            "{}, {} = {op} {}, {} {{text = \"op $0 $1 $2 $3\", target = {target}}} : {}, {} \
-             do (%a{n}: {d}, %b{n}: {d}) {{",
-            first.name,
-            second.name,
-            t.name,
-            other.name,
-            first.ty(),
-            second.ty(),
-        ));
-        self.line(&format!("  %c{n} = tile.lt %a{n}, %b{n} : bool"));
-        if self.r.below(2) == 0 {
-            self.line(&format!("  %r{n} = tile.if %c{n} : {d} do {{"));
-            self.line(&format!("    %p{n} = tile.mul %a{n}, %b{n} : {d}"));
-            self.line(&format!("    tile.yield %p{n}"));
-            self.line("  } do {");
-            self.line(&format!("    tile.yield %b{n}"));
-            self.line("  }");
-        } else {
-            self.line(&format!(
-                "  %r{n} = tile.asm %b{n}, %a{n} {{text = \"op $0 $1 $2\", target = ptx}} : {d} \
-                 do (%x{n}: {d}, %y{n}: {d}) {{"
-            ));
-            self.line(&format!("    %s{n} = tile.sub %x{n}, %y{n} : {d}"));
-            self.line(&format!("    tile.yield %s{n}"));
-            self.line("  }");
-        }
-        self.line(&format!("  %k{n} = tile.cast %c{n} : i32"));
-        self.line(&format!("  tile.yield %r{n}, %k{n}"));
-        self.line("}");
-        vec![first, second]
-    }
-
     fn step(&mut self) {
         let t = self.tiles[self.r.below(self.tiles.len())].clone();
-        let (kind, made) = match self.r.below(8) {
+        let (kind, made) = match self.r.below(7) {
             0 => ("slice", vec![self.slice(&t)]),
             1 => ("concat", vec![self.concat(&t)]),
             2 => ("take", vec![self.take(&t)]),
             3 | 4 => ("combine", self.combine(&t)),
             5 => ("sort", self.sort(&t)),
-            6 => ("assembly", self.assembly(&t)),
             _ => {
                 let shape = self.shape();
                 let index = self.loaded(&shape, DType::I32, "%ix");
