@@ -368,6 +368,25 @@ def test_a_widened_matmul_warns_once():
     assert any("W_EMULATED" in str(note) for note in narrow.explain().notes)
 
 
+def test_a_loop_that_is_elaborated_again_still_warns():
+    with pytest.warns(ts.TesseraWarning, match="W_EMULATED"):
+
+        @ts.kernel
+        def repeated(a: ts.Tensor[16, 32, ts.fp4], b: ts.Tensor[32, 8, ts.fp4], c: ts.Out[16, 8, ts.f32]):
+            ts.tile.grid(1)
+            scale = 0
+            t = ts.tile.zeros((16, 8), ts.f32)
+            for _ in range(2):
+                t = ts.tile.mma(a[...], b[...], accumulator=t)
+                scale += 0.5
+            c[...] = t * scale
+            return c
+
+        a, b = ts.array(RNG.integers(-2, 3, (16, 32)), ts.fp4), ts.array(RNG.integers(-2, 3, (32, 8)), ts.fp4)
+        got = repeated(a, b)
+    np.testing.assert_array_equal(got, 2 * (a.astype(np.float32) @ b.astype(np.float32)))
+
+
 def test_a_matmul_that_targets_have_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -75,10 +75,25 @@ def shared(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
         y[0] = s[0]
 
 
+@later(lanes=64)
+def cancels(x: ts.Tensor["N", ts.f32], y: ts.Tensor[1, ts.f32]):
+    i = ts.tile.linear_id()
+    y[i - i] = x[i]
+
+
+@later(lanes=64)
+def cancels_in_a_loop(x: ts.Tensor["N", ts.f32], y: ts.Tensor[3, ts.f32]):
+    i = ts.tile.linear_id()
+    for k in range(3):
+        y[2 * (i + k) - k - 2 * i] = x[i]
+
+
 @pytest.mark.parametrize("profile", ["default", "strict"])
-@pytest.mark.parametrize("kernel", [read_add_store, one_place, plain_sum, usual_guard, in_a_loop, one_for_a_group, counts_itself, shared])
+@pytest.mark.parametrize(
+    "kernel", [read_add_store, one_place, plain_sum, usual_guard, in_a_loop, one_for_a_group, counts_itself, shared, cancels, cancels_in_a_loop]
+)
 def test_lanes_that_share_an_element_are_refused(kernel, profile, backend):
-    y = np.zeros(3 if kernel is in_a_loop else 1, np.float32)
+    y = np.zeros(3 if kernel in (in_a_loop, cancels_in_a_loop) else 1, np.float32)
     error = refused(kernel, X, y, profile=profile)
     line = error.file and open(error.file).read().splitlines()[error.line - 1]
     assert "] = " in line or "+=" in line
@@ -117,6 +132,19 @@ def wrong_axis(x: ts.Tensor["H", "W", ts.f32], y: ts.Tensor["H", ts.f32]):
 @pytest.mark.parametrize("kernel", [rows, rows_in_place, wrong_axis])
 def test_each_axis_counts(kernel, backend):
     assert "does not depend on linear_id(1)" in refused(kernel, A, np.zeros(40, np.float32), profile="strict").message
+
+
+def test_a_position_that_cancels_is_one_element_for_all_lanes(backend):
+    @ts.kernel(lanes=64)
+    def first(x: ts.Tensor["N", ts.f32], y: ts.Tensor[2, ts.f32]):
+        i = ts.tile.linear_id()
+        y[0] = x[i - i + 3]
+        if i - i == 0:
+            y[1] = 2.0
+
+    y = np.zeros(2, np.float32)
+    first.launch(X, y, grid=3)
+    assert y.tolist() == [3, 2]
 
 
 def test_the_callers_lanes_count(backend):

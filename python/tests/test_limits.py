@@ -40,6 +40,27 @@ def test_compile_time_functions_are_counted_too():
     assert printed(doubling("@(x) + @(x)", "1", "a * f26(0)"), timeout=120) == ["E_TOO_LARGE True True"]
 
 
+def test_a_loop_that_is_elaborated_again_is_refused_too():
+    text = """
+@ts.kernel
+def k(x: ts.Tensor[8, ts.f32]):
+    ts.tile.grid(1)
+    v = 0
+    for j in range(2):
+        v = v + 0.5
+        for _ in ts.static_range(200):
+            x[0:8] = x[0:8] + 1.0
+    x[0:8] = x[0:8] * v
+"""
+    program = f"""
+try:
+    made({text!r}, "k")(np.zeros(8, np.float32))
+except ts.ResourceError as e:
+    print(e.code)
+"""
+    assert printed(program, TESSERA_MAX_OPS="300") == ["E_TOO_LARGE"]
+
+
 def test_the_limit_can_be_set():
     program = """
     try:

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import warnings
@@ -193,7 +194,9 @@ def test_programs_are_large_and_of_all_kinds() -> None:
         "part of a narrow tile", "part of a tile of bools", "row of a tile", "reshape", "unrolled loop: count", "unrolled loop: values",
         "unrolled loop: table", "unrolled loop: enumerate", "unrolled loop: zip", "unrolled loop: reversed", "else of an unrolled loop",
         "break in unrolled loop", "continue in unrolled loop", "tuple carried: for", "tuple carried: while", "tuple carried: unrolled",
-        "tuple assigned before a loop is left", "reversed range",
+        "tuple assigned before a loop is left", "reversed range", "assembly text in its place", "assembly text in a function",
+        "assembly text inside another", "assembly text on tiles", "assembly text: its results as variables",
+        "assembly text without results", "assembly text of 3 with an effect", "assembly: loop", "assembly: conversion",
     ]  # fmt: skip
     missing = [name for name in wanted if not counts[name]]
     assert not missing, missing
@@ -215,6 +218,18 @@ def test_a_wrong_answer_is_found_and_made_small(monkeypatch) -> None:
     found = fuzz.run(5, 200, ["interp"], have=have, stop_at=1, say=None, minimise_for=10)
     (failure,) = found.failures
     assert "atomic_add" in failure[1] and len(failure[1].splitlines()) < 25
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the text is for x86_64")
+@pytest.mark.parametrize("instruction, differs", [("addl", False), ("subl", True)])
+def test_a_text_that_computes_something_else_is_found(instruction, differs) -> None:
+    """The CPU runs the instructions in another profile than `strict`, which runs what stands for them."""
+    text = (
+        "@ts.func\ndef plain(a):\n    return a + a\n\n@ts.kernel\ndef k(x: ts.Tensor[8, ts.i32]):\n    ts.tile.grid(1)\n"
+        f'    x[:] = ts.target.asm("movl $1, $0; {instruction} $1, $0", x[:], dtype=ts.i32, target="x86_64", otherwise=plain)\n'
+    )
+    case = fuzz.Case(text, {}, {"x": ((8,), "i32")}, 1, 0, 1, native=True)
+    assert [fuzz.judge(case, backend) != [] for backend in BACKENDS[:3]] == [False, differs, False]
 
 
 @pytest.mark.parametrize("backend, share", [("interp", 0.4), ("cpu", 0.35), ("ptx-emulated:sm_80", 0.25)])

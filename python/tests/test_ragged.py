@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from oracle.fuzz import load
 
 import tessera as ts
 
@@ -103,3 +104,55 @@ def test_index_tiles_into_a_transposed_parameter_keep_the_order_of_the_subscript
     ids = np.array([3, 1, 4], np.int32)
     np.testing.assert_array_equal(columns(W, ids, np.zeros((5, 3), np.float32)), W.T[:, ids])
     np.testing.assert_array_equal(rows(W, ids, np.zeros((3, 7), np.float32)), W.T[ids, :])
+
+
+@pytest.mark.parametrize("axis", ["", ", axis=(0, 1)"])
+def test_a_maximum_along_both_axes_names_the_one_that_has_padding(axis):
+    def help_of(body):
+        text = f"""
+@ts.kernel
+def k(x: ts.Tensor["m", "n", ts.f32], y: ts.Tensor["g", ts.f32]):
+    i = ts.tile.program_id(0)
+    {body.format(axis=axis)}
+"""
+        with pytest.raises(ts.ShapeError) as caught:
+            load(text)
+        assert caught.value.code == "E_RAGGED"
+        return caught.value.help
+
+    assert "`t = ts.tile.bounds_mask(t, rows=m - i * 8)`" in help_of("t = x[i * 8:i * 8 + 8, 0:n]; y[i] = ts.tile.max(t{axis})")
+    assert "`t = ts.tile.bounds_mask(t, cols=n - i * 8)`" in help_of("t = x[0:m, i * 8:i * 8 + 8]; y[i] = ts.tile.max(t{axis})")
+
+
+NARROW = """
+@ts.kernel
+def k(x: ts.Tensor["n", ts.f32], y: ts.Tensor["g", ts.f32]):
+    i = ts.tile.program_id(0)
+    s = {start}
+    y[i] = ts.tile.max(ts.tile.where({position} < n - s, x[s:s + {extent}], -math.inf))
+"""
+
+
+@pytest.mark.parametrize(
+    "start, position, extent, taken",
+    [
+        ("i * 100", "ts.tile.arange(64)", 64, True),
+        ("ts.tile.cast(i * 100, ts.i32)", "ts.tile.arange(64)", 64, True),
+        # 200 is -56 in 8 bits.
+        ("ts.tile.cast(ts.tile.cast(i * 100, ts.i8), ts.i64)", "ts.tile.arange(64)", 64, False),
+        ("ts.tile.cast(ts.tile.cast(i * 100, ts.u8), ts.i64)", "ts.tile.arange(64)", 64, True),
+        ("i * 100", "ts.tile.cast(ts.tile.arange(128), ts.i8)", 128, True),
+        ("i * 100", "ts.tile.cast(ts.tile.arange(256), ts.i8)", 256, False),
+        ("i * 100", "ts.tile.cast(ts.tile.arange(256), ts.u8)", 256, True),
+    ],
+)
+def test_what_narrowing_makes_of_a_position_is_not_known(start, position, extent, taken):
+    text = NARROW.format(start=start, position=position, extent=extent)
+    x, y = np.arange(-230, -20, dtype=np.float32), np.zeros(3, np.float32)
+    if not taken:
+        with pytest.raises(ts.ShapeError) as caught:
+            load(text)["k"](x, y)
+        assert caught.value.code == "E_RAGGED"
+        return
+    load(text)["k"].launch(x, y, grid=3)
+    assert y.tolist() == [x[s : s + extent].max() for s in (0, 100, 200)]

@@ -323,6 +323,11 @@ WRONG = [
     ('ts.target.asm("neg.f32 $0, %f1 $", x[i], dtype=ts.f32)', "E_ARGUMENT", "after"),
     ('ts.target.asm("{ .reg .b32 %r<4>; mov.b32 %r1, $1; mov.b32 $0, %r1; }", x[i], dtype=ts.f32)', "E_ARGUMENT", "own"),
     ('ts.target.asm("l: vmovaps $1, $0", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "labels"),
+    ('ts.target.asm("\\"l\\": vmovaps $1, $0", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "labels"),
+    ('ts.target.asm("1: l : vmovaps $1, $0", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "labels"),
+    ('ts.target.asm("vmovaps $1, $0; .section .data", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "directives"),
+    ('ts.target.asm(".intel_syntax noprefix\\nvmovaps $0, $1", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "directives"),
+    ('ts.target.asm("1: .macro m\\n.endm\\nvmovaps $1, $0", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "directives"),
     ('ts.target.asm("push %rsp; vmovaps $1, $0", x[i], dtype=ts.f32, target="x86_64")', "E_ARGUMENT", "stack"),
     ('ts.target.asm(x[i], x[i], dtype=ts.f32)', "E_ARGUMENT", "known at compile time"),
     ('ts.target.asm("neg.f32 $0, $1;", x[i], dtype=ts.f32, target="spirv")', "E_ARGUMENT", "among"),
@@ -379,6 +384,37 @@ def test_the_assembler_of_the_cpu_is_heard(cpu):
         assert "popcount $1, $0" in shown
     # The process and its machines go on.
     assert (triple(np.ones(4, np.float32)) == 3).all()
+
+
+@x86
+def test_names_that_nothing_defines_are_an_error_of_the_text(cpu):
+    @ts.kernel
+    def k(x: ts.Tensor["n", ts.u32], y: ts.Out["n", ts.u32]):
+        i = ts.tile.linear_id()
+        a = ts.target.asm("movl $1, $0; .byte 0x90; .p2align 2; .rept 2; incl $0; .endr", x[i], dtype=ts.u32, target="x86_64")
+        y[i] = ts.target.asm("movl nowhere(%rip), $0 # $1", a, dtype=ts.u32, target="x86_64")
+        return y
+
+    for _ in range(2):
+        with pytest.raises(ts.ToolError, match="symbol") as error:
+            k(np.ones(4, np.uint32))
+        assert error.value.code == "E_TARGET_CODEGEN" and "nowhere" in Path(__file__).read_text(encoding="utf-8").splitlines()[error.value.line - 1]
+
+
+def test_the_other_meaning_is_of_one_lane():
+    source = """
+    @ts.func
+    def f(x):
+        return ts.tile.group.reduce(x, "sum")
+
+    @ts.kernel(lanes=32)
+    def k(x: ts.Tensor["n", ts.f32], y: ts.Tensor["n", ts.f32]):
+        i = ts.tile.linear_id()
+        y[i] = ts.target.asm("neg.f32 $0, $1;", x[i], dtype=ts.f32, otherwise=f)
+    """
+    with pytest.raises(ts.UnsupportedError, match="group_reduce") as error:
+        load(textwrap.dedent(source), "k")
+    assert error.value.code == "E_UNSUPPORTED"
 
 
 def test_outside_kernels_it_is_an_error():

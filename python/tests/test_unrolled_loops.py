@@ -60,6 +60,8 @@ BODIES = [
     ("for a, b in PAIRS:\n    y[a] = b", [4, 5, 6]),
     ("for a in TAB:\n    y[0] = y[0] * 10 + a", [312]),
     ("for a in ARR:\n    y[0] = y[0] * 10 + a", [567]),
+    # The loop around it is elaborated again, with a variable that is a float by then.
+    ("v = 0\nfor j in range(2):\n    for a in ARR:\n        y[0] = y[0] * 10 + a\n    v = v + 0.5\ny[1] = ts.tile.cast(v, ts.i64)", [567567, 1]),
     ("for a in FLOATS:\n    y[0] += ts.tile.cast(a * 10, ts.i64)", [-10]),
     ("for i, a in enumerate((x[2], 7)):\n    y[i] = a", [1, 7]),
     ("for i, (a, b) in enumerate(PAIRS):\n    y[i] = a * b", [0, 5, 12]),

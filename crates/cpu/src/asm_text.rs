@@ -82,6 +82,18 @@ impl Text {
         self.results.iter().zip(out).map(|(&d, x)| value(s, d, x)).collect()
     }
 
+    /// The error for a text that names what the process does not have.
+    pub fn unlinked(&self, op: &Op<Tile>, why: &str) -> Diagnostic {
+        let mut error = Diagnostic::new(
+            Code::E_TARGET_CODEGEN,
+            "this text for x86_64 names a symbol that nothing defines",
+        )
+        .at(op.loc.clone())
+        .help("a text calls no functions and has no names of data: pass addresses and constants as values");
+        error.notes.extend(why.lines().filter(|l| !l.trim().is_empty()).map(String::from));
+        error
+    }
+
     /// The error for a text that LLVM's assembler refused.
     pub fn refused(&self, op: &Op<Tile>, why: &str) -> Diagnostic {
         let mut error = Diagnostic::new(

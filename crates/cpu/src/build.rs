@@ -101,7 +101,7 @@ impl Target<'_> {
         ir.refused().map_or(Ok(object), Err)
     }
 
-    /// The error for the first text of the kernel that the assembler does not take by itself.
+    /// The error for the first text of the kernel that the assembler, or the linker, does not take by itself.
     fn refused_text(&self) -> Option<Diagnostic> {
         self.func.walk().into_iter().filter(|&id| is_asm(self.func.ops[id].code)).find_map(|id| {
             let op = &self.func.ops[id];
@@ -111,7 +111,12 @@ impl Target<'_> {
             let args: Vec<_> = (0..op.operands.len() as u32).map(|i| ir.param(f, i)).collect();
             text.call(&ir, &args, true);
             ir.ret(None);
-            self.generate(&ir).err().map(|why| text.refused(op, &why))
+            let loads = |object: Vec<u8>| Loaded::new(&object, &code::symbols())?.address(ENTRY);
+            match self.generate(&ir).map(loads) {
+                Ok(Ok(_)) => None,
+                Ok(Err(why)) => Some(text.unlinked(op, &why)),
+                Err(why) => Some(text.refused(op, &why)),
+            }
         })
     }
 
@@ -151,16 +156,16 @@ impl Target<'_> {
                 found
             }
             None => {
-                let object = self.generate(&ir).map_err(|why| match self.refused_text() {
-                    Some(refused) => refused.into(),
-                    None => broken(why),
-                })?;
+                let refused = |why: String| -> Diagnostics {
+                    self.refused_text().map_or_else(|| broken(why), Into::into)
+                };
+                let object = self.generate(&ir).map_err(refused)?;
                 stages.push(("LLVM", start.elapsed()));
+                let start = Instant::now();
+                let loaded = load(&object).map_err(refused)?;
                 let about =
                     format!("{} for {} ({})", self.func.name, self.isa, self.profile.name());
                 store.put(key, &about, &object);
-                let start = Instant::now();
-                let loaded = load(&object).map_err(broken)?;
                 stages.push(("load", start.elapsed()));
                 (loaded, object.len())
             }

@@ -25,6 +25,20 @@ pub(crate) fn may_be_negative(func: &TileFunc, value: Value, access: OpId) -> bo
     !proof.holds(&form, DEPTH)
 }
 
+/// Whether a cast to an integer keeps every position. In 32 bits and more positions are taken to fit, as
+/// their sums are; in fewer they do not, and what was negative is far above 0 in an unsigned dtype.
+pub(crate) fn keeps_positions(func: &TileFunc, to: Value, from: Value) -> bool {
+    let [to, from] = [to, from].map(|v| func.ty(v).dtype());
+    let widens = to.bits() > from.bits() || to.bits() == from.bits() && to == from;
+    let same_sign = to.is_unsigned_int() == from.is_unsigned_int();
+    match (from.is_int(), same_sign) {
+        (true, true) => widens || to.bits() >= 32,
+        // The sign bit of the wider one is free; u32 and u64 are as i32 and i64 are.
+        (true, false) => from.is_unsigned_int() && (widens || to.bits() >= 32),
+        (false, _) => false,
+    }
+}
+
 struct Proof<'f> {
     func: &'f TileFunc,
     /// Sums that are at least 0 here.
@@ -79,7 +93,7 @@ impl Proof<'_> {
             TileOp::ProgramId => {
                 op.attr("axis").and_then(Attr::as_int).map(|a| Linear::atom(Atom::Program(a)))
             }
-            TileOp::Cast if self.func.ty(op.operands[0]).dtype().is_int() => {
+            TileOp::Cast if keeps_positions(self.func, value, op.operands[0]) => {
                 Some(self.form(op.operands[0]))
             }
             TileOp::Ew(f @ (ScalarFn::Add | ScalarFn::Sub | ScalarFn::Neg | ScalarFn::Mul)) => {
@@ -178,7 +192,12 @@ impl Proof<'_> {
         };
         let is_float = ty.is_float();
         match op.code {
-            Cast => self.counts(&Atom::Value(op.operands[0])),
+            // Of fewer bits of a number the highest is the sign.
+            Cast => {
+                let from = op.operands[0];
+                let kept = keeps_positions(self.func, value, from);
+                (kept || !self.func.ty(from).dtype().is_int()) && self.counts(&Atom::Value(from))
+            }
             For | While => self.carried_counts(value),
             If | Select => {
                 let condition = op.operands[0];

@@ -3,9 +3,9 @@
 
 use crate::facts::{read, written, yielded};
 use std::collections::BTreeSet;
-use tessera_ir::{BlockId, Op, OpId, Value};
+use tessera_ir::{BlockId, Op, OpId, Type, Value};
 use tessera_support::SideTable;
-use tessera_tile::{Tile, TileFunc, TileOp};
+use tessera_tile::{Atom, Tile, TileFunc, TileOp, linear_of};
 
 pub(crate) struct Taint {
     values: SideTable<Value, bool>,
@@ -82,6 +82,17 @@ fn run(func: &TileFunc, rules: Rules, seed: &dyn Fn(&Op<Tile>) -> bool) -> Taint
 }
 
 impl Walk<'_> {
+    /// Whether what an index depends on has cancelled, as in `i - i + 3`: nothing of it is in its sum.
+    fn cancels(&self, op: &Op<Tile>, value: Value) -> bool {
+        matches!(op.code, TileOp::Ew(_))
+            && self.func.ty(value) == &Type::INDEX
+            && linear_of(self.func, value).terms.keys().all(|atom| match atom {
+                Atom::Dim(_) => true,
+                Atom::Program(_) => false,
+                Atom::Value(v) => *v != value && !self.taint.value(*v),
+            })
+    }
+
     fn mark(&mut self, value: Value, tainted: bool) {
         if tainted && !self.taint.values[value] {
             self.taint.values.set(value, true);
@@ -143,7 +154,8 @@ impl Walk<'_> {
                     tainted |= self.memory.contains(&memory);
                 }
                 for &result in &op.results {
-                    self.mark(result, tainted);
+                    let here = tainted && !self.cancels(op, result);
+                    self.mark(result, here);
                 }
                 if let Some(memory) = written(op).filter(|_| self.rules.through_memory)
                     && (tainted || under)

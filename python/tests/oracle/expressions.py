@@ -23,7 +23,7 @@ OPTIONAL = [
     "shared_in_group", "gather_add", "swap_slices", "return_in_loop", "inner_exit_before_assign", "min_literal", "dotted",
     "tuple_value", "nested_unpack", "lane_while_else", "mixed_literal", "loop_var_assign", "scratch_of_two_types", "or_literal",
     "tile_parts", "own_combiners", "sort", "block_formats", "unrolled", "python_iterators", "tuple_carried", "tuple_left", "unrolled_value_after",
-    "loop_var_slice", "lane_axes", "ownership", "staged", "packed", "records",
+    "loop_var_slice", "lane_axes", "ownership", "staged", "packed", "records", "assembly",
 ]  # fmt: skip
 
 
@@ -42,6 +42,7 @@ class Case:
     statements: int = 0
     floats_only_exact: bool = True
     form: Form | None = None  # how the arrays are arguments, where they are not by themselves
+    native: bool = False  # it has assembly texts, which the CPU runs in other profiles than `strict`
     checked: bool = False  # its promises of ownership are held against checked mode
 
     def arguments(self) -> dict[str, np.ndarray]:
@@ -116,6 +117,7 @@ class Expressions:
         self.arguments: dict[str, Any] = {}
         self.optional = ""
         self.listed: tuple[int, str] | None = None
+        self.texts: list[Any] = []  # assembly texts
         self.plain = 0  # above 0 inside expressions that must have no effects
 
     # Small choices.
@@ -218,6 +220,7 @@ class Expressions:
                 kinds.append("walrus")
         if self.has("or_value"):
             kinds.append("or")
+        kinds += ["asm", "asm"] if self.texts else []
         kinds = [k for k in kinds if k not in self.without]
         return getattr(self, "e_" + self.pick(kinds))(s, dt, depth)
 
@@ -436,10 +439,14 @@ class Expressions:
             return self.tile_leaf(s, dt, n)
         kinds = ["binary", "binary", "scalar", "where", "cast", "unary", "divisor", "gather", "load", "load"]
         kinds += ["part"] * (20 if self.of_tiles else 6) if self.has("tile_parts") else []
+        kinds += ["asm"] * 3 if self.texts else []
         kind = self.pick([k for k in kinds if "tile_" + k not in self.without])
         t = lambda d=dt: self.tile(s, d, n, depth - 1)  # noqa: E731
         if kind == "part":
             return self.part(s, dt, n, depth - 1)
+        if kind == "asm":
+            self.count("assembly text on tiles")
+            return self.e_asm(s, dt, depth, lambda d: self.tile(s, d, n, depth - 1))
         if kind == "binary":
             op = self.pick(["+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>"] if dt in INTS else ["+", "-", "*", "/"])
             self.count(f"tile {op}")

@@ -11,6 +11,7 @@ import linecache
 import math
 import multiprocessing
 import os
+import re
 import sys
 import time
 import warnings
@@ -176,11 +177,23 @@ def judge(case: Case, backend: str, want: Any = None) -> list[str]:
             return judge_default(case, backend, want)
         raise
     found = differences(want, got)
+    if case.native and backend == "cpu" and not found:
+        found = natively(case, want)
     return broken_promises(case) if case.checked and backend == "interp" and not found else found
 
 
 def judge_default(case: Case, backend: str, want: Any) -> list[str]:
     return differences(want, compiled(case, backend, "default"))
+
+
+def natively(case: Case, want: Any) -> list[str]:
+    """How a program differs where the CPU runs its assembly texts, and not without them: `default` may round otherwise by itself."""
+    found = differences(want, compiled(case, "cpu", "default"))
+    if not found:
+        return []
+    without = re.sub(r'target="x86_64"(, arch="\w+")?', 'target="ptx"', case.text)
+    same = differences(want, compiled(replace(case, text=without), "cpu", "default"))
+    return [] if same else [f"in `default`, with the text: {line}" for line in found]
 
 
 # What this build has.
@@ -225,6 +238,7 @@ PROBES = {
     "loop_var_slice": ("group", "for j in range(2):\n    y[0] = j\ny[0:4] = x[0:8][j:j + 4]"),
     "ownership": ("group", "ts.tile.owned(y[0:4])\nts.tile.store(y[0:2], x[0:2], unique=True)"),
     "staged": ("group", "s = ts.tile.alloc_shared((2, 4), ts.i32)\nfor j in range(2):\n    ts.tile.cp_async(s[j], x[j * 4:j * 4 + 4])\ny[0:4] = s[1]"),
+    "assembly": ("group", 'y[0:8] = ts.target.asm("movl $1, $0", x[0:8], dtype=ts.i32, target="x86_64", otherwise=ts.tile.abs)'),
     "tuple_carried": ("group", "t = (x[0], x[1])\nfor j in range(3):\n    t = (t[1], t[0])\ny[0] = t[0]"),
 }
 PROBE_HEAD = "class cfg:\n    K = 3\nG0 = 2\n\n"

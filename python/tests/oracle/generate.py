@@ -91,6 +91,8 @@ class Gen(Statements):
         head += [f"TAB = ({self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)})"]
         head += [f"ARR = np.array([{self.rng.randint(0, W - 1)}, {self.rng.randint(0, W - 1)}], np.int32)", "ARR.flags.writeable = False"]
         head.append("")
+        if self.has("assembly") and self.chance(0.35):
+            head += self.drawn_texts()
         if not self.lane and self.has("own_combiners"):
             for number in range(self.rng.randint(1, 3)):
                 head += self.combiner(number)
@@ -194,8 +196,9 @@ class Gen(Statements):
             later = {"G0": self.rng.randint(1, 7), "G1": self.pick([0.5, -1.5, 4.0]), "cfg.K": self.rng.randint(0, 9)}
         checked = any(name.startswith("owne") for name in self.counts)
         return Case(
-            text, types, arrays, extents or count, shape or lanes, self.seed, later, self.counts, self.statements, form=form, checked=checked
-        )
+            text, types, arrays, extents or count, shape or lanes, self.seed, later, self.counts, self.statements, form=form,
+            native=bool(self.texts), checked=checked,
+        )  # fmt: skip
 
     def axes(self, whole: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The extents of a group along two or three axes, and of all lanes: whole groups, or not."""

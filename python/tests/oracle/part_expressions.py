@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .expressions import INTS, SCALARS, STORAGE, Expressions, Scope, W
+from .asm_texts import AsmExpressions
+from .expressions import INTS, SCALARS, STORAGE, Scope, W
 from .values import carrier
 
 #: Extents of a tile of two axes, by how many elements it has.
 SHAPES = {2: [(1, 2), (2, 1)], 3: [(1, 3), (3, 1)], 4: [(2, 2), (4, 1)], 5: [(5, 1), (1, 5)], 6: [(2, 3), (3, 2)], 8: [(2, 4), (4, 2), (8, 1)]}
 
 
-class PartExpressions(Expressions):
+class PartExpressions(AsmExpressions):
     """Draws expressions that take tiles apart and put them together."""
 
     def __init__(self, *given: Any) -> None:

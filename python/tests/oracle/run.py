@@ -36,6 +36,9 @@ def _call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """A call in a coroutine."""
     if isinstance(f, tile.Sync):
         return (yield f.name, args, kwargs)
+    if f == TARGET.asm:
+        f, args = TARGET.meaning(*args, **kwargs)
+        kwargs = {}
     if isinstance(f, Func) and f.coroutine:
         return (yield from f.call(*args, **kwargs))
     return f(*args, **kwargs)
@@ -119,16 +122,22 @@ class _Tile:
 class _Target:
     """``ts.target``: a text is what its other meaning computes."""
 
-    def asm(self, text: str, *values: Any, dtype: Any = None, otherwise: Any = None, **how: Any) -> Any:
+    def asm(self, *given: Any, **how: Any) -> Any:
+        otherwise, values = self.meaning(*given, **how)
+        return otherwise(*values)
+
+    @staticmethod
+    def meaning(text: str, *values: Any, dtype: Any = None, otherwise: Any = None, **how: Any) -> tuple[Any, list[Any]]:
         if otherwise is None:
             raise Lacks("ts.target.asm without otherwise=")
-        shape = np.broadcast_shapes(*(np.shape(v.a) for v in values if isinstance(v, Val)))
-        spread = [Val(v.dt, np.broadcast_to(v.a, shape)) if isinstance(v, Val) else v for v in values]
-        return otherwise(*spread)
+        operands = [strong(value_of(v)) for v in values]
+        shape = np.broadcast_shapes(*(np.shape(v.a) for v in operands))
+        return otherwise, [Val(v.dt, np.broadcast_to(v.a, shape)) if shape else v for v in operands]
 
 
 HIDDEN = {"np", "ts", "math", "Array", "Place", "Val", "Any", "Callable", "collective", "range_", "value_of", "identity"}
 TILE = _Tile()
+TARGET = _Target()
 MATH = _Math()
 
 
@@ -140,7 +149,7 @@ class Ts:
     """``ts`` as a kernel sees it."""
 
     tile = TILE
-    target = _Target()
+    target = TARGET
     cdiv = staticmethod(cdiv)
     identity = staticmethod(lambda x: x)
 

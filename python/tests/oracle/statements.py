@@ -29,6 +29,7 @@ class Statements(MemoryStatements):
                 simple += ["own"]
         simple += ["packed", "packed"] if self.packed else []
         simple += ["optional"] if self.optional else []
+        simple += ["asm", "asm"] if self.texts else []
         if self.has("chained_assign"):
             simple.append("chained")
         if self.has("target_order"):

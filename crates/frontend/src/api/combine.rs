@@ -228,6 +228,7 @@ pub fn impure(e: &Elab<'_>, region: tessera_ir::BlockId) -> Option<TileOp> {
     e.func.walk_block(region, &mut |id| {
         let op = &e.func.ops[id];
         let computes = matches!(op.code.info().effects, Effects::Pure | Effects::Terminator)
+            && !tessera_tile::is_collective(op.code)
             || op.code == TileOp::If;
         let tiles = op.results.iter().any(|&v| e.func.ty(v).is_tile());
         if !computes || tiles {

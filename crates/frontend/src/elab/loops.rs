@@ -54,7 +54,7 @@ pub struct Loop<'a> {
     /// It is in a helper, which may return from the loop.
     in_helper: bool,
     /// The variable that says whether the test, which is in the body, ended the loop.
-    ended: String,
+    pub(super) ended: String,
 }
 
 impl Loop<'_> {
@@ -93,22 +93,6 @@ impl Loop<'_> {
         }
         names
     }
-}
-
-/// What a try may have changed.
-struct Saved {
-    func: tessera_tile::TileFunc,
-    diags: tessera_diag::Diagnostics,
-    env: Env,
-    block: BlockId,
-    found: usize,
-    weak: std::collections::BTreeMap<Value, Weak>,
-    widened: BTreeSet<Value>,
-    weak_roots: std::collections::BTreeMap<Value, BTreeSet<Value>>,
-    weak_used: BTreeSet<Value>,
-    open_values: BTreeSet<Value>,
-    origins: std::collections::BTreeMap<String, super::Origin>,
-    printed: usize,
 }
 
 impl Elab<'_> {
@@ -167,117 +151,8 @@ impl Elab<'_> {
         }
     }
 
-    fn save(&mut self) -> Saved {
-        Saved {
-            func: self.func.clone(),
-            diags: self.diags.clone(),
-            env: self.env().clone(),
-            block: self.block,
-            found: self.found,
-            weak: self.weak.clone(),
-            widened: self.widened.clone(),
-            weak_roots: self.weak_roots.clone(),
-            weak_used: self.weak_used.clone(),
-            open_values: self.open_values.clone(),
-            origins: self.origins.clone(),
-            printed: self.printed.len(),
-        }
-    }
-
-    fn restore(&mut self, saved: Saved) {
-        self.func = saved.func;
-        self.diags = saved.diags;
-        *self.env() = saved.env;
-        self.block = saved.block;
-        self.found = saved.found;
-        self.weak = saved.weak;
-        self.widened = saved.widened;
-        self.weak_roots = saved.weak_roots;
-        self.weak_used = saved.weak_used;
-        self.open_values = saved.open_values;
-        self.origins = saved.origins;
-        self.printed.truncate(saved.printed);
-    }
-
-    /// Emits a loop. A variable that begins as a literal takes the type of the values it is merged
-    /// with: until that is known it is weakly typed, and the body is elaborated again once it is.
-    fn repeat(&mut self, l: &Loop<'_>) -> Exits {
-        let mut wanted: Vec<(String, Type)> = Vec::new();
-        // Tuples that the body changes.
-        let mut tuples: Vec<String> = Vec::new();
-        let mut tries = 2 * l.changed().len() + 2;
-        while tries > 0 {
-            tries -= 1;
-            let saved = self.save();
-            match self.try_repeat(l, &wanted, &tuples) {
-                Ok(exits) => return self.after_loop(l, exits),
-                Err(again) => {
-                    self.restore(saved);
-                    wanted.retain(|(n, _)| *n != again.name);
-                    match again.ty {
-                        Some(ty) => wanted.push((again.name, ty)),
-                        None => {
-                            let parts = self.env().get(&again.name).and_then(Parts::of);
-                            tries += 2 * parts.map_or(0, |p| p.names(&again.name).len());
-                            tuples.push(again.name);
-                        }
-                    }
-                }
-            }
-        }
-        self.error_help(
-            Code::E_TYPE,
-            "expected the variables of the loop to keep their types",
-            "begin each with the type it ends with: ts.tile.cast(0, ts.f32)",
-        );
-        Exits::none()
-    }
-
-    /// `else` runs where the loop was not left by `break`.
-    fn after_loop(&mut self, l: &Loop<'_>, exits: Exits) -> Exits {
-        let out = Exits { ret: exits.ret.clone(), ..Exits::none() };
-        let ended = self.env().remove(&l.ended);
-        if l.orelse.is_empty() {
-            return out;
-        }
-        let left = match ended {
-            Some(Val::Rt(ended)) => Some(self.b().ew(ScalarFn::Not, &[ended])),
-            _ if l.tests_inside() => None,
-            _ => self.left(&exits),
-        };
-        let Some(left) = left else {
-            let later = self.stmts(l.orelse);
-            return self.either(out, later);
-        };
-        // What only a `break` gave a value has it where the loop was left by one.
-        let before = self.env().clone();
-        let otherwise = assigned(l.orelse);
-        let hollow: BTreeSet<String> = assigned(l.body).intersection(&otherwise).cloned().collect();
-        let later = self.branch(
-            left,
-            |this| {
-                for name in &hollow {
-                    if let Some(Val::Maybe(v, _)) = before.get(name) {
-                        this.env().insert(name.clone(), Val::Rt(*v));
-                    }
-                }
-                Exits::none()
-            },
-            |this| {
-                this.env().remove(RETURN);
-                for (name, value) in before.iter().filter(|(name, _)| hollow.contains(*name)) {
-                    if let Val::Maybe(_, l) = value {
-                        this.env().insert(name.clone(), Val::Unset(l.clone()));
-                    }
-                }
-                this.stmts(l.orelse)
-            },
-        );
-        self.either(out, later)
-    }
-
     /// `Err` names a variable that should have been carried with another type.
-    fn try_repeat(
+    pub(super) fn try_repeat(
         &mut self,
         l: &Loop<'_>,
         wanted: &[(String, Type)],
@@ -586,70 +461,5 @@ impl Elab<'_> {
             Some(stays) => self.b().ew(ScalarFn::And, &[goes, stays]),
             None => goes,
         }
-    }
-
-    /// The variable of a loop after it: the last position, or what it was before a loop without an
-    /// iteration. `read`: the program reads it here, so that checked mode reports where it has none.
-    pub fn read_after(&mut self, v: &Val, read: bool) -> Val {
-        let Val::After(after) = v else { return v.clone() };
-        let after = after.clone();
-        let ran = self.b().ew(ScalarFn::Lt, &[after.lo, after.hi]);
-        let before = after.before.clone();
-        let out = self.choose(
-            ran,
-            |this| match after.last {
-                Last::Carried(v) => Val::Rt(v),
-                Last::Scaled(first, step) => {
-                    let one = this.b().index(1);
-                    let iteration = this.b().ew(ScalarFn::Sub, &[after.hi, one]);
-                    Val::Rt(this.scaled(iteration, first, step, &after.name))
-                }
-                Last::Position(step) if this.is_far(after.lo, after.hi) => {
-                    let steps = this.whole_steps(after.lo, after.hi, step, true);
-                    let steps = this.bits_as(steps, DType::I64);
-                    let far = this.b().ew(ScalarFn::Mul, &[steps, step]);
-                    Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
-                }
-                Last::Position(step) => {
-                    let one = this.b().index(1);
-                    let span = this.b().ew(ScalarFn::Sub, &[after.hi, after.lo]);
-                    let span = this.b().ew(ScalarFn::Sub, &[span, one]);
-                    let iterations = this.b().ew(ScalarFn::FloorDiv, &[span, step]);
-                    let far = this.b().ew(ScalarFn::Mul, &[iterations, step]);
-                    Val::Rt(this.b().ew(ScalarFn::Add, &[after.lo, far]))
-                }
-            },
-            |this| match before {
-                Some(v @ (Val::Rt(_) | Val::Const(_) | Val::Dim(_) | Val::After(_))) => {
-                    let v = this.read_after(&v, read);
-                    this.convert(&v, DType::I64, &[]).map_or(Val::Poison, Val::Rt)
-                }
-                _ => Val::Rt(this.unset(read)),
-            },
-        );
-        if let Val::Rt(v) = out
-            && self.func.name_of(v).is_none()
-        {
-            self.func.set_name(v, &after.name);
-        }
-        out
-    }
-
-    /// The position of an iteration.
-    fn scaled(&mut self, iteration: Value, first: Value, step: Value, name: &str) -> Value {
-        let far = self.b().ew(ScalarFn::Mul, &[iteration, step]);
-        let value = self.b().ew(ScalarFn::Add, &[first, far]);
-        self.func.set_name(value, name);
-        value
-    }
-
-    /// Zero in place of a variable without a value.
-    fn unset(&mut self, read: bool) -> Value {
-        let mut spec =
-            OpSpec::new(TileOp::Const, &[]).attr("value", Attr::Int(0)).result(Type::INDEX);
-        if read {
-            spec = spec.attr("unset", Attr::Bool(true));
-        }
-        self.b().value(spec).expect("the result type is given")
     }
 }

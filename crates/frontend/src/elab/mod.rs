@@ -2,6 +2,7 @@
 //! after an error with the likeliest meaning, or with a value that absorbs what touches it, so
 //! that all mistakes are reported together and none is reported twice.
 
+mod after_loop;
 pub mod arith;
 pub mod call;
 mod carried;
@@ -17,6 +18,7 @@ pub mod record;
 pub mod stmt;
 pub mod table;
 pub mod tile_index;
+mod tries;
 mod tuple_parts;
 pub mod tuples;
 pub mod unroll;

@@ -2,7 +2,7 @@
 
 use super::bound::ends_beyond;
 use super::ragged_state::{Root, Spread};
-use crate::sign::may_be_negative;
+use crate::sign::{keeps_positions, may_be_negative};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use tessera_ir::{Attr, Value};
@@ -223,6 +223,27 @@ fn added(mut a: Courses, b: Courses) -> Courses {
     a
 }
 
+/// How a cast's value changes: a dtype of fewer bits starts again from its least number where the
+/// positions do not fit.
+fn converted(func: &TileFunc, to: Value, from: Value, axes: Courses) -> Courses {
+    let ty = func.ty(to).dtype();
+    let fits = || {
+        let bits = ty.bits() - u32::from(!ty.is_unsigned_int());
+        let iota = func.def(from).filter(|op| op.code == TileOp::Iota);
+        iota.is_some_and(|op| {
+            let start = op.attr("start").and_then(Attr::as_int).unwrap_or(0);
+            let extent = func.ty(from).shape()[0].as_static();
+            let end = extent.and_then(|n| start.checked_add(n));
+            start >= 0 && end.is_some_and(|end| end <= 1 << bits.min(62))
+        })
+    };
+    if !ty.is_int() || !func.ty(from).dtype().is_int() || keeps_positions(func, to, from) || fits()
+    {
+        return axes;
+    }
+    axes.into_keys().map(|axis| (axis, Course::Unknown)).collect()
+}
+
 /// The axes along which a value differs, and how, where it is made of positions and scalars alone.
 fn varies(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Option<Courses> {
     if func.ty(value).rank() == 0 {
@@ -233,7 +254,8 @@ fn varies(func: &TileFunc, value: Value, fuel: &Cell<usize>) -> Option<Courses> 
     match op.code {
         TileOp::Const => Some(Courses::new()),
         TileOp::Iota => Some([(0, Course::Rises)].into()),
-        TileOp::Cast | TileOp::Broadcast => of(0),
+        TileOp::Cast => Some(converted(func, value, op.operands[0], of(0)?)),
+        TileOp::Broadcast => of(0),
         TileOp::Expand => Some(shifted(of(0)?, op.attr("axis"))),
         TileOp::Transpose => {
             let inner = of(0)?;

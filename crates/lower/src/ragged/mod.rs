@@ -224,6 +224,21 @@ fn filler(operator: &str) -> Option<&'static str> {
     }
 }
 
+/// The tile that the user's call takes, and its axis: a reduction along several axes is one op after
+/// another, of which only the first takes what the call was given.
+fn as_written(func: &TileFunc, id: OpId, mut value: Value, mut axis: usize) -> (Value, usize) {
+    while let Some(op) = func.def(value)
+        && op.code == TileOp::Reduce
+        && op.loc == func.ops[id].loc
+        && user_name(func, value).is_none()
+        && let Some(gone) = op.attr("axis").and_then(Attr::as_int)
+    {
+        axis += usize::from(axis >= gone as usize);
+        value = op.operands[0];
+    }
+    (value, axis)
+}
+
 #[allow(clippy::too_many_arguments)] // All of it is reported to the user.
 fn error(
     func: &TileFunc,
@@ -235,6 +250,7 @@ fn error(
     state: Axis,
     fill: Option<&str>,
 ) -> Diagnostic {
+    let (value, axis) = as_written(func, id, value, axis);
     let access = &func.ops[root.access];
     let memory = positioned(access).unwrap_or(access.operands[0]);
     let dim = dim_expr(&func.ty(memory).shape()[root.axis]).map(|e| python(&e));

@@ -242,13 +242,14 @@ fn split(text: &str, count: usize, results: usize) -> Result<Vec<Piece>, Wrong> 
     Ok(out)
 }
 
-/// Braces, quotes and comments that are closed within the text; of x86_64, no labels but numbers.
+/// Braces, quotes and comments that are closed within the text; of x86_64, no labels but numbers and no
+/// directives that outlast it.
 fn balanced(text: &str, target: AsmTarget) -> Result<(), Wrong> {
     let close = "close it within the text: every text is put into the code by itself";
     let mut depth = 0u32;
     let mut rest = text;
-    // The identifier that ends here, where one does: `name:` is a label.
-    let mut word = String::new();
+    // Without comments, and with quotations empty.
+    let mut code = String::new();
     while let Some(c) = rest.chars().next() {
         let line_comment = match target {
             AsmTarget::Ptx => rest.starts_with("//"),
@@ -264,6 +265,7 @@ fn balanced(text: &str, target: AsmTarget) -> Result<(), Wrong> {
                 return wrong("expected a comment to end, got `/*` without `*/`", close);
             };
             rest = &inside[end + 2..];
+            code.push(' ');
             continue;
         }
         if let Some(inside) = rest.strip_prefix('"') {
@@ -272,6 +274,7 @@ fn balanced(text: &str, target: AsmTarget) -> Result<(), Wrong> {
                 return wrong("expected a quotation to end, got `\"` without another", close);
             };
             rest = &inside[end + 1..];
+            code.push_str("\"\"");
             continue;
         }
         match c {
@@ -283,23 +286,9 @@ fn balanced(text: &str, target: AsmTarget) -> Result<(), Wrong> {
                 );
             }
             '}' => depth -= 1,
-            ':' if target == AsmTarget::X86_64
-                && word.starts_with(|c: char| !c.is_ascii_digit())
-                && !word.starts_with('%') =>
-            {
-                return wrong(
-                    format!("expected labels that are numbers, got `{word}:`"),
-                    "the text is put into the code once for each element, and a name can be defined once: \
-                     write `1:`, and `jmp 1b` or `jmp 1f`",
-                );
-            }
             _ => {}
         }
-        if c.is_alphanumeric() || matches!(c, '_' | '.' | '%' | '$') {
-            word.push(c);
-        } else {
-            word.clear();
-        }
+        code.push(c);
         rest = &rest[c.len_utf8()..];
     }
     if depth > 0 {
@@ -308,7 +297,46 @@ fn balanced(text: &str, target: AsmTarget) -> Result<(), Wrong> {
             "balance the braces: `{ .reg .b32 t; … }` is a scope of the text",
         );
     }
-    Ok(())
+    match target {
+        AsmTarget::Ptx => Ok(()),
+        AsmTarget::X86_64 => code.split([';', '\n']).try_for_each(statement),
+    }
+}
+
+/// Directives for x86_64 that act where they stand. Any other outlasts the text: the code of the kernel
+/// that comes after it would be in another section, in another syntax, or define a name twice.
+const DIRECTIVES: [&str; 24] = [
+    ".byte", ".2byte", ".4byte", ".8byte", ".short", ".value", ".word", ".int", ".long", ".quad",
+    ".ascii", ".asciz", ".string", ".zero", ".fill", ".skip", ".space", ".align", ".balign",
+    ".p2align", ".nops", ".rept", ".endr", ".error",
+];
+
+/// A statement of a text for x86_64: its labels, and the directive that it may be.
+fn statement(mut code: &str) -> Result<(), Wrong> {
+    loop {
+        code = code.trim_start();
+        let ends = |c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '$' | '"');
+        let (word, rest) = code.split_at(code.find(ends).unwrap_or(code.len()));
+        if let Some(rest) = rest.trim_start().strip_prefix(':').filter(|_| !word.is_empty()) {
+            if word.bytes().all(|b| b.is_ascii_digit()) {
+                code = rest;
+                continue;
+            }
+            return wrong(
+                format!("expected labels that are numbers, got `{word}:`"),
+                "the text is put into the code once for each element, and a name can be defined once: \
+                 write `1:`, and `jmp 1b` or `jmp 1f`",
+            );
+        }
+        if word.starts_with('.') && !DIRECTIVES.contains(&word.to_ascii_lowercase().as_str()) {
+            return wrong(
+                format!("expected directives that end with the text, got `{word}`"),
+                "the code of the kernel comes after the text: write instructions, data such as `.byte` and \
+                 `.long`, alignment, or `.rept`; pass constants as values",
+            );
+        }
+        return Ok(());
+    }
 }
 
 /// The target of an op's text.

@@ -1,6 +1,6 @@
 //! Reductions and scans by a combiner of the user's: a region over scalars.
 
-use crate::{Tile, TileOp};
+use crate::{Tile, TileOp, is_collective};
 use tessera_ir::{Attr, BlockId, Effects, Func, OpErrors, OpId, Opcode, Type};
 
 pub fn verify_reduce_by(func: &Func<Tile>, id: OpId, errors: &mut OpErrors) {
@@ -58,8 +58,9 @@ pub(super) fn computes(func: &Func<Tile>, region: BlockId, what: &str, errors: &
     for &id in &func.blocks[region].ops {
         let op = &func.ops[id];
         let info = op.code.info();
-        let pure =
-            matches!(info.effects, Effects::Pure | Effects::Terminator) || op.code == TileOp::If;
+        let pure = matches!(info.effects, Effects::Pure | Effects::Terminator)
+            && !is_collective(op.code)
+            || op.code == TileOp::If;
         if !pure || op.results.iter().any(|&v| func.ty(v).is_tile()) {
             errors.ty(format!(
                 "expected {what} that only computes on scalars, got `tile.{}`",
