@@ -1,0 +1,123 @@
+//! Calls of kernels.
+
+use super::walk::{Walk, view};
+use crate::arrays::{Class, class, zeros};
+use crate::call::Given;
+use crate::enter::enter;
+use crate::kernel::BACKENDS;
+use crate::record;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+use std::sync::Arc;
+use tessera_driver::Purpose;
+use tessera_driver::replay::{Key, Mark, Numbers, Recipe, Return, guards};
+use tessera_numerics::Profile;
+
+/// A call that was replayed, or the key under which the full path is to keep it.
+pub enum Tried<'py> {
+    Done(PyResult<Bound<'py, PyAny>>),
+    Not(Option<Key>),
+}
+
+pub fn launch<'py>(given: &Given<'_, 'py>) -> Tried<'py> {
+    let Some((walk, stream)) = walked(given) else { return Tried::Not(None) };
+    let Some(recipe) = given.replays.find(&walk.tokens) else {
+        return Tried::Not(Some(walk.tokens.key()));
+    };
+    match again(given, &walk, &recipe, stream) {
+        Some(done) => Tried::Done(done),
+        // Arrays that overlap, or a number out of range: what is recorded holds for others.
+        None => Tried::Not(None),
+    }
+}
+
+/// The tokens of the call and its stream.
+fn walked<'py>(given: &Given<'_, 'py>) -> Option<(Walk<'py>, u64)> {
+    if given.purpose != Purpose::Run {
+        return None;
+    }
+    let profile = Profile::ALL.get(given.profile).copied().unwrap_or_default();
+    let mut walk = Walk::new(guards(&BACKENDS, profile)?, false);
+    for (place, value) in given.args.iter_borrowed().enumerate() {
+        argument(&mut walk, &value, given.kernel.numbers(place))?;
+    }
+    if !given.kwargs.is_empty() {
+        let names: Vec<&str> = given.kernel.param_names().collect();
+        for (name, value) in given.kwargs {
+            let name = name.cast_into_exact::<pyo3::types::PyString>().ok()?;
+            let name = name.to_str().ok()?;
+            walk.tokens.text(Mark::Dict, name);
+            let place = names.iter().position(|known| *known == name)?;
+            argument(&mut walk, &value, given.kernel.numbers(place))?;
+        }
+    }
+    if let Some(grid) = given.grid {
+        walk.tokens.mark(Mark::List, 0);
+        if !grid.is_exact_instance_of::<PyTuple>() && !grid.is_exact_instance_of::<PyInt>() {
+            return None;
+        }
+        walk.value(grid, Numbers::Fixed)?;
+    }
+    let stream = walk.stream(given.args.py())?;
+    Some((walk, stream))
+}
+
+/// An element of one of our arrays is an array without axes, and a number to a kernel.
+fn argument<'py>(walk: &mut Walk<'py>, value: &Bound<'py, PyAny>, numbers: Numbers) -> Option<()> {
+    let ours = matches!(class(value).ok()?, Some(Class::Host | Class::Weak));
+    if ours && view(value)?.rank == 0 {
+        return None;
+    }
+    walk.value(value, numbers)
+}
+
+fn again<'py>(
+    given: &Given<'_, 'py>,
+    walk: &Walk<'py>,
+    recipe: &Arc<Recipe>,
+    stream: u64,
+) -> Option<PyResult<Bound<'py, PyAny>>> {
+    let py = given.args.py();
+    let mut made = Vec::with_capacity(recipe.made().len());
+    let mut places = Vec::with_capacity(recipe.made().len());
+    if !recipe.made().is_empty() {
+        let first = walk.arrays.iter().find_map(|array| class(array).ok()?)?;
+        for one in recipe.made() {
+            let array = zeros(py, &one.dims, one.dtype, first != Class::NumPy)?;
+            let at = view(&array)?.address;
+            if !one.fits(at) {
+                return None;
+            }
+            places.push(at);
+            made.push(array);
+        }
+    }
+    let addresses = recipe.addresses(walk.tokens.addresses(), &places)?;
+    let scalars = recipe.scalars(walk.tokens.free())?;
+    record::keep(given.args, given.kwargs);
+    let done =
+        enter(py, || given.kernel.launch_again(recipe, &addresses, scalars.as_deref(), stream));
+    Some(done.and_then(|()| results(given, &made, recipe.returns())))
+}
+
+fn results<'py>(
+    given: &Given<'_, 'py>,
+    made: &[Bound<'py, PyAny>],
+    returns: &[Return],
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = given.args.py();
+    let of = |one: &Return| match *one {
+        Return::Made(place) => Ok(made[place].clone()),
+        Return::Given(place) if place < given.args.len() => given.args.get_item(place),
+        Return::Given(place) => given.kwargs.values().get_item(place - given.args.len()),
+        Return::Nothing => Ok(py.None().into_bound(py)),
+    };
+    match returns {
+        [] => Ok(py.None().into_bound(py)),
+        [one] => of(one),
+        several => {
+            let all = several.iter().map(of);
+            Ok(PyTuple::new(py, all.collect::<PyResult<Vec<_>>>()?)?.into_any())
+        }
+    }
+}
