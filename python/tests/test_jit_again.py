@@ -21,8 +21,8 @@ def counted(monkeypatch):
     """A list with one entry for each call that was not replayed."""
     from tessera.trace.jit import Jitted
 
-    long, whole = [], Jitted._look_up
-    monkeypatch.setattr(Jitted, "_look_up", lambda self, *a: long.append(1) or whole(self, *a))
+    long, whole = [], Jitted._find
+    monkeypatch.setattr(Jitted, "_find", lambda self, *a: long.append(1) or whole(self, *a))
     return long
 
 

@@ -182,7 +182,7 @@ impl KernelHandle {
         let mut state = self.shared.state.lock();
         state.compiled = Compiled::default();
         (state.last, state.took) = (None, None);
-        self.replays.take();
+        drop(self.replays.take());
         self.tuning.clear();
     }
 

@@ -205,17 +205,19 @@ pub fn generic_dtype(value: &Bound<'_, PyAny>) -> Option<DType> {
     Some(dtype)
 }
 
-/// The value of a number of NumPy's in its low bits, as memory holds it; of floats below f32 as an f64.
+/// The value of a number of NumPy's in one word: an integer or a boolean as it is, an f32 by its bits, other
+/// floats by the bits of an f64.
 pub fn word(value: &Bound<'_, PyAny>, dtype: DType) -> Option<u64> {
-    match dtype {
-        DType::F32 => value.extract::<f64>().ok().map(|v| (v as f32).to_bits().into()),
-        DType::F64 | DType::F16 => value.extract::<f64>().ok().map(f64::to_bits),
-        DType::Bool => value.is_truthy().ok().map(u64::from),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
-            value.extract::<i64>().ok().map(|v| v as u64)
-        }
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => value.extract::<u64>().ok(),
-        _ => None,
+    if dtype == DType::Bool {
+        value.is_truthy().ok().map(u64::from)
+    } else if dtype.is_signed_int() {
+        value.extract::<i64>().ok().map(|v| v as u64)
+    } else if dtype.is_int() {
+        value.extract::<u64>().ok()
+    } else if dtype == DType::F32 {
+        value.extract::<f64>().ok().map(|v| (v as f32).to_bits().into())
+    } else {
+        value.extract::<f64>().ok().map(f64::to_bits)
     }
 }
 

@@ -4,11 +4,14 @@ use crate::arrays::{self, argument, passed};
 use crate::device_array::DeviceArray;
 use crate::enter::enter_call;
 use crate::replay::kernel::{self, Tried};
+use crate::replay::notes;
 use crate::streams::Found;
+use crate::watch::Watch;
 use crate::{holding, record};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
+use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_driver::replay::Launches;
 use tessera_driver::{
@@ -18,9 +21,11 @@ use tessera_numerics::Profile;
 
 /// What Python gives for one call.
 pub struct Given<'a, 'py> {
-    pub kernel: &'a KernelHandle,
+    pub kernel: &'a Arc<KernelHandle>,
     /// Earlier calls that this one may be like.
-    pub replays: &'a Launches,
+    pub replays: &'a Arc<Launches>,
+    /// What the kernel has captured, where that was found unchanged.
+    pub watch: Option<&'a Py<Watch>>,
     pub args: &'a Bound<'py, PyTuple>,
     pub kwargs: &'a Bound<'py, PyDict>,
     pub grid: Option<&'a Bound<'py, PyAny>>,
@@ -72,6 +77,9 @@ impl<'py> Given<'_, 'py> {
         }
         if let Location::Device(device) = location {
             given.used(py, Queue { device, stream });
+        }
+        if notes::noting() {
+            crate::replay::kernel::note(&self);
         }
         warn(py, kernel, 2)?;
         given.results(py, &returns)

@@ -21,8 +21,9 @@ from .. import _core
 from ..arrays.host import followed as _followed
 from ..base.error_location import placed as _placed
 from ..base.deprecation import renamed_keywords
-from ..kernel.replay import again
 from ..kernel.schedule import FORMER_KEYWORDS as _FORMER
+from ..base.numeric_profile import current as profile_now
+from ..trace.tracer import frames
 from ._traced import NAMES as _TRACED, traceable as _traceable
 
 __all__ = [
@@ -44,7 +45,6 @@ def _kernels(name: str) -> Any:
 # Products
 
 
-@again
 def matmul(
     a: Any,
     b: Any,
@@ -100,7 +100,6 @@ def _explain_matmul(a: Any, b: Any, *, tile: Any = None, precision: str | None =
 matmul.explain = _explain_matmul  # type: ignore[attr-defined]
 
 
-@again
 def gemm(
     a: Any,
     b: Any,
@@ -135,7 +134,6 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
 
 
 @renamed_keywords(**_FORMER)
-@again
 def flash_attention(
     q: Any,
     k: Any,
@@ -486,10 +484,30 @@ def gelu_safe(x: Any) -> numpy.ndarray:
 # Traced calls, and the locations of errors
 
 
+#: Operations whose calls always take the full path.
+_UNRECORDED = {
+    "block_mask": "it makes an object for later calls",
+}
+
+
+def _replayed(operation: Any) -> Any:
+    """The operation with call replay: its calls are recorded."""
+    recorded = _core.Operation(operation)
+    run = recorded.run
+
+    @functools.wraps(operation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return operation(*args, **kwargs) if frames.frames else run(args, kwargs, profile_now())
+
+    call.recordings = recorded.recordings  # type: ignore[attr-defined]
+    return call
+
+
 def _make_public() -> None:
     for name in __all__:
-        operation = globals()[name]
-        globals()[name] = _placed(_traceable(_followed(operation)) if name in _TRACED else _followed(operation))
+        operation = _followed(globals()[name])
+        operation = _traceable(operation) if name in _TRACED else operation
+        globals()[name] = _placed(operation if name in _UNRECORDED else _replayed(operation))
 
 
 _make_public()

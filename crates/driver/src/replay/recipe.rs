@@ -306,7 +306,7 @@ impl Recipe {
         }
         let mut scalars = self.note.scalars.clone();
         for real in reals {
-            let Free { value, dtype } = free.get(real.free)?;
+            let Free { value, dtype, .. } = free.get(real.free)?;
             let number = Arg::Number { value: value.clone(), dtype: *dtype };
             scalars[real.place] = scalar_of(&number, real.dtype).ok()?;
         }

@@ -32,6 +32,12 @@ struct Row<R> {
     used: u64,
 }
 
+impl<R> Row<R> {
+    fn parts(self) -> (Key, Arc<R>) {
+        (self.key, self.recording)
+    }
+}
+
 impl<R> Table<R> {
     pub fn new(most: usize) -> Self {
         Self { kept: ForkLock::new(Kept::default()), most }
@@ -51,32 +57,29 @@ impl<R> Table<R> {
         Some(row.recording.clone())
     }
 
-    /// Keeps a recording. What is returned is dropped when the lock is free: it may be Python's.
+    /// Keeps a recording. What goes for it is returned, to be dropped when the lock is free: to drop
+    /// what is Python's may call back.
     #[must_use]
-    pub fn keep(&self, key: Key, recording: Arc<R>) -> Option<Arc<R>> {
+    pub fn keep(&self, key: Key, recording: Arc<R>) -> Option<(Key, Arc<R>)> {
         let mut kept = self.kept.lock();
         kept.clock += 1;
         let used = kept.clock;
         let before = kept.rows.insert(key.hash, Row { key, recording, used });
         if before.is_none() && kept.rows.len() > self.most {
             let oldest = kept.rows.iter().min_by_key(|(_, row)| row.used).map(|(&hash, _)| hash);
-            return oldest.and_then(|hash| kept.rows.remove(&hash)).map(|row| row.recording);
+            return oldest.and_then(|hash| kept.rows.remove(&hash)).map(Row::parts);
         }
-        before.map(|row| row.recording)
-    }
-
-    /// Removes one recording.
-    pub fn remove(&self, tokens: &Tokens) -> Option<Arc<R>> {
-        self.kept.lock().rows.remove(&hash(tokens.words())).map(|row| row.recording)
+        before.map(Row::parts)
     }
 
     /// Empties the table; gives what was in it, as [`Self::keep`] does.
-    pub fn take(&self) -> Vec<Arc<R>> {
+    #[must_use]
+    pub fn take(&self) -> Vec<(Key, Arc<R>)> {
         let mut kept = self.kept.lock();
         kept.emptied += 1;
         let rows = std::mem::take(&mut kept.rows);
         drop(kept);
-        rows.into_values().map(|row| row.recording).collect()
+        rows.into_values().map(Row::parts).collect()
     }
 
     /// Looks at all recordings. The table must not be used meanwhile.
@@ -116,7 +119,7 @@ mod tests {
         assert!(table.keep(call(1).key(), Arc::new(1)).is_none());
         assert!(table.keep(call(2).key(), Arc::new(2)).is_none());
         assert_eq!(table.find(&call(1)).as_deref(), Some(&1));
-        assert_eq!(table.keep(call(3).key(), Arc::new(3)).as_deref(), Some(&2));
+        assert_eq!(table.keep(call(3).key(), Arc::new(3)).map(|(_, gone)| *gone), Some(2));
         assert_eq!(table.find(&call(2)), None);
         assert_eq!(table.find(&call(1)).as_deref(), Some(&1));
         assert_eq!(table.find(&call(3)).as_deref(), Some(&3));
@@ -126,7 +129,7 @@ mod tests {
     fn a_call_that_is_kept_again_replaces_the_first() {
         let table = Table::new(2);
         assert!(table.keep(call(1).key(), Arc::new(1)).is_none());
-        assert_eq!(table.keep(call(1).key(), Arc::new(2)).as_deref(), Some(&1));
+        assert_eq!(table.keep(call(1).key(), Arc::new(2)).map(|(_, gone)| *gone), Some(1));
         assert_eq!((table.len(), table.find(&call(1)).as_deref()), (1, Some(&2)));
     }
 }

@@ -26,7 +26,6 @@ pub enum Mark {
     Float,
     Text,
     DType,
-    Func,
     /// A function of the language, by its name there.
     Builtin,
     Array,
@@ -70,6 +69,8 @@ impl Numbers {
 pub struct Free {
     pub value: Number,
     pub dtype: Option<DType>,
+    /// How many arrays came before it.
+    pub after: usize,
 }
 
 /// Calls with arrays of more axes take the full path.
@@ -168,7 +169,8 @@ impl Tokens {
         let class = dtype.map_or(0, |dtype| 1 + dtype as usize);
         if numbers.frees(&value, dtype) {
             self.mark(if class == 0 { free } else { Mark::FreeNumber }, class);
-            self.free.push(Free { value, dtype });
+            let after = self.addresses.len();
+            self.free.push(Free { value, dtype, after });
         } else {
             self.mark(fixed, class);
             self.words.extend([bits as u64, (bits >> 64) as u64]);

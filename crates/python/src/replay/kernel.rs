@@ -1,5 +1,6 @@
 //! Calls of kernels.
 
+use super::notes;
 use super::walk::{Walk, view};
 use crate::arrays::{Class, class, zeros};
 use crate::call::Given;
@@ -97,7 +98,25 @@ fn again<'py>(
     record::keep(given.args, given.kwargs);
     let done =
         enter(py, || given.kernel.launch_again(recipe, &addresses, scalars.as_deref(), stream));
+    if done.is_ok() && notes::noting() {
+        notes::launched(given, recipe, addresses, scalars, made.is_empty());
+    }
     Some(done.and_then(|()| results(given, &made, recipe.returns())))
+}
+
+/// Notes a call that took the full path, which has recorded it if it can be repeated.
+pub fn note(given: &Given<'_, '_>) {
+    let found = walked(given).and_then(|(walk, _)| {
+        let recipe = given.replays.find(&walk.tokens).filter(|recipe| recipe.made().is_empty())?;
+        let addresses = recipe.addresses(walk.tokens.addresses(), &[])?;
+        Some((recipe.scalars(walk.tokens.free())?, addresses, recipe))
+    });
+    match found {
+        Some((scalars, addresses, recipe)) => {
+            notes::launched(given, &recipe, addresses, scalars, true);
+        }
+        None => notes::spoil(),
+    }
 }
 
 fn results<'py>(

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::sync::Arc;
-use tessera_driver::replay::{MAX_RANK, Mark, Numbers, Tokens, View};
+use tessera_driver::replay::{Free, MAX_RANK, Mark, Numbers, Tokens, View};
 use tessera_driver::{DeviceId, Number, Place};
 use tessera_numerics::DType;
 
@@ -32,7 +32,12 @@ pub struct Walk<'py> {
     source: Option<Source>,
     /// Whether the tokens say which arrays begin at one address.
     aliases: bool,
+    /// How many containers the present value is in.
+    depth: usize,
 }
+
+/// Values in more containers take the full path: a list may contain itself.
+const DEEPEST: usize = 32;
 
 /// The numbers of classes in tokens, after those of `Class`.
 const OWN: u8 = 3;
@@ -40,7 +45,7 @@ const LIBRARY: u8 = 4;
 
 impl<'py> Walk<'py> {
     pub fn new(guards: [u64; 3], aliases: bool) -> Self {
-        Self { tokens: Tokens::new(guards), arrays: Vec::new(), source: None, aliases }
+        Self { tokens: Tokens::new(guards), arrays: Vec::new(), source: None, aliases, depth: 0 }
     }
 
     /// The stream of the call, where one is known for sure.
@@ -60,6 +65,19 @@ impl<'py> Walk<'py> {
     /// Whether all its arrays are in host memory.
     pub fn is_on_host(&self) -> bool {
         matches!(self.source, None | Some(Source::Host))
+    }
+
+    /// Arrays and free numbers in the order in which they came.
+    pub fn leaves(&self) -> impl Iterator<Item = Result<&Bound<'py, PyAny>, &Free>> {
+        let (mut arrays, mut free) = (self.arrays.iter(), self.tokens.free().iter().peekable());
+        let mut count = 0;
+        std::iter::from_fn(move || match free.peek() {
+            Some(number) if number.after == count => free.next().map(Err),
+            _ => {
+                count += 1;
+                arrays.next().map(Ok)
+            }
+        })
     }
 
     /// `None` for what only the full path knows to take apart.
@@ -88,7 +106,12 @@ impl<'py> Walk<'py> {
                 Some(())
             }
             Some(Reader::Torch | Reader::Cupy | Reader::Dlpack | Reader::ArrayInterface) => None,
-            None => self.constant(value, numbers),
+            None => {
+                self.depth += 1;
+                let done = self.constant(value, numbers);
+                self.depth -= 1;
+                done
+            }
         }
     }
 
@@ -129,6 +152,9 @@ impl<'py> Walk<'py> {
         }
         if let Ok(v) = value.cast_exact::<PyBool>() {
             return self.tokens.number(Number::Bool(v.is_true()), None, numbers);
+        }
+        if self.depth > DEEPEST {
+            return None;
         }
         if let Ok(tuple) = value.cast_exact::<PyTuple>() {
             self.tokens.mark(Mark::Tuple, tuple.len());
@@ -205,14 +231,18 @@ impl<'py> Walk<'py> {
     }
 }
 
-/// A number from the word that holds it.
+/// A number from the word that holds it: see [`word`].
 fn typed(bits: u64, dtype: DType) -> Number {
-    match dtype {
-        DType::Bool => Number::Bool(bits != 0),
-        DType::F32 => Number::Float(f32::from_bits(bits as u32).into()),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Number::Int((bits as i64).into()),
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Number::Int(bits.into()),
-        _ => Number::Float(f64::from_bits(bits)),
+    if dtype == DType::Bool {
+        Number::Bool(bits != 0)
+    } else if dtype.is_signed_int() {
+        Number::Int((bits as i64).into())
+    } else if dtype.is_int() {
+        Number::Int(bits.into())
+    } else if dtype == DType::F32 {
+        Number::Float(f32::from_bits(bits as u32).into())
+    } else {
+        Number::Float(f64::from_bits(bits))
     }
 }
 
