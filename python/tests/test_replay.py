@@ -250,7 +250,7 @@ CALLS = {
     "softmax": (X,), "log_softmax": (X,), "softmax_backward": (X, X), "layernorm": (X, W, W), "rmsnorm": (X, W),
     "cross_entropy": (X, LABELS), "sum": (X, 1), "mean": (X, 0), "max": (X, 1), "min": (X,), "prod": (X, 1), "argmax": (X, 1), "argmin": (X, 0),
     "transpose": (X,), "gelu": (X,), "bias_activation": (X, W), "saxpy": (2.0, X, X), "matmul": (X, X.T.copy()), "gemm": (X, X.T.copy()),
-    "flash_attention": (Q, Q, Q),
+    "flash_attention": (Q, Q, Q), "softmax_safe": (X,), "logsumexp_safe": (X,), "layernorm_safe": (X,), "rmsnorm_safe": (X, W), "gelu_safe": (X,),
 }  # fmt: skip
 
 

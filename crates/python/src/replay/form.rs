@@ -76,8 +76,9 @@ impl Form {
             if class(base).ok()?.is_some() && (View { class: whole.class, ..found }) == *whole {
                 return Some(Form::Cast { of, class: value.get_type().unbind() });
             }
-            // NumPy takes memory without gaps alone.
+            // NumPy takes memory without gaps alone, and a view of what may not be written is none itself.
             let dense = class(base).ok()?.is_some() && head(base).row_major;
+            let dense = dense && whole.writable && found.writable;
             let strides = PyTuple::new(py, strides).ok()?.unbind();
             let (class, dtype) = (value.get_type().unbind(), head(value).dtype.unbind());
             return dense.then_some(Form::Part { of, class, shape, dtype, at, strides });

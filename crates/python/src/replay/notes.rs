@@ -103,8 +103,11 @@ pub fn launched(
     let (kernel, table) = (given.kernel.clone(), given.replays.clone());
     let (watch, args) = (watch.clone_ref(py), given.args.clone().unbind());
     let (recipe, emptied) = (recipe.clone(), table.emptied());
-    let launch = Launch { kernel, recipe, table, emptied, addresses, scalars, watch, _args: args };
-    note(|notes| notes.launches.push(launch));
+    let launch = Launch { kernel, recipe, table, emptied, scalars, watch };
+    note(|notes| {
+        notes.launches.push((launch, addresses));
+        notes.held.push(args);
+    });
 }
 
 /// Makes an array by a call, and records that.
