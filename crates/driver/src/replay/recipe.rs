@@ -138,7 +138,7 @@ impl Noted {
             let (place, arg) =
                 call.positional.get(i).map(|arg| (i, arg)).or_else(|| named(&param.name))?;
             let is_free = match arg {
-                Arg::Number { value, dtype } => numbers(&param.kind).frees(value, *dtype),
+                Arg::Number { value, .. } => numbers(&param.kind).frees(value),
                 _ => false,
             };
             Some(Given { place, is_array: matches!(arg, Arg::Array(_)), is_free })
@@ -243,8 +243,8 @@ fn numbers(kind: &Kind) -> Numbers {
 fn dtype_of(param: &Param, bound: &Bound) -> Option<DType> {
     match (&param.kind, bound.config.args.get(&param.name)) {
         (Kind::Scalar(dtype), _) if dtype.is_float() => Some(*dtype),
-        // A Python float is f32 there.
-        (Kind::Any, Some(ArgType::Scalar(DType::F32))) => Some(DType::F32),
+        // The dtype of the number: f32 for Python's floats.
+        (Kind::Any, Some(ArgType::Scalar(dtype))) if dtype.is_float() => Some(*dtype),
         _ => None,
     }
 }

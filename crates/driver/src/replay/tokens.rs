@@ -48,17 +48,17 @@ pub enum Mark {
 pub enum Numbers {
     #[default]
     Fixed,
-    /// Python's floats are free: what is none is another program.
+    /// Floats are free: an integer may decide how large the grid is.
     Floats,
     Free,
 }
 
 impl Numbers {
-    /// Whether a number is free. NumPy's floats know their dtype, and are no Python floats.
-    pub(crate) fn frees(self, value: &Number, dtype: Option<DType>) -> bool {
+    /// Whether a number is free.
+    pub(crate) fn frees(self, value: &Number) -> bool {
         match self {
             Numbers::Fixed => false,
-            Numbers::Floats => matches!(value, Number::Float(_)) && dtype.is_none(),
+            Numbers::Floats => matches!(value, Number::Float(_)),
             Numbers::Free => true,
         }
     }
@@ -167,7 +167,7 @@ impl Tokens {
             Number::Huge(_) => return None,
         };
         let class = dtype.map_or(0, |dtype| 1 + dtype as usize);
-        if numbers.frees(&value, dtype) {
+        if numbers.frees(&value) {
             self.mark(if class == 0 { free } else { Mark::FreeNumber }, class);
             let after = self.addresses.len();
             self.free.push(Free { value, dtype, after });
