@@ -24,7 +24,8 @@ impl Level for Graph {
             | Type::Pipeline { .. }
             | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::OrderBarrier => false,
+            | Type::OrderBarrier
+            | Type::Event => false,
         }
     }
 

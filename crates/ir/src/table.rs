@@ -30,6 +30,7 @@ pub enum TypeClass {
     Stage,
     Pending,
     OrderBarrier,
+    Event,
 }
 
 impl TypeClass {
@@ -53,6 +54,7 @@ impl TypeClass {
             TypeClass::Stage => matches!(ty, Type::Stage { .. }),
             TypeClass::Pending => matches!(ty, Type::Pending(_)),
             TypeClass::OrderBarrier => *ty == Type::OrderBarrier,
+            TypeClass::Event => *ty == Type::Event,
         }
     }
 
@@ -76,6 +78,7 @@ impl TypeClass {
             TypeClass::Stage => "a stage",
             TypeClass::Pending => "a pending tile",
             TypeClass::OrderBarrier => "an order barrier",
+            TypeClass::Event => "an event",
         }
     }
 }

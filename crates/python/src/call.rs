@@ -51,8 +51,8 @@ impl<'py> Given<'_, 'py> {
         self,
         prepare: impl FnOnce(Call, Ask) -> Result<Prepared, Diagnostics> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let key = match kernel::launch(&self) {
-            Tried::Done(done) => return done,
+        let key = match kernel::find(&self) {
+            Tried::Found(again) => return again.run(&self),
             Tried::Not(key) => key,
         };
         let (py, kernel) = (self.args.py(), self.kernel);
@@ -163,6 +163,11 @@ impl<'py> Converted<'py> {
             1 => Ok(results.next().unwrap_or_else(none)),
             _ => Ok(PyTuple::new(py, results.collect::<Vec<_>>())?.into_any()),
         }
+    }
+
+    /// What the arguments borrow from.
+    pub fn keep_mut(&mut self) -> &mut Vec<Bound<'py, PyAny>> {
+        &mut self.keep
     }
 
     /// By parameter, for inspection.

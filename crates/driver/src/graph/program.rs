@@ -1,6 +1,5 @@
 //! A function that was compiled for arguments of given types.
 
-use super::arena::{Places, assign};
 use super::calls::{MadeKernels, place};
 use super::captured::Captured;
 use super::device::{DeviceRun, Kept};
@@ -18,7 +17,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_numerics::Profile;
-use tessera_plan::{Machine, Plan, PlanOptions, Step, plan_graph};
+use tessera_plan::{Machine, Places, Plan, PlanOptions, Step, assign, plan_graph};
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
 use tessera_target::device::DeviceId;

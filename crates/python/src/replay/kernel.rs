@@ -10,23 +10,65 @@ use crate::record;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 use std::sync::Arc;
-use tessera_driver::Purpose;
+use tessera_diag::Diagnostics;
 use tessera_driver::replay::{Key, Mark, Numbers, Recipe, Return, guards};
-use tessera_numerics::Profile;
+use tessera_driver::{KernelHandle, Purpose};
+use tessera_numerics::{Profile, Scalar};
 
-/// A call that was replayed, or the key under which the full path is to keep it.
+/// A recorded call that this one is like, or the key under which the full path is to keep this one.
 pub enum Tried<'py> {
-    Done(PyResult<Bound<'py, PyAny>>),
+    Found(Box<Again<'py>>),
     Not(Option<Key>),
 }
 
-pub fn launch<'py>(given: &Given<'_, 'py>) -> Tried<'py> {
+/// A recording with the arrays and numbers of a call.
+pub struct Again<'py> {
+    pub launch: Launch,
+    pub stream: u64,
+    pub on_host: bool,
+    made: Vec<Bound<'py, PyAny>>,
+}
+
+/// What runs, without Python's objects.
+pub struct Launch {
+    recipe: Arc<Recipe>,
+    addresses: Vec<u64>,
+    scalars: Option<Vec<Scalar>>,
+}
+
+impl Launch {
+    pub fn run(&self, kernel: &KernelHandle, stream: u64) -> Result<(), Diagnostics> {
+        kernel.launch_again(&self.recipe, &self.addresses, self.scalars.as_deref(), stream)
+    }
+}
+
+impl<'py> Again<'py> {
+    /// Launches it; gives what the call gives back.
+    pub fn run(self, given: &Given<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        record::keep(given.args, given.kwargs);
+        let (kernel, launch, stream) = (given.kernel, &self.launch, self.stream);
+        enter(given.args.py(), || launch.run(kernel, stream))?;
+        if notes::noting() {
+            let Launch { recipe, addresses, scalars } = &self.launch;
+            let repeatable = self.made.is_empty();
+            notes::launched(given, recipe, addresses.clone(), scalars.clone(), repeatable);
+        }
+        self.results(given)
+    }
+
+    /// What the call gives back.
+    pub fn results(&self, given: &Given<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        results(given, &self.made, self.launch.recipe.returns())
+    }
+}
+
+pub fn find<'py>(given: &Given<'_, 'py>) -> Tried<'py> {
     let Some((walk, stream)) = walked(given) else { return Tried::Not(None) };
     let Some(recipe) = given.replays.find(&walk.tokens) else {
         return Tried::Not(Some(walk.tokens.key()));
     };
-    match again(given, &walk, &recipe, stream) {
-        Some(done) => Tried::Done(done),
+    match again(given.args.py(), &walk, recipe, stream) {
+        Some(again) => Tried::Found(Box::new(again)),
         // Arrays that overlap, or a number out of range: what is recorded holds for others.
         None => Tried::Not(None),
     }
@@ -73,12 +115,11 @@ fn argument<'py>(walk: &mut Walk<'py>, value: &Bound<'py, PyAny>, numbers: Numbe
 }
 
 fn again<'py>(
-    given: &Given<'_, 'py>,
+    py: Python<'py>,
     walk: &Walk<'py>,
-    recipe: &Arc<Recipe>,
+    recipe: Arc<Recipe>,
     stream: u64,
-) -> Option<PyResult<Bound<'py, PyAny>>> {
-    let py = given.args.py();
+) -> Option<Again<'py>> {
     let mut made = Vec::with_capacity(recipe.made().len());
     let mut places = Vec::with_capacity(recipe.made().len());
     if !recipe.made().is_empty() {
@@ -95,13 +136,8 @@ fn again<'py>(
     }
     let addresses = recipe.addresses(walk.tokens.addresses(), &places)?;
     let scalars = recipe.scalars(walk.tokens.free())?;
-    record::keep(given.args, given.kwargs);
-    let done =
-        enter(py, || given.kernel.launch_again(recipe, &addresses, scalars.as_deref(), stream));
-    if done.is_ok() && notes::noting() {
-        notes::launched(given, recipe, addresses, scalars, made.is_empty());
-    }
-    Some(done.and_then(|()| results(given, &made, recipe.returns())))
+    let launch = Launch { recipe, addresses, scalars };
+    Some(Again { launch, stream, on_host: walk.is_on_host(), made })
 }
 
 /// Notes a call that took the full path, which has recorded it if it can be repeated.
