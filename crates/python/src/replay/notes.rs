@@ -56,8 +56,13 @@ thread_local! {
 
 impl Notes {
     const fn new() -> Self {
-        let (made, fixed, launches, held) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { made, fixed, launches, held, spoilt: false }
+        Self {
+            made: Vec::new(),
+            fixed: Vec::new(),
+            launches: Vec::new(),
+            held: Vec::new(),
+            spoilt: false,
+        }
     }
 }
 
