@@ -41,7 +41,7 @@ def through(x: ts.Tensor["N", ts.f32], y: ts.Tensor["N", ts.f32], f: ts.Fn = inn
 
 
 @ts.kernel
-def anything(x: ts.Tensor, y: ts.Tensor["N", ts.f32], a):
+def anything(x: ts.Tensor["N"], y: ts.Tensor["N", ts.f32], a):
     i = ts.tile.program_id(0) * 8
     y[i:i + 8] = ts.tile.cast(x[i:i + 8] * a, ts.f32)
 
@@ -210,12 +210,12 @@ def test_threads_call_the_same_kernel_and_operation():
         z = x.reshape(4, 16)
         wanted = np.exp(z - z.max(-1, keepdims=True))
         wanted /= wanted.sum(-1, keepdims=True)
-        for turn in range(50):
-            scaled(x, y, float(turn))
-            if not np.array_equal(y, x * np.float32(turn) * 2):
-                faults.append((seed, turn))
+        for step in range(50):
+            scaled(x, y, float(step))
+            if not np.array_equal(y, x * np.float32(step) * 2):
+                faults.append((seed, step))
             if not np.allclose(ts.op.softmax(z), wanted, atol=1e-6):
-                faults.append((seed, turn, "softmax"))
+                faults.append((seed, step, "softmax"))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     [t.start() for t in threads]
