@@ -46,13 +46,6 @@ def places(index: Sequence[Runs]) -> Any:
     return numpy.ix_(*(_positions(runs) for runs in index))
 
 
-def put(target: numpy.ndarray, source: numpy.ndarray, dims: Sequence[Sequence[tuple[int, int, int, int, int]]]) -> None:
-    """Copies the elements that a move names; pieces are (from, step, to, step, count)."""
-    there = [[(to, step, n) for _, _, to, step, n in pieces] for pieces in dims]
-    here = [[(at, step, n) for at, step, _, _, n in pieces] for pieces in dims]
-    target[places(there)] = source[places(here)]
-
-
 def host(block: Any) -> numpy.ndarray:
     """The elements of a block in host memory: its own where it is there."""
     return to_host(block) if isinstance(block, _core.Array) else block
@@ -97,40 +90,11 @@ def filled(shape: tuple[int, ...], value: Any, of: numpy.dtype) -> numpy.ndarray
     return numpy.full(shape, value, of)
 
 
-def _combine(op: str, a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
-    with numpy.errstate(all="ignore"):
-        if op == "sum":
-            return numpy.add(a, b, dtype=a.dtype) if a.dtype.kind != "b" else numpy.logical_or(a, b)
-        if op == "prod":
-            return numpy.multiply(a, b, dtype=a.dtype) if a.dtype.kind != "b" else numpy.logical_and(a, b)
-        made = (numpy.maximum if op == "max" else numpy.minimum)(a, b)
-        if a.dtype.kind == "f":
-            # -0.0 is less than 0.0, which NumPy leaves open.
-            zeros = (a == 0) & (b == 0)
-            if zeros.any():
-                negative = numpy.signbit(a) & numpy.signbit(b) if op == "max" else numpy.signbit(a) | numpy.signbit(b)
-                made = numpy.where(zeros, numpy.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0)), made)
-        return made
-
-
-#: Lanes of the canonical reduction (docs/language.md, section 14).
-_LANES = 64
-
-
 def combined(op: str, contributions: Sequence[numpy.ndarray]) -> numpy.ndarray:
-    """Contributions combined by the canonical reduction over their order."""
-    lanes: list[Any] = [None] * _LANES
-    for at, value in enumerate(contributions):
-        held = lanes[at % _LANES]
-        lanes[at % _LANES] = value if held is None else _combine(op, held, value)
-    half = _LANES // 2
-    while half:
-        for at in range(half):
-            other = lanes[at + half]
-            if other is not None:
-                lanes[at] = other if lanes[at] is None else _combine(op, lanes[at], other)
-        half //= 2
-    return numpy.asarray(lanes[0])
+    """Contributions combined by the canonical reduction over their order (docs/language.md, section 14). They are of one accumulation dtype."""
+    made = numpy.empty(contributions[0].shape, contributions[0].dtype)
+    _core.combine_arrays(op, [numpy.asarray(c, order="C") for c in contributions], made)
+    return made
 
 
 def cast(values: numpy.ndarray, to: numpy.dtype) -> numpy.ndarray:

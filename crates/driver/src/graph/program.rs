@@ -103,6 +103,20 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
+    // Programs of ranks are compiled for all ranks together: they share the device.
+    let ranked = module
+        .funcs
+        .iter()
+        .any(|f| f.ops.iter().any(|(_, op)| op.code == tessera_graph::GraphOp::Manual));
+    let expanded = ranked.then(|| -> Result<GraphModule, Diagnostics> {
+        let mut all = module.clone();
+        tessera_autodiff::expand_ranks(&mut all)?;
+        tessera_graph::walk::dce_module(&mut all, &[func]);
+        is_small(&all)?;
+        Ok(all)
+    });
+    let expanded = expanded.transpose()?;
+    let module = expanded.as_ref().unwrap_or(module);
     let machine = match choice.caps()?.gpu() {
         Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
         None => Machine::Cpu,
