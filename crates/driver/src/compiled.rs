@@ -8,7 +8,7 @@ use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
 use crate::kernel::KernelHandle;
 use crate::launch::{Ask, Prepared};
-use crate::replay::Replays;
+use crate::replay::Launches;
 use crate::request::Given;
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Compiled {
     spec: Arc<Specialised>,
     /// The backend that was requested.
     target: Option<String>,
-    replays: Arc<Replays>,
+    replays: Arc<Launches>,
 }
 
 impl Compiled {
@@ -39,7 +39,7 @@ impl Compiled {
         let (spec, cache_hit) = kernel.open(given, &choice, profile)?;
         kernel.record(Arc::new(Record { spec: spec.clone(), cache_hit, launch: None }));
         let (kernel, target) = (kernel.clone(), target.map(str::to_string));
-        Ok(Self { kernel, spec, target, replays: Arc::default() })
+        Ok(Self { kernel, spec, target, replays: Launches::of_kernel() })
     }
 
     /// The profile is the one it was compiled with. Arrays that are elsewhere than where it runs
@@ -51,12 +51,11 @@ impl Compiled {
         ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
         let target = self.target.as_deref();
-        let found = self.kernel.prepare_compiled(backends, &self.spec, target, call, ask)?;
-        Ok(found.kept_in(&self.replays))
+        self.kernel.prepare_compiled(backends, &self.spec, target, call, ask, &self.replays)
     }
 
     /// Its calls that can be repeated.
-    pub fn replays(&self) -> &Arc<Replays> {
+    pub fn replays(&self) -> &Arc<Launches> {
         &self.replays
     }
 

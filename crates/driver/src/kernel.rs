@@ -13,7 +13,7 @@ use crate::explain::{Explanation, Record, explain};
 use crate::inspect::{self, LevelError};
 use crate::mode::Mode;
 use crate::params::Params;
-use crate::replay::Replays;
+use crate::replay::Launches;
 use crate::request::Given;
 use crate::specialise::{Specialised, first_legal, is_passed_over, lanes_or_default};
 use crate::tuning::{TuneOptions, Tuning};
@@ -48,7 +48,7 @@ pub struct KernelHandle {
     /// Shared with threads that compile, which may outlast the call that requested them.
     shared: Arc<Shared>,
     /// Calls that can be repeated without being bound again.
-    replays: Arc<Replays>,
+    replays: Arc<Launches>,
     /// How its tunables are chosen, and what is known of them.
     pub(crate) tuning: Tuning,
 }
@@ -135,7 +135,7 @@ impl KernelHandle {
         let mut state = KernelState::default();
         state.warnings.add(kernel.notes());
         let (kernel, shared) = (Arc::new(kernel), Arc::new(Shared::new(state)));
-        let replays = Arc::<Replays>::default();
+        let replays = Launches::of_kernel();
         let tuning = Tuning::new(options.tuning.clone());
         crate::tuning::check_key(&params, &tuning)?;
         Ok(Self { kernel, params, candidates, options, shared, replays, tuning })
@@ -182,7 +182,7 @@ impl KernelHandle {
         let mut state = self.shared.state.lock();
         state.compiled = Compiled::default();
         (state.last, state.took) = (None, None);
-        self.replays.clear();
+        drop(self.replays.take());
         self.tuning.clear();
     }
 
@@ -360,7 +360,7 @@ impl KernelHandle {
     }
 
     /// Its calls that can be repeated.
-    pub fn replays(&self) -> &Arc<Replays> {
+    pub fn replays(&self) -> &Arc<Launches> {
         &self.replays
     }
 

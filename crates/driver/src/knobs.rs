@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_lower::stage::Off;
+use tessera_support::ForkLock;
 
 pub struct Knob {
     pub name: &'static str,
@@ -180,6 +181,8 @@ impl Knob {
 /// repeated launch compares, so it is done once for each state of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfLaunches {
+    /// The same for equal values of the variables below, and for no others.
+    pub number: u64,
     pub check: bool,
     pub backend: Option<String>,
     pub off: Option<String>,
@@ -193,11 +196,11 @@ thread_local! {
 
 /// Passes the current values of the variables that launches read.
 pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
-    let read = || OfLaunches {
-        check: CHECK.is_set(),
-        backend: BACKEND.get(),
-        off: OFF.get(),
-        garbled: ALL.iter().find(|knob| knob.is_garbled()).map(|knob| knob.name),
+    let read = || {
+        let (backend, off) = (BACKEND.get(), OFF.get());
+        let garbled = ALL.iter().find(|knob| knob.is_garbled()).map(|knob| knob.name);
+        let number = number(&backend, &off);
+        OfLaunches { number, check: CHECK.is_set(), backend, off, garbled }
     };
     let Some(now) = environment() else { return look(&read()) };
     SEEN.with_borrow_mut(|seen| {
@@ -206,6 +209,18 @@ pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
         }
         look(&seen.get_or_insert_with(|| (now, read())).1)
     })
+}
+
+/// The values that were seen, each with a number of its own.
+fn number(backend: &Option<String>, off: &Option<String>) -> u64 {
+    type Values = (Option<String>, Option<String>);
+    static NUMBERS: ForkLock<Vec<Values>> = ForkLock::new(Vec::new());
+    let (values, mut all) = ((backend.clone(), off.clone()), NUMBERS.lock());
+    let place = all.iter().position(|seen| *seen == values).unwrap_or_else(|| {
+        all.push(values);
+        all.len() - 1
+    });
+    place as u64
 }
 
 /// A number for the state of the environment. The C library never changes a variable in its place and

@@ -14,7 +14,7 @@ use crate::knobs;
 use crate::location::{Location, first_array, location};
 use crate::mode::{Form, GridFrom, Mode};
 use crate::profile::Span;
-use crate::replay::{Basis, Note, Recipe, Replays, Variant};
+use crate::replay::{Key, Launches, Note, Noted, Recipe, Way};
 use crate::specialise::Specialised;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Ask {
     pub profile: Profile,
     pub purpose: Purpose,
     pub streams: Streams,
+    /// What the call looks like, where it is to be kept for replay.
+    pub key: Option<Key>,
 }
 
 /// The streams of a call on a device, by their handles; 0 is the default one.
@@ -99,11 +101,9 @@ pub struct Prepared {
     pub(crate) streams: Streams,
     /// Parameters whose arrays were made for the call.
     made: Vec<usize>,
-    /// What the choice of the backend rested on.
-    basis: Basis,
-    /// Where it is kept for replay; arguments given by name, and arrays made for it on a device,
-    /// always take the full path.
-    replays: Option<Arc<Replays>>,
+    /// Where it is kept for replay. Calls with arrays made for them on a device always take the full
+    /// path.
+    noted: Option<Noted>,
 }
 
 impl Prepared {
@@ -143,7 +143,7 @@ impl Prepared {
         array.as_point();
         self.bound.slots[param] = Slot::Array(array);
         if self.location != Location::Host {
-            self.replays = None;
+            self.noted = None;
         }
         self.made.push(param);
         for &stream in streams {
@@ -177,12 +177,6 @@ impl Prepared {
         Self { spec, cache_hit, measure: false, ..self }
     }
 
-    /// Keeps what is needed to repeat the call there.
-    pub(crate) fn kept_in(mut self, replays: &Arc<Replays>) -> Self {
-        self.replays = self.replays.map(|_| replays.clone());
-        self
-    }
-
     /// Where the arrays are: what is allocated goes there too.
     pub fn location(&self) -> Location {
         self.location
@@ -205,16 +199,21 @@ impl KernelHandle {
         &self,
         backends: &Backends,
         call: Call,
-        ask: Ask,
+        mut ask: Ask,
     ) -> Result<Prepared, Diagnostics> {
-        let plain = call.keyword.is_empty();
+        let noted = self.noted(&mut ask, &call, self.replays());
         check_axes(ask.grid.as_deref(), &self.params.loc)?;
         let bound = bind(&self.params, call, self.kernel.static_dims(), None)?;
         self.require(&bound.sizes)?;
         let place = Placed::new(self, backends, &bound, self.target(), &ask)?;
         let (spec, cache_hit, measure) =
             self.choose(&bound, place.location, &place.choice, ask.mode()?)?;
-        Ok(Prepared { measure, ..place.prepared(self, bound, spec, cache_hit, ask, plain) })
+        Ok(Prepared { measure, ..place.prepared(bound, spec, cache_hit, ask, noted) })
+    }
+
+    /// Where a call is kept.
+    fn noted(&self, ask: &mut Ask, call: &Call, table: &Arc<Launches>) -> Option<Noted> {
+        ask.key.take().map(|key| Noted::new(key, table, call, &self.params))
     }
 
     /// The same for code that exists already, but for the caller's grid.
@@ -224,9 +223,10 @@ impl KernelHandle {
         spec: &Arc<Specialised>,
         target: Option<&str>,
         call: Call,
-        ask: Ask,
+        mut ask: Ask,
+        table: &Arc<Launches>,
     ) -> Result<Prepared, Diagnostics> {
-        let plain = call.keyword.is_empty();
+        let noted = self.noted(&mut ask, &call, table);
         check_axes(ask.grid.as_deref(), &self.params.loc)?;
         let bound = bind(&self.params, call, self.kernel.static_dims(), Some(&spec.config))?;
         self.require(&bound.sizes)?;
@@ -244,7 +244,7 @@ impl KernelHandle {
             let call = bound.call_on(place.location, choice);
             self.specialise(config, tunables, choice, mode, &spec.said, call)?
         };
-        Ok(place.prepared(self, bound, spec, cache_hit, ask, plain))
+        Ok(place.prepared(bound, spec, cache_hit, ask, noted))
     }
 
     /// The checks that are left when a call is launched: of its geometry, and of arrays that share memory.
@@ -332,8 +332,7 @@ impl KernelHandle {
             copied_to,
             streams,
             made,
-            basis,
-            replays,
+            noted,
         } = call;
         let geometry = geometry(&spec, &bound.sizes, grid.as_deref(), &self.params.loc)?;
         self.check_memory(&spec, &bound)?;
@@ -343,12 +342,9 @@ impl KernelHandle {
         let here = spec.choice.works_at(location);
         // The interpreter is used to inspect a call, and is too slow for replay to matter.
         let repeatable = here && !checked && spec.choice.backend.name() != "interp";
-        let note = replays.filter(|_| repeatable).and_then(|replays| {
-            let note = Note::of(&self.params, &spec, &bound, &made)?;
-            let mut returns = spec.returns.clone();
-            returns.extend(made.iter().filter(|p| !spec.returns.contains(p)));
-            Some((note, Basis { grid, returns, ..basis }, replays))
-        });
+        let again = noted
+            .filter(|_| repeatable && !geometry.is_empty())
+            .and_then(|noted| Some((Note::of(&self.params, &spec, &bound, &made, &noted)?, noted)));
         let mut slots = bound.slots;
         let own = spec.params.iter().take(spec.params.len() - spec.tables.len());
         let params =
@@ -370,16 +366,13 @@ impl KernelHandle {
             domain: geometry.domain,
             lanes: geometry.lanes,
         };
-        Ok(Ready { spec, cache_hit, geometry, args, location, copied_to, streams, again: note })
+        Ok(Ready { spec, cache_hit, geometry, args, location, copied_to, streams, again })
     }
 
     /// Puts a launch on its stream.
     fn enqueue(&self, ready: Ready, device: DeviceId) -> Result<(), Diagnostics> {
         let queue = Queue { device, stream: ready.streams.on };
         let Ready { spec, cache_hit, geometry, args, streams, again, .. } = ready;
-        let again = again
-            .map(|(note, basis, replays)| (note, Basis { device, ..basis }, replays))
-            .filter(|(note, basis, replays)| !geometry.is_empty() && !replays.has(note, basis));
         let (mut settled, mut span) = (None, None);
         if !geometry.is_empty() {
             wait_for(queue, &streams.after)?;
@@ -392,10 +385,10 @@ impl KernelHandle {
                 .and_then(|_| spec.artifact.settle(&args, queue));
         }
         let launch = Launch { geometry, time: None, how: How::Queued, dims: args.dims };
-        if let (Some(settled), Some((note, basis, replays))) = (settled, again) {
+        if let (Some(settled), Some((note, noted))) = (settled, again) {
             let record =
                 Record { spec: spec.clone(), cache_hit: true, launch: Some(launch.clone()) };
-            replays.keep(Recipe::new(note, basis, Variant::Queued(settled), Arc::new(record)));
+            noted.keep(Recipe::new(device, note, Way::Queued(settled), Arc::new(record)));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
@@ -422,22 +415,15 @@ impl KernelHandle {
         if let Some(fetched) = fetched {
             fetched.put_back()?;
         }
-        let again = again
-            .map(|(note, basis, replays)| {
-                (note, Basis { device: DeviceId::HOST, ..basis }, replays)
-            })
-            .filter(|(note, basis, replays)| {
-                how == How::Backend && !geometry.is_empty() && !replays.has(note, basis)
-            });
         let launch = Launch { geometry, time, how, dims: args.dims.clone() };
-        if let Some((note, basis, replays)) = again {
+        if let Some((note, noted)) = again.filter(|_| how == How::Backend) {
             let launch = Some(launch.clone());
             let record = Arc::new(Record { spec: spec.clone(), cache_hit: true, launch });
             let way = match spec.artifact.settle_here(&args) {
-                Some(settled) => Variant::Settled(settled),
-                None => Variant::Here(args, ForkLock::new(None)),
+                Some(settled) => Way::Settled(settled),
+                None => Way::Here(args, ForkLock::new(None)),
             };
-            replays.keep(Recipe::new(note, basis, way, record));
+            noted.keep(Recipe::new(DeviceId::HOST, note, way, record));
         }
         let record = Arc::new(Record { spec, cache_hit, launch: Some(launch) });
         if let Some(span) = span {
@@ -479,7 +465,7 @@ pub(crate) struct Ready {
     copied_to: DeviceId,
     streams: Streams,
     /// What is needed to repeat it, where that can be done.
-    again: Option<(Note, Basis, Arc<Replays>)>,
+    again: Option<(Note, Noted)>,
 }
 
 impl Ready {
@@ -497,7 +483,6 @@ struct Placed {
     choice: Choice,
     location: Location,
     checked: bool,
-    basis: Basis,
 }
 
 impl Placed {
@@ -532,36 +517,25 @@ impl Placed {
             Purpose::Run => choose()?,
             Purpose::Check | Purpose::Watch => backends.interpreter("the call requests it")?,
         };
-        let mut basis = Basis::default();
-        if ask.purpose == Purpose::Run && !checked {
-            let (environment, off) = knobs::of_launches(|k| (k.backend.clone(), k.off.clone()));
-            basis = Basis { selection: backends.changes(), environment, off, ..basis };
-        }
         let moves = !choice.works_at(location);
         if moves && ask.purpose == Purpose::Run && !checked {
             kernel.warn(host_copy(&choice, location, &kernel.params.loc));
         }
-        Ok(Self { choice, location, checked, basis })
+        Ok(Self { choice, location, checked })
     }
 
     fn prepared(
         self,
-        kernel: &KernelHandle,
         bound: Bound,
         spec: Arc<Specialised>,
         cache_hit: bool,
         ask: Ask,
-        plain: bool,
+        noted: Option<Noted>,
     ) -> Prepared {
-        let Placed { choice, location, checked, mut basis } = self;
+        let Placed { choice, location, checked, .. } = self;
         let copied_to = choice.backend.device();
-        let Ask { grid, profile, streams, .. } = ask;
-        if plain {
-            basis.profile = profile;
-            basis.returns.clone_from(&spec.returns);
-        }
-        let replays = plain.then(|| kernel.replays().clone());
-        let measure = false;
+        let Ask { grid, streams, .. } = ask;
+        let (measure, made) = (false, Vec::new());
         Prepared {
             bound,
             spec,
@@ -572,9 +546,8 @@ impl Placed {
             location,
             copied_to,
             streams,
-            made: Vec::new(),
-            basis,
-            replays,
+            made,
+            noted,
         }
     }
 }

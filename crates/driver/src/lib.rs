@@ -50,7 +50,7 @@ mod platforms;
 mod pointwise;
 mod processor;
 pub mod profile;
-mod replay;
+pub mod replay;
 mod reproducible;
 mod request;
 mod schedule;
@@ -76,7 +76,6 @@ pub use matmuls::{grouped_columns, matmul_plans};
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use platforms::{assembler, features, register};
 pub use processor::{Processor, processor, set_threads, threads};
-pub use replay::{Function, MAX_RANK, Made, Replay, Replays, Seen, View};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.

@@ -183,6 +183,44 @@ fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Arg> {
     Ok(Arg::Number { value: number, dtype: Some(dtype) })
 }
 
+/// The dtype of a number of NumPy's; `None` for all else.
+pub fn generic_dtype(value: &Bound<'_, PyAny>) -> Option<DType> {
+    /// Types seen before, by the address of an object that the list keeps alive.
+    static TYPES: Mutex<Vec<(usize, Py<PyType>, DType)>> = Mutex::new(Vec::new());
+    let (py, kind) = (value.py(), value.get_type());
+    let at = kind.as_ptr() as usize;
+    let types = || TYPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, _, dtype)) = types().iter().find(|(of, _, _)| *of == at) {
+        return Some(*dtype);
+    }
+    // Subclasses may mean something else by their value.
+    let own = kind.module().ok()?.to_str().is_ok_and(|module| module == "numpy")
+        && value.is_instance(generic(py).ok()?).ok()?;
+    let dtype =
+        if own { descr_dtype(&value.getattr("dtype").ok()?).ok()?.ok()? } else { return None };
+    let mut types = types();
+    if types.len() < SEEN_LIMIT {
+        types.push((at, kind.unbind(), dtype));
+    }
+    Some(dtype)
+}
+
+/// The value of a number of NumPy's in one word: an integer or a boolean as it is, an f32 by its bits, other
+/// floats by the bits of an f64.
+pub fn word(value: &Bound<'_, PyAny>, dtype: DType) -> Option<u64> {
+    if dtype == DType::Bool {
+        value.is_truthy().ok().map(u64::from)
+    } else if dtype.is_signed_int() {
+        value.extract::<i64>().ok().map(|v| v as u64)
+    } else if dtype.is_int() {
+        value.extract::<u64>().ok()
+    } else if dtype == DType::F32 {
+        value.extract::<f64>().ok().map(|v| (v as f32).to_bits().into())
+    } else {
+        value.extract::<f64>().ok().map(f64::to_bits)
+    }
+}
+
 /// A new array of zeros, of a dtype that an array of some call had: of our class, or of NumPy's.
 pub fn zeros<'py>(
     py: Python<'py>,

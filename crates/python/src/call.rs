@@ -3,23 +3,29 @@
 use crate::arrays::{self, argument, passed};
 use crate::device_array::DeviceArray;
 use crate::enter::enter_call;
+use crate::replay::kernel::{self, Tried};
+use crate::replay::notes;
 use crate::streams::Found;
-use crate::{holding, quick, record};
+use crate::watch::Watch;
+use crate::{holding, record};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::ffi::CString;
+use std::sync::Arc;
 use tessera_diag::Diagnostics;
+use tessera_driver::replay::Launches;
 use tessera_driver::{
-    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, Replays, device,
-    grid_of,
+    Arg, Ask, Call, KernelHandle, Location, Missing, Prepared, Purpose, Queue, device, grid_of,
 };
 use tessera_numerics::Profile;
 
 /// What Python gives for one call.
 pub struct Given<'a, 'py> {
-    pub kernel: &'a KernelHandle,
+    pub kernel: &'a Arc<KernelHandle>,
     /// Earlier calls that this one may be like.
-    pub replays: &'a Replays,
+    pub replays: &'a Arc<Launches>,
+    /// What the kernel has captured, where that was found unchanged.
+    pub watch: Option<&'a Py<Watch>>,
     pub args: &'a Bound<'py, PyTuple>,
     pub kwargs: &'a Bound<'py, PyDict>,
     pub grid: Option<&'a Bound<'py, PyAny>>,
@@ -45,12 +51,14 @@ impl<'py> Given<'_, 'py> {
         self,
         prepare: impl FnOnce(Call, Ask) -> Result<Prepared, Diagnostics> + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(done) = quick::launch(&self) {
-            return done;
-        }
+        let key = match kernel::find(&self) {
+            Tried::Found(again) => return again.run(&self),
+            Tried::Not(key) => key,
+        };
         let (py, kernel) = (self.args.py(), self.kernel);
         let mut given = self.convert()?;
-        let (call, ask) = given.take();
+        let (call, mut ask) = given.take();
+        ask.key = key;
         let stream = ask.streams.on;
         // One entry into the compiler where no array has to be allocated.
         let first = enter_call(py, || {
@@ -69,6 +77,9 @@ impl<'py> Given<'_, 'py> {
         }
         if let Location::Device(device) = location {
             given.used(py, Queue { device, stream });
+        }
+        if notes::noting() {
+            crate::replay::kernel::note(&self);
         }
         warn(py, kernel, 2)?;
         given.results(py, &returns)
@@ -94,8 +105,9 @@ impl<'py> Given<'_, 'py> {
         let grid = self.grid.map(extents).transpose()?;
         let grid = grid.map(|g| enter_call(py, || grid_of(&g))).transpose()?;
         let profile = Profile::ALL.get(self.profile).copied().unwrap_or_default();
-        let ask = Ask { grid, profile, purpose: self.purpose, streams: found.settle() };
-        record::keep(self.args);
+        let (purpose, streams) = (self.purpose, found.settle());
+        let ask = Ask { grid, profile, purpose, streams, key: None };
+        record::keep(self.args, self.kwargs);
         Ok(Converted { call, ask, objects, keep })
     }
 }
@@ -122,7 +134,7 @@ impl<'py> Converted<'py> {
             if let Arg::Array(array) = argument(&made, &mut self.keep, &mut found)? {
                 prepared.fill(param, array, &found.all());
             }
-            record::keep(&PyTuple::new(py, [&made])?);
+            record::keep(&PyTuple::new(py, [&made])?, &PyDict::new(py));
             self.objects[param] = Some(made);
         }
         Ok(())

@@ -8,8 +8,10 @@ use crate::observe::{self, Report};
 use crate::prepared::PreparedCall;
 use crate::tuning;
 use crate::values::{captures_of, show};
+use crate::watch::Watch;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::BTreeMap;
@@ -231,9 +233,49 @@ impl Kernel {
         profile: usize,
         purpose: Purpose,
     ) -> Given<'a, 'py> {
-        let (kernel, allocate) = (&*self.handle, self.allocate.bind(args.py()));
-        let replays = &**kernel.replays();
-        Given { kernel, replays, args, kwargs, grid, profile, purpose, allocate }
+        let (kernel, allocate) = (&self.handle, self.allocate.bind(args.py()));
+        let (replays, watch) = (kernel.replays(), None);
+        Given { kernel, replays, watch, args, kwargs, grid, profile, purpose, allocate }
+    }
+}
+
+/// A kernel with the values of its captured names that it was made with.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Elaborated {
+    kernel: Py<Kernel>,
+    watch: Py<Watch>,
+}
+
+#[tessera_entry::entry]
+#[pymethods]
+impl Elaborated {
+    #[new]
+    fn new(kernel: Py<Kernel>, watch: Py<Watch>) -> Self {
+        Self { kernel, watch }
+    }
+
+    /// A namespace that is watched holds the kernel: the collector must see through.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.kernel)?;
+        visit.call(&self.watch)
+    }
+
+    /// `NotImplemented` where a captured name stands for something else now.
+    fn call<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        grid: Option<&Bound<'py, PyAny>>,
+        profile: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        if !self.watch.get().same(py)? {
+            return Ok(py.NotImplemented().into_bound(py));
+        }
+        let kernel = self.kernel.get();
+        let given = kernel.given(args, kwargs, grid, profile, Purpose::Run);
+        let given = Given { watch: Some(&self.watch), ..given };
+        given.launch(|call, ask| kernel.handle.prepare(&BACKENDS, call, ask))
     }
 }
 
@@ -253,9 +295,10 @@ impl Compiled {
         grid: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let allocate = self.allocate.bind(args.py());
-        let (kernel, purpose) = (&*self.inner.kernel, Purpose::Run);
-        let replays = &**self.inner.replays();
-        let given = Given { kernel, replays, args, kwargs, grid, profile: 0, purpose, allocate };
+        let (kernel, purpose) = (&self.inner.kernel, Purpose::Run);
+        let (replays, watch, profile) = (self.inner.replays(), None, 0);
+        let given =
+            Given { kernel, replays, watch, args, kwargs, grid, profile, purpose, allocate };
         given.launch(|call, ask| self.inner.prepare(&BACKENDS, call, ask))
     }
 

@@ -26,9 +26,9 @@ mod numerics;
 mod observe;
 mod prepared;
 mod profile;
-mod quick;
 mod readers;
 mod record;
+mod replay;
 mod report;
 mod runtime;
 mod schedule;
@@ -62,11 +62,10 @@ mod _core {
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]
     use crate::graph::{
-        Calls, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute,
-        dim_value,
+        Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, dim_compute, dim_value,
     };
     #[pymodule_export]
-    use crate::kernel::{Compiled, Kernel};
+    use crate::kernel::{Compiled, Elaborated, Kernel};
     #[pymodule_export]
     use crate::layouts::layout_text;
     #[pymodule_export]
@@ -81,6 +80,8 @@ mod _core {
     use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]
     use crate::record::{Graph, record_begin, record_drop, record_end};
+    #[pymodule_export]
+    use crate::replay::{Calls, Operation, note_fixed, note_made};
     #[pymodule_export]
     use crate::report::{debug_describe, debug_panic};
     #[pymodule_export]

@@ -4,7 +4,7 @@ use crate::device_array::DeviceArray;
 use crate::enter::enter;
 use crate::streams;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 use std::cell::RefCell;
 use tessera_driver::{Queue, device};
 
@@ -15,9 +15,10 @@ thread_local! {
 
 /// Keeps the arguments of a call, if calls are being recorded.
 #[inline]
-pub fn keep(args: &Bound<'_, PyTuple>) {
+pub fn keep(args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
     if device::is_recording() {
-        ARGUMENTS.with_borrow_mut(|all| all.push(args.clone().unbind()));
+        let named = kwargs.values().to_tuple().unbind();
+        ARGUMENTS.with_borrow_mut(|all| all.extend([args.clone().unbind(), named]));
     }
 }
 

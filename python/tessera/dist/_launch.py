@@ -14,7 +14,6 @@ from ..base.caller import fail, here
 from ..base.errors import TesseraError
 from ..base.numeric_profile import current as profile_now
 from ..kernel.kernel_fn import KernelFn
-from ..kernel.replay import spoil
 from ..trace.tracer import current as tracing
 from . import _blocks, _events, _given, _mapper
 from ._array import DistArray, Part, _stored
@@ -77,7 +76,6 @@ class _Launch:
         self.reported = False
         self.kernel, given, kwargs = kernel.apart(args, kwargs)
         self.elaboration, self.profile = self.kernel.now(), profile_now()
-        spoil()
         params = self.elaboration.spec.params
         names = [row[0] for row in params]
         if len(given) > len(names):

@@ -1,4 +1,4 @@
-"""Kernel objects: decorators, signatures, captured names, schedules, calls and their replay.
+"""Kernel objects: decorators, signatures, captured names, schedules, calls.
 
-The attribute `tessera.kernel` is the decorator; import from this package by `from tessera.kernel.replay import ...`.
+The attribute `tessera.kernel` is the decorator; import from this package by `from tessera.kernel.func import ...`.
 """

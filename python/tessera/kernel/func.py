@@ -138,7 +138,7 @@ class Bound:
         self.arrays = arrays
 
     def rests_on(self) -> tuple:
-        """The parts that go into the key of call replay: see `kernel.replay`."""
+        """The parts that call replay compares in its place."""
         return self.function, self.arrays
 
     def __repr__(self) -> str:

@@ -20,7 +20,6 @@ from .clocks import KernelProfile, clocks_of
 from .cost import Cost
 from .func import Func
 from .line_trace import Frame, Traced, interpret, trace
-from .replay import launched, spoil, tape
 from .schedule import Schedule, given as given_schedule, pinned
 from .signature import with_sizes
 from .traced_call import call as traced_call, takes_part
@@ -90,7 +89,7 @@ class Elaboration:
         self.kernel = kernel
         # Looked up once: the lookup would be a noticeable part of a short call.
         self.same = watch.same
-        self.call = kernel.call
+        self.call = _core.Elaborated(kernel, watch).call
 
 
 #: A kernel with more sets of captured values than this was probably meant to have a parameter.
@@ -209,19 +208,19 @@ class KernelFn:
         # Kept short, without helper functions: each costs a noticeable part of a small call.
         if frames.frames and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, None)
-        found = self._last
-        if not found.same():
-            found = self._renewed()
-        if tape.notes is not None:
-            launched(found, args, kwargs)
-        return found.call(args, kwargs, None, profile_now())
+        done = self._last.call(args, kwargs, None, profile_now())
+        if done is not NotImplemented:
+            return done
+        found = self._renewed()
+        done = found.call(args, kwargs, None, profile_now())
+        # A name that has no value yet is looked up at every call.
+        return found.kernel.call(args, kwargs, None, profile_now()) if done is NotImplemented else done
 
     def launch(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> Any:
         """As a call; ``grid`` counts groups, or lanes in lane kernels."""
         if tracing() and takes_part(args, kwargs):
             return traced_call(self, args, kwargs, grid)
-        spoil()
-        return self.now().call(args, kwargs, grid, profile_now())
+        return self.now().kernel.call(args, kwargs, grid, profile_now())
 
     def check(self, *args: Any, grid: int | tuple[int, ...] | None = None, **kwargs: Any) -> CheckReport:
         """Runs the call on the interpreter and looks for mistakes: races, accesses out of bounds,

@@ -17,7 +17,6 @@ from ..trace import prim as p
 from ..trace.tracer import Frame, Tracer, as_tracer, current, emit, fail, is_array, one, rests_on, splat
 from .capture import capture
 from .func import Func
-from .replay import spoil
 
 
 def _bind(kernel: Any, args: tuple, kwargs: dict) -> tuple[dict[str, Any], dict[str, int]]:
@@ -251,7 +250,6 @@ def _register(
 
     def run(arrays: list) -> None:
         given = {n: as_given(n, a) for n, a in zip(order, arrays, strict=True) if n not in tables}
-        spoil()
         made.call((), {**given, **fixed}, grid, profile_now())
 
     # The sizes belong to it: its derivatives are made for them.

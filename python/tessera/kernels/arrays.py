@@ -20,7 +20,6 @@ from ..arrays.create import numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..base.dtypes import DType
 from ..base.dtypes import dtype as _dtype
-from ..kernel import replay
 
 
 def _is_torch(x: Any) -> bool:
@@ -174,17 +173,18 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 
 def empty(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     """A new array in row-major order, where ``like`` is."""
+    # Call replay allocates what was made by `note_made`: its arguments must not hold an array.
     if _is_torch(like):
-        return replay.made(sys.modules["torch"].empty(tuple(shape), dtype=_to_torch(dtype), device=like.device))
-    return _module(like).empty(shape, _to_numpy(dtype))
+        return _core.note_made(sys.modules["torch"].empty, tuple(shape), dtype=_to_torch(dtype), device=like.device)
+    return _core.note_made(_module(like).empty, tuple(shape), _to_numpy(dtype))
 
 
 def unused(shape: Sequence[int], dtype: DType, like: Any) -> Any:
     """An array where ``like`` is for a parameter that a kernel neither reads nor writes: one number, broadcast, so that its
     strides are zero for all shapes."""
     if _is_torch(like):
-        return replay.stands_in(_one(_to_torch(dtype), like.device)).expand(tuple(shape))
-    return _module(like).broadcast_to(_module(like).empty((), _to_numpy(dtype)), tuple(shape))
+        return _core.note_fixed(_one(_to_torch(dtype), like.device).expand(tuple(shape)))
+    return _core.note_fixed(_module(like).broadcast_to(_module(like).empty((), _to_numpy(dtype)), tuple(shape)))
 
 
 @functools.lru_cache(maxsize=None)
@@ -200,22 +200,36 @@ def empty_like(x: Any, dtype: DType) -> Any:
     """A new array of the shape of ``x``, contiguous, with the axes in the memory order of ``x``."""
     if _is_torch(x):
         torch = sys.modules["torch"]
-        return replay.made(torch.empty_like(x, dtype=_to_torch(dtype), requires_grad=False))
+        strides = torch.empty_like(x, device="meta", requires_grad=False).stride()
+        return _core.note_made(torch.empty_strided, tuple(x.shape), strides, dtype=_to_torch(dtype), device=x.device)
     if _is_cupy(x):
         return sys.modules["cupy"].empty_like(x, _to_numpy(dtype))
-    return numpy.empty_like(x, _to_numpy(dtype), subok=False)
+    if x.flags.c_contiguous:
+        return _core.note_made(numpy.empty, x.shape, _to_numpy(dtype))
+    return _core.note_made(_in_order, tuple(sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))), x.shape, _to_numpy(dtype))
+
+
+def _in_order(order: Sequence[int], shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:
+    """A new array whose axes have this order in memory, the slowest first."""
+    return numpy.empty([shape[axis] for axis in order], dtype).transpose(numpy.argsort(order))
 
 
 def empty_as(x: Any, shape: Sequence[int]) -> Any:
     """A new array in row-major order, with the dtype of ``x``."""
     if _is_torch(x):
-        return replay.made(sys.modules["torch"].empty(tuple(shape), dtype=x.dtype, device=x.device))
-    return _module(x).empty(shape, x.dtype)
+        return _core.note_made(sys.modules["torch"].empty, tuple(shape), dtype=x.dtype, device=x.device)
+    return _core.note_made(_module(x).empty, tuple(shape), x.dtype)
 
 
 def full(shape: Sequence[int], value: float, dtype: DType, like: Any) -> Any:
-    made = empty(shape, dtype, like)
-    replay.spoil()
+    """A new array of one number."""
+    if _is_torch(like):
+        return _core.note_made(_filled, sys.modules["torch"].empty, value, tuple(shape), dtype=_to_torch(dtype), device=like.device)
+    return _core.note_made(_filled, _module(like).empty, value, tuple(shape), dtype=_to_numpy(dtype))
+
+
+def _filled(make: Any, value: float, shape: Sequence[int], **what: Any) -> Any:
+    made = make(shape, **what)
     made.fill_(value) if _is_torch(made) else made.fill(value)
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Sequence
 
 from .. import _core
@@ -76,8 +76,6 @@ class BlockMask:
     others: Any
     #: Both, expanded to every batch and head of the arrays it was made for.
     spread: tuple[Any, Any]
-    #: The key that `kernel.replay` computed for it.
-    replay_key: list = field(default_factory=list, compare=False, repr=False)
 
     @property
     def visited(self) -> float:

@@ -21,8 +21,9 @@ from .. import _core
 from ..arrays.host import followed as _followed
 from ..base.error_location import placed as _placed
 from ..base.deprecation import renamed_keywords
-from ..kernel.replay import again
 from ..kernel.schedule import FORMER_KEYWORDS as _FORMER
+from ..base.numeric_profile import current as _profile_now
+from ..trace.tracer import frames as _frames
 from ._traced import NAMES as _TRACED, traceable as _traceable
 
 __all__ = [
@@ -44,7 +45,6 @@ def _kernels(name: str) -> Any:
 # Products
 
 
-@again
 def matmul(
     a: Any,
     b: Any,
@@ -100,7 +100,6 @@ def _explain_matmul(a: Any, b: Any, *, tile: Any = None, precision: str | None =
 matmul.explain = _explain_matmul  # type: ignore[attr-defined]
 
 
-@again
 def gemm(
     a: Any,
     b: Any,
@@ -135,7 +134,6 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
 
 
 @renamed_keywords(**_FORMER)
-@again
 def flash_attention(
     q: Any,
     k: Any,
@@ -436,7 +434,7 @@ def _back(rows: numpy.ndarray, moved: numpy.ndarray, axis: int) -> numpy.ndarray
 def softmax_safe(x: Any, axis: int = -1) -> numpy.ndarray:
     """Softmax along an axis. A row of ``-inf`` alone gives zeros."""
     moved, rows = _rows(x, axis)
-    out = numpy.empty_like(rows)
+    out = _core.note_made(numpy.empty, rows.shape, rows.dtype)
     if rows.size:
         _kernels("safe").softmax_rows(rows, out)
     return _back(out, moved, axis)
@@ -445,7 +443,7 @@ def softmax_safe(x: Any, axis: int = -1) -> numpy.ndarray:
 def logsumexp_safe(x: Any, axis: int = -1) -> numpy.ndarray:
     """``log(sum(exp(x)))`` along an axis; of a row of ``-inf`` alone, ``-inf``."""
     moved, rows = _rows(x, axis)
-    out = numpy.empty(rows.shape[0], rows.dtype)
+    out = _core.note_made(numpy.empty, rows.shape[0], rows.dtype)
     if rows.size:
         _kernels("safe").logsumexp_rows(rows, out)
     else:
@@ -456,11 +454,11 @@ def logsumexp_safe(x: Any, axis: int = -1) -> numpy.ndarray:
 def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> numpy.ndarray:
     """Layer norm over the last axis, in two passes, ``eps`` inside the root."""
     moved, rows = _rows(x, -1)
-    out = numpy.empty_like(rows)
+    out = _core.note_made(numpy.empty, rows.shape, rows.dtype)
     if rows.size:
         width = rows.shape[1]
-        w = numpy.ones(width, rows.dtype) if weight is None else numpy.asarray(weight)
-        b = numpy.zeros(width, rows.dtype) if bias is None else numpy.asarray(bias)
+        w = _core.note_made(numpy.ones, width, rows.dtype) if weight is None else numpy.asarray(weight)
+        b = _core.note_made(numpy.zeros, width, rows.dtype) if bias is None else numpy.asarray(bias)
         _kernels("safe").layernorm_rows(rows, w, b, out, eps)
     return _back(out, moved, -1)
 
@@ -468,9 +466,9 @@ def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e
 def rmsnorm_safe(x: Any, weight: Any = None, eps: float = 1e-6) -> numpy.ndarray:
     """RMS norm over the last axis, ``eps`` inside the root."""
     moved, rows = _rows(x, -1)
-    out = numpy.empty_like(rows)
+    out = _core.note_made(numpy.empty, rows.shape, rows.dtype)
     if rows.size:
-        w = numpy.ones(rows.shape[1], rows.dtype) if weight is None else numpy.asarray(weight)
+        w = _core.note_made(numpy.ones, rows.shape[1], rows.dtype) if weight is None else numpy.asarray(weight)
         _kernels("safe").rmsnorm_rows(rows, w, out, eps)
     return _back(out, moved, -1)
 
@@ -478,7 +476,7 @@ def rmsnorm_safe(x: Any, weight: Any = None, eps: float = 1e-6) -> numpy.ndarray
 def gelu_safe(x: Any) -> numpy.ndarray:
     """The exact (erf) form of GELU."""
     flat = numpy.ascontiguousarray(numpy.asarray(x)).reshape(-1)
-    out = numpy.empty_like(flat)
+    out = _core.note_made(numpy.empty, flat.shape, flat.dtype)
     _kernels("safe").gelu_elements(flat, out)
     return out.reshape(numpy.shape(x))
 
@@ -486,10 +484,30 @@ def gelu_safe(x: Any) -> numpy.ndarray:
 # Traced calls, and the locations of errors
 
 
+#: Operations whose calls always take the full path.
+_UNRECORDED = {
+    "block_mask": "it makes an object for later calls",
+}
+
+
+def _replayed(operation: Any) -> Any:
+    """The operation with call replay: its calls are recorded."""
+    recorded = _core.Operation(operation)
+    run = recorded.run
+
+    @functools.wraps(operation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return operation(*args, **kwargs) if _frames.frames else run(args, kwargs, _profile_now())
+
+    call.recordings = recorded.recordings  # type: ignore[attr-defined]
+    return call
+
+
 def _make_public() -> None:
     for name in __all__:
-        operation = globals()[name]
-        globals()[name] = _placed(_traceable(_followed(operation)) if name in _TRACED else _followed(operation))
+        operation = _followed(globals()[name])
+        operation = _traceable(operation) if name in _TRACED else operation
+        globals()[name] = _placed(operation if name in _UNRECORDED else _replayed(operation))
 
 
 _make_public()

@@ -196,7 +196,6 @@ class Jitted:
         self._why: list[str] = []
         #: Call replay: calls like earlier ones.
         self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
-        self._recorded: set[Any] = set()
         self._fixed_profile = self._profile()
 
     def __get__(self, owner: Any, _kind: type | None = None) -> Any:
@@ -245,9 +244,6 @@ class Jitted:
         )
 
     def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
-        return self._look_up(args, kwargs)[:2]
-
-    def _look_up(self, args: tuple, kwargs: dict) -> tuple[Traced, list, Any]:
         key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
         found = self._traces.get(key)
         if found is None or not found.holds():
@@ -277,9 +273,8 @@ class Jitted:
             self._forms.setdefault(form_key, []).append(found)
         if len(self._traces) >= MOST_SHAPES and key not in self._traces:
             self._traces.clear()
-            self._recorded.clear()
         self._traces[key] = found
-        return found, leaves, key
+        return found, leaves
 
     def _room(self) -> None:
         """Drops the oldest entries, where shapes change all the time."""
@@ -288,7 +283,6 @@ class Jitted:
             for key, trace in list(self._traces.items()):
                 if trace in gone:
                     self._traces.pop(key, None)
-            self._recorded = {row for row in list(self._recorded) if row[2] not in gone}
 
     def _open(self, key: Any, moving: tuple, rest: dict, paths: list[str]) -> tuple[list | None, dict[str, int]]:
         """The shapes of the arguments, with extents named as in the annotations, and the sizes of the names."""
@@ -348,13 +342,12 @@ class Jitted:
             done = self._calls.run(args, kwargs, profile)
             if done is not None:
                 return done
-        found, leaves, key = self._look_up(args, kwargs)
+        found, leaves = self._find(args, kwargs)
         if found.gifts is None:
             found.gifts = self._given(args, kwargs)
         convert = converter(leaves)
-        if not short or convert is not None or (key, profile, found) in self._recorded:
+        if not short or convert is not None:
             return found.run(leaves, found.gifts, convert)
-        self._recorded.add((key, profile, found))
         return found.recorded(self._calls, args, kwargs, profile, leaves)
 
     def _given(self, args: tuple, kwargs: dict) -> set[int]:
@@ -419,7 +412,6 @@ class Jitted:
     def cache_clear(self) -> None:
         self._traces.clear()
         self._forms.clear()
-        self._recorded.clear()
         self._calls.clear()
 
     #: The name that JAX has for it.
@@ -624,7 +616,7 @@ def _counted(v: Any) -> Any:
 def eager(fn: Callable) -> Callable:
     """A library function: inside a trace a part of it, outside one a program that runs immediately."""
     cache: dict[Any, Traced] = {}
-    calls, recorded = _core.Calls(True), set()
+    calls = _core.Calls(True)
     places, names = _structural(fn)
 
     def settled(args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
@@ -672,11 +664,9 @@ def eager(fn: Callable) -> Callable:
             if key is not None:
                 if len(cache) >= MOST_TRACES and key not in cache:
                     cache.pop(next(iter(cache), None), None)  # another thread may have done it
-                    recorded.clear()
                 cache[key] = found
-        if not short or key is None or (key, profile, found) in recorded or converter(moving) is not None:
+        if not short or key is None or converter(moving) is not None:
             return like(found.run(moving), moving)
-        recorded.add((key, profile, found))
         return found.recorded(calls, args, kwargs, profile, moving)
 
     return call

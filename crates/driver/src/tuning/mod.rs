@@ -224,7 +224,7 @@ impl KernelHandle {
         // What was found is kept, however the search ended.
         let whole = self.keep(fresh, record);
         let tuned = self.tuning.put(key, Tuned::new(whole, self, known::Source::Measured));
-        self.replays().clear();
+        drop(self.replays().take());
         outcome?;
         self.measured_something(&tuned, &names)
     }

@@ -3,7 +3,6 @@
 
 mod attrs;
 mod builder;
-mod calls;
 mod dims;
 mod executable;
 mod kernels;
@@ -14,7 +13,6 @@ mod run;
 mod transform;
 
 pub use builder::GraphBuilder;
-pub use calls::Calls;
 pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;
 pub use kernels::TracedKernel;

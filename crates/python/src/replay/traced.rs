@@ -1,0 +1,258 @@
+//! Calls of traced functions in host memory: a recording is the compiled function with the memory of
+//! its arguments and results left open.
+
+use super::form::Form;
+use super::walk::{Walk, view};
+use crate::aligned::empty;
+use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
+use crate::graph::Executable;
+use crate::kernel::BACKENDS;
+use crate::watch::Watch;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use std::sync::Arc;
+use tessera_driver::replay::{Free, Mark, Numbers, Table, guards};
+use tessera_driver::{BufferArg, Number};
+use tessera_numerics::{DType, Profile};
+
+/// A function called with more forms than this is looked up by Python.
+const KEPT: usize = 64;
+
+/// The calls of one function.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Calls {
+    kept: Table<Recording>,
+    /// Whether all numbers and texts are static, or which arguments are, by position and by name.
+    fixed: bool,
+    places: Vec<isize>,
+    names: Vec<String>,
+}
+
+enum Recording {
+    /// Calls like this one take the full path.
+    Whole,
+    Run(Box<Run>),
+}
+
+struct Run {
+    /// What the kernels and functions that the trace called have captured.
+    watch: Option<Py<Watch>>,
+    run: Py<Executable>,
+    kernels: Option<Py<PyAny>>,
+    /// The arguments, with addresses to be filled in; at the end those that the trace holds.
+    inputs: Vec<BufferArg>,
+    held: Vec<Py<PyAny>>,
+    outputs: Vec<BufferArg>,
+    /// The class of each result, what it is called with for a new array, and how many bytes that has.
+    empty: Vec<(Py<PyType>, Py<PyTuple>, usize)>,
+    result: Form,
+}
+
+#[tessera_entry::entry]
+#[pymethods]
+impl Calls {
+    /// What it holds may hold the function that it belongs to: the collector must see through.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.kept.visit(|recording| match &**recording {
+            // A thread that runs a call at this moment holds it too: its contents are in use.
+            Recording::Run(one) if Arc::strong_count(recording) == 1 => {
+                visit.call(&one.watch)?;
+                visit.call(&one.run)?;
+                visit.call(&one.kernels)?;
+                one.held.iter().try_for_each(|array| visit.call(array))
+            }
+            Recording::Run(_) | Recording::Whole => Ok(()),
+        })
+    }
+
+    fn __clear__(&self) {
+        drop(self.kept.take());
+    }
+
+    #[new]
+    #[pyo3(signature = (fixed=false, places=Vec::new(), names=Vec::new()))]
+    fn new(fixed: bool, places: Vec<isize>, names: Vec<String>) -> Self {
+        Self { kept: Table::new(KEPT), fixed, places, names }
+    }
+
+    /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and
+    /// results with their leaves in order. False where such calls take the full path.
+    #[pyo3(signature = (args, kwargs, profile, watch, run, kernels, held, result, leaves))]
+    #[allow(clippy::too_many_arguments)]
+    fn remember(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        profile: usize,
+        watch: Option<Py<Watch>>,
+        run: Py<Executable>,
+        kernels: Option<Py<PyAny>>,
+        held: Vec<Bound<'_, PyAny>>,
+        result: &Bound<'_, PyAny>,
+        leaves: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
+        if matches!(self.kept.find(&walk.tokens).as_deref(), Some(Recording::Whole)) {
+            return Ok(false);
+        }
+        let made = Run::new(&walk, watch, run, kernels, held, result, &leaves)?;
+        let known = made.is_some();
+        let recording = made.map_or(Recording::Whole, |one| Recording::Run(Box::new(one)));
+        drop(self.kept.keep(walk.tokens.key(), Arc::new(recording)));
+        Ok(known)
+    }
+
+    /// Runs a call that is like a known one; `None` where there is none.
+    fn run<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        profile: usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = args.py();
+        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(None) };
+        match self.kept.find(&walk.tokens).as_deref() {
+            Some(Recording::Run(one)) if one.holds(py)? => one.run(py, &walk),
+            _ => Ok(None),
+        }
+    }
+
+    fn clear(&self) {
+        drop(self.kept.take());
+    }
+}
+
+impl Calls {
+    fn walked<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        profile: usize,
+    ) -> Option<Walk<'py>> {
+        let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+        let mut walk = Walk::new(guards(&BACKENDS, profile)?, false);
+        let count = args.len() as isize;
+        let numbers = |is_static: bool| match self.fixed || is_static {
+            true => Numbers::Fixed,
+            false => Numbers::Free,
+        };
+        walk.tokens.mark(Mark::Tuple, args.len());
+        for (at, value) in args.iter_borrowed().enumerate() {
+            let at = at as isize;
+            walk.value(&value, numbers(self.places.iter().any(|&p| p == at || p + count == at)))?;
+        }
+        walk.dict(kwargs, &|name| numbers(self.names.iter().any(|n| n == name)))?;
+        walk.is_on_host().then_some(walk)
+    }
+}
+
+/// The dtype of a free number as an argument of the function.
+fn dtype_of(free: &Free) -> DType {
+    free.dtype.unwrap_or(match free.value {
+        Number::Float(_) => DType::F64,
+        Number::Bool(_) => DType::Bool,
+        Number::Int(_) | Number::Huge(_) => DType::I64,
+    })
+}
+
+/// The memory of such an argument, little end first; `None` where it does not fit.
+fn word(free: &Free) -> Option<u64> {
+    let dtype = dtype_of(free);
+    match &free.value {
+        Number::Bool(v) => (dtype == DType::Bool).then_some(u64::from(*v)),
+        Number::Int(v) if dtype.is_signed_int() => i64::try_from(*v).ok().map(|v| v as u64),
+        Number::Int(v) if dtype.is_int() => u64::try_from(*v).ok(),
+        Number::Float(v) if dtype == DType::F64 => Some(v.to_bits()),
+        Number::Float(v) if dtype == DType::F32 => Some((*v as f32).to_bits().into()),
+        Number::Int(_) | Number::Float(_) | Number::Huge(_) => None,
+    }
+}
+
+impl Run {
+    fn new(
+        walk: &Walk<'_>,
+        watch: Option<Py<Watch>>,
+        run: Py<Executable>,
+        kernels: Option<Py<PyAny>>,
+        held: Vec<Bound<'_, PyAny>>,
+        result: &Bound<'_, PyAny>,
+        leaves: &[Bound<'_, PyAny>],
+    ) -> PyResult<Option<Self>> {
+        let py = result.py();
+        let (mut inputs, mut outputs) = run.get().templates();
+        let mut given = Vec::new();
+        for leaf in walk.leaves() {
+            match leaf {
+                Ok(array) => {
+                    if !is_ndarray(array)? || !head(array).row_major {
+                        return Ok(None);
+                    }
+                    let Ok(dtype) = descr_dtype(&head(array).dtype)? else { return Ok(None) };
+                    given.push(dtype);
+                }
+                Err(free) if word(free).is_some() => given.push(dtype_of(free)),
+                Err(_) => return Ok(None),
+            }
+        }
+        let fits = given.len() + held.len() == inputs.len()
+            && leaves.len() == outputs.len()
+            && inputs.iter().zip(&given).all(|(a, dtype)| a.dtype == *dtype);
+        if !fits {
+            return Ok(None);
+        }
+        for (array, input) in held.iter().zip(&mut inputs[given.len()..]) {
+            let ready = is_ndarray(array)?
+                && head(array).row_major
+                && descr_dtype(&head(array).dtype)?.is_ok_and(|dtype| dtype == input.dtype);
+            if !ready {
+                return Ok(None);
+            }
+            input.data = head(array).data;
+        }
+        let (mut empty, mut known) = (Vec::new(), Vec::new());
+        for leaf in leaves {
+            let Some(seen) = view(leaf).filter(|_| is_ndarray(leaf).unwrap_or(false)) else {
+                return Ok(None);
+            };
+            known.push((leaf.clone(), seen));
+            let NdHead { dims, dtype, .. } = head(leaf);
+            let form = PyTuple::new(py, [PyTuple::new(py, dims)?.into_any(), dtype])?;
+            let bytes = leaf.getattr(intern!(py, "nbytes"))?.extract()?;
+            empty.push((leaf.get_type().unbind(), form.unbind(), bytes));
+        }
+        let Some(result) = Form::of(result, &known).filter(Form::is_of_whole) else {
+            return Ok(None);
+        };
+        outputs.iter_mut().for_each(|b| b.writable = true);
+        let held = held.into_iter().map(Bound::unbind).collect();
+        Ok(Some(Self { watch, run, kernels, inputs, held, outputs, empty, result }))
+    }
+
+    fn holds(&self, py: Python<'_>) -> PyResult<bool> {
+        self.watch.as_ref().map_or(Ok(true), |watch| watch.get().same(py))
+    }
+
+    /// `None` where a number does not fit.
+    fn run<'py>(&self, py: Python<'py>, walk: &Walk<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let numbers: Option<Vec<u64>> = walk.tokens.free().iter().map(word).collect();
+        let Some(numbers) = numbers else { return Ok(None) };
+        let (mut inputs, mut next) = (self.inputs.clone(), numbers.iter());
+        for (input, leaf) in inputs.iter_mut().zip(walk.leaves()) {
+            input.data = match leaf {
+                Ok(array) => head(array).data,
+                Err(_) => next.next().map_or(input.data, |n| n as *const u64 as *mut u8),
+            };
+        }
+        let (mut outputs, mut made) = (self.outputs.clone(), Vec::with_capacity(self.empty.len()));
+        for (output, (class, form, bytes)) in outputs.iter_mut().zip(&self.empty) {
+            let array = empty(class.bind(py), form.bind(py), *bytes)?;
+            output.data = head(&array).data;
+            made.push(array);
+        }
+        let kernels = self.kernels.as_ref().map(|k| k.clone_ref(py));
+        self.run.get().run_on_host(py, &inputs, &outputs, kernels)?;
+        self.result.build(py, &made).map(Some)
+    }
+}
