@@ -185,6 +185,9 @@ pub enum Effects {
     Sync,
     /// Prints or asserts: never removed, and kept in order.
     Host,
+    /// Synchronises ranks: may be removed like a pure op, since all ranks run one program; never moved
+    /// into or out of a branch.
+    Collective,
     /// Runs its regions; its effects are theirs.
     Control,
     /// Ends a block.

@@ -11,7 +11,7 @@ use tessera_interp::{HostArray, NoKernels, QueueOrder, run_graph};
 use tessera_ir::{Type, parse_module};
 use tessera_numerics::DType;
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 
 /// Numbers that differ, small enough that sums of them stay exact for longer.
 pub fn noise(dims: &[i64], dtype: DType, seed: i64) -> HostArray {
