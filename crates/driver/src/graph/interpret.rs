@@ -49,13 +49,23 @@ struct Steps<'a> {
     kernels: &'a mut dyn GraphKernels,
 }
 
+fn length(array: &BufferArg) -> usize {
+    super::run::bytes_of(&array.dims, array.dtype)
+}
+
 /// The bytes of a whole array.
-fn bytes(array: &BufferArg) -> &mut [u8] {
-    let count: i64 = array.dims.iter().map(|&d| d.max(0)).product();
-    let len = count as usize * array.dtype.bytes();
-    let data = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { array.data };
-    // SAFETY: arrays of host steps are whole and row-major, and one step runs at a time.
-    unsafe { std::slice::from_raw_parts_mut(data, len) }
+fn read(array: &BufferArg) -> Vec<u8> {
+    match length(array) {
+        0 => Vec::new(),
+        // SAFETY: arrays of host steps are whole and row-major, and one step runs at a time.
+        n => unsafe { std::slice::from_raw_parts(array.data, n) }.to_vec(),
+    }
+}
+
+fn write(array: &BufferArg, bytes: &[u8]) {
+    let n = length(array).min(bytes.len());
+    // SAFETY: as in `read`.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), array.data, n) }
 }
 
 impl PlanSteps for Steps<'_> {
@@ -74,12 +84,12 @@ impl PlanSteps for Steps<'_> {
                 let host = |a: &&BufferArg| HostArray {
                     dims: a.dims.clone(),
                     dtype: a.dtype,
-                    bytes: bytes(a).to_vec(),
+                    bytes: read(a),
                 };
                 let from: Vec<HostArray> = from.iter().map(host).collect();
                 let out = run_graph(&module, "op", &from, &mut NoKernels)?;
                 for (array, to) in out.iter().zip(to) {
-                    bytes(to).copy_from_slice(&array.bytes);
+                    write(to, &array.bytes);
                 }
                 Ok(())
             }
