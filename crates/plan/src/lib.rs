@@ -14,6 +14,15 @@
 //! - `machine`: tile sizes for CPUs and GPUs; for GPUs, `large` (two-pass reductions, split-K),
 //!   `sort`, `words` and `nothing` write ops with others that have kernels.
 
+//! # What runs
+//!
+//! A [`Plan`] is what the passes above work on. [`Plan::write`] makes Schedule IR of it, [`Written`]: a
+//! buffer is a `sched.store` with a place in one block and a `sched.free` behind its last use; a step is
+//! an op with a queue; what the text does not hold (the number of a kernel, the definition of an op that
+//! the host evaluates, the user's line) is its [`Meaning`]. That is verified, printed and run: executors
+//! decode the ops and nothing else, and `given` reads a changed text as the same. Steps that the
+//! planner makes are on queue 0.
+
 mod class;
 mod components;
 mod emit;
@@ -22,6 +31,7 @@ mod expand;
 mod flatten;
 mod forward;
 mod gate;
+mod given;
 mod group;
 mod index;
 mod invariant;
@@ -43,11 +53,13 @@ mod vector;
 mod words;
 
 pub use flatten::flatten;
+pub use given::rearranged;
 pub use machine::Machine;
 pub use places::{ALIGN, Places, assign};
 pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };
+pub use text::{Meaning, Written};
 
 /// What the tests of this crate see of single passes. Nothing else uses it (a structure test): it changes with the passes.
 #[doc(hidden)]

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Where each scratch buffer begins in one block of memory, and how large that is. Results have
 /// memory of their own.
+#[derive(Clone, Debug)]
 pub struct Places {
     pub offsets: Vec<Option<usize>>,
     pub bytes: usize,

@@ -6,19 +6,66 @@ use crate::planner::{Array, BufferId, Origin, Plan, PlanOptions, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
+use tessera_graph::GraphFunc;
 use tessera_ir::{
-    Attr, Attrs, BlockId, Builder, Dim, DimExpr, Func, Module, OpSpec, Privilege, Type, Value,
-    verify,
+    Attr, Attrs, BlockId, Builder, Dim, DimExpr, Func, Module, OpId, OpSpec, Privilege, Type,
+    Value, verify,
 };
 use tessera_numerics::NumType;
 use tessera_schedule::{Kept, SchedOp, Schedule, kept};
 
 /// The name that a plan's text has in errors.
-const FILE: &str = "<plan>";
+pub(crate) const FILE: &str = "<plan>";
+
+/// A plan as Schedule IR, which is what runs, with what its text does not hold.
+#[derive(Clone)]
+pub struct Written {
+    pub func: Func<Schedule>,
+    /// The buffers of the plan, by their values.
+    pub buffers: BTreeMap<Value, BufferId>,
+    /// What the steps are.
+    pub steps: BTreeMap<OpId, Meaning>,
+    /// Where scratch buffers are in one block, and its bytes.
+    pub places: Places,
+}
+
+/// What the text of a step leaves out.
+#[derive(Clone, Debug)]
+pub enum Meaning {
+    Launch {
+        /// The number of the kernel.
+        kernel: usize,
+        grid: [i64; 3],
+        domain: [i64; 3],
+        lanes: i64,
+        label: String,
+        loc: Loc,
+    },
+    /// The op as a function, and how many of the operands it reads.
+    Host {
+        op: GraphFunc,
+        inputs: usize,
+    },
+    Call {
+        kernel: String,
+        config: Option<Attrs>,
+        privileges: Vec<Privilege>,
+        loc: Loc,
+    },
+    /// A branch or a loop.
+    Control(Loc),
+}
 
 impl Plan {
-    /// The plan as Schedule IR. Its launches are on the backend of this name.
+    /// The plan as a module of Schedule IR. Its launches are on the backend of this name.
     pub fn module(&self, backend: &str) -> Module<Schedule> {
+        let mut module = Module::new(&*self.name);
+        module.funcs.push(self.write(backend).func);
+        module
+    }
+
+    /// The same, with what the text does not hold.
+    pub fn write(&self, backend: &str) -> Written {
         let mut writer = Writer {
             plan: self,
             backend,
@@ -26,6 +73,7 @@ impl Plan {
             places: assign(self),
             memory: BTreeMap::new(),
             iterations: BTreeMap::new(),
+            meanings: BTreeMap::new(),
         };
         let own = scratch(self);
         let body = writer.func.body;
@@ -33,9 +81,9 @@ impl Plan {
         writer.steps(&self.steps, body, &own);
         let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[b]).collect();
         writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
-        let mut module = Module::new(&*self.name);
-        module.funcs.push(writer.func);
-        module
+        let Writer { func, memory, meanings, places, .. } = writer;
+        let buffers = memory.into_iter().map(|(b, v)| (v, b)).collect();
+        Written { func, buffers, steps: meanings, places }
     }
 }
 
@@ -48,6 +96,7 @@ struct Writer<'p> {
     memory: BTreeMap<BufferId, Value>,
     /// The indices of the loops around.
     iterations: BTreeMap<usize, Value>,
+    meanings: BTreeMap<OpId, Meaning>,
 }
 
 /// Memory of the type of a value.
@@ -56,7 +105,7 @@ fn view(ty: &Type, privilege: Privilege) -> Type {
 }
 
 impl Writer<'_> {
-    fn op(&mut self, block: BlockId, spec: OpSpec<Schedule>) -> tessera_ir::OpId {
+    fn op(&mut self, block: BlockId, spec: OpSpec<Schedule>) -> OpId {
         let mut b = Builder::at_end(&mut self.func, block, Loc::unknown());
         b.op(spec).expect("the results are given")
     }
@@ -143,7 +192,7 @@ impl Writer<'_> {
     }
 
     /// An op on arrays, with which of them it writes.
-    fn on(&mut self, block: BlockId, spec: OpSpec<Schedule>, arrays: &[&Array]) {
+    fn on(&mut self, block: BlockId, spec: OpSpec<Schedule>, arrays: &[&Array], what: Meaning) {
         let values: Vec<Value> = arrays.iter().map(|a| self.array(block, a)).collect();
         let writes: Vec<i64> =
             (0i64..).zip(arrays).filter(|(_, a)| a.writes).map(|(i, _)| i).collect();
@@ -151,7 +200,8 @@ impl Writer<'_> {
         if !writes.is_empty() {
             spec = spec.attr("writes", Attr::ints(writes));
         }
-        self.op(block, spec);
+        let id = self.op(block, spec);
+        self.meanings.insert(id, what);
     }
 
     /// The region of an op, with what is in it; `end` is what it yields.
@@ -177,7 +227,7 @@ impl Writer<'_> {
         let none = <[BTreeSet<BufferId>; 2]>::default();
         for (place, step) in steps.iter().enumerate() {
             match step {
-                Step::Launch { kernel, args, grid, domain, lanes, label, .. } => {
+                Step::Launch { kernel, args, grid, domain, lanes, label, loc } => {
                     let name = self.plan.kernels[*kernel].name.clone();
                     let mut spec = OpSpec::new(SchedOp::Launch, &[])
                         .attr("kernel", Attr::Ref(name))
@@ -196,9 +246,17 @@ impl Writer<'_> {
                     } else {
                         spec.attr("grid", Attr::exprs(grid.iter().map(|&n| DimExpr::Const(n))))
                     };
-                    self.on(block, spec, &args.iter().collect::<Vec<_>>());
+                    let what = Meaning::Launch {
+                        kernel: *kernel,
+                        grid: *grid,
+                        domain: *domain,
+                        lanes: *lanes,
+                        label: label.clone(),
+                        loc: loc.clone(),
+                    };
+                    self.on(block, spec, &args.iter().collect::<Vec<_>>(), what);
                 }
-                Step::Host { inputs, outputs, label, .. } => {
+                Step::Host { op, inputs, outputs, label } => {
                     let spec = OpSpec::new(SchedOp::Host, &[]).attr("op", Attr::Str(label.clone()));
                     // Operands are read and results written, whatever the arrays say of themselves.
                     let set = |writes: bool| move |a: &Array| Array { writes, ..a.clone() };
@@ -207,9 +265,10 @@ impl Writer<'_> {
                         .map(set(false))
                         .chain(outputs.iter().map(set(true)))
                         .collect();
-                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                    let what = Meaning::Host { op: op.clone(), inputs: inputs.len() };
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>(), what);
                 }
-                Step::Call { kernel, config, args, .. } => {
+                Step::Call { kernel, config, args, loc } => {
                     let mut spec =
                         OpSpec::new(SchedOp::Call, &[]).attr("kernel", Attr::Ref(kernel.clone()));
                     if let Some(config) = config.as_ref().filter(|c: &&Attrs| !c.is_empty()) {
@@ -219,22 +278,30 @@ impl Writer<'_> {
                         .iter()
                         .map(|(a, how)| Array { writes: how.writes(), ..a.clone() })
                         .collect();
-                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>());
+                    let what = Meaning::Call {
+                        kernel: kernel.clone(),
+                        config: config.clone(),
+                        privileges: args.iter().map(|(_, how)| *how).collect(),
+                        loc: loc.clone(),
+                    };
+                    self.on(block, spec, &arrays.iter().collect::<Vec<_>>(), what);
                 }
                 Step::Copy { from, to } => {
                     let both = [self.array(block, from), self.array(block, to)];
                     self.op(block, OpSpec::new(SchedOp::Copy, &both));
                 }
-                Step::Cond { pred, then, otherwise, .. } => {
+                Step::Cond { pred, then, otherwise, loc } => {
                     let pred = self.array(block, pred);
                     let id = self.op(block, OpSpec::new(SchedOp::If, &[pred]));
+                    self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
                     let [a, b] = own.branches.get(&place).unwrap_or(&none);
                     self.region(regions[0], then, a, None);
                     self.region(regions[1], otherwise, b, None);
                 }
-                Step::While { test, pred, body, .. } => {
+                Step::While { test, pred, body, loc } => {
                     let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
+                    self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
                     self.region(regions[0], test, &none[0], Some(pred));
                     self.region(regions[1], body, &none[0], None);
@@ -271,20 +338,22 @@ pub fn check(plan: &Plan) -> Result<(), Diagnostics> {
 impl PlanOptions {
     /// The options that a plan's text, as printed or changed, requests.
     pub fn from_text(text: &str) -> Result<PlanOptions, Diagnostics> {
-        let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`) alone";
+        let help = "change `f.compiled(*args).plan` in what has memory (`sched.store` or `sched.fused`), or in the order, the queues and the places of its steps";
         let given = kept(text, FILE).map_err(|found| found.or_help(help))?;
         let materialise = given.stored.keys().cloned().collect();
         Ok(PlanOptions { materialise, given: Some(Arc::new(given)), ..PlanOptions::default() })
     }
 
     /// Checks that a plan that was given back is one of this function. `made` is the plan with its
-    /// values in memory, `again` computes the one that its steps were printed with.
+    /// values in memory, `again` computes the one that its steps were printed with. Where the text
+    /// has the same values in memory as it had when it was printed, its steps are what runs
+    /// ([`rearranged`]): it is given.
     pub fn check(
         &self,
         made: &Plan,
         again: &mut dyn FnMut(PlanOptions) -> Result<Plan, Diagnostics>,
-    ) -> Result<(), Diagnostics> {
-        let Some(given) = &self.given else { return Ok(()) };
+    ) -> Result<Option<&str>, Diagnostics> {
+        let Some(given) = &self.given else { return Ok(None) };
         let read = |plan: &Plan| -> Result<Kept, Diagnostics> {
             kept(&plan.module("any").to_string(), FILE)
         };
@@ -297,6 +366,9 @@ impl PlanOptions {
         }
         if !errors.is_empty() {
             return Err(errors);
+        }
+        if given.used == found.used && given.used.iter().all(|v| given.stored.contains_key(v)) {
+            return Ok(Some(&given.text));
         }
         let before = if given.used == found.used {
             found
@@ -322,6 +394,6 @@ impl PlanOptions {
                     .into());
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

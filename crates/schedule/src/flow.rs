@@ -17,7 +17,7 @@
 
 use crate::ordered::Order;
 use crate::parts::{Access, accesses, bytes, part, place, shown, space, whole};
-use crate::{Place, SchedOp, Schedule};
+use crate::{Place, SchedOp, Schedule, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Attr, BlockId, Func, OpErrors, OpId, Value};
 use tessera_support::Entity;
@@ -57,18 +57,21 @@ struct State {
     memory: BTreeMap<Value, Memory>,
 }
 
+/// Memory by its block.
+type Placed = BTreeMap<(Space, i64), Vec<(Value, i64, i64)>>;
+
 struct Flow<'f, 'e> {
     func: &'f Func<Schedule>,
     errors: &'e mut OpErrors,
     /// Each fault once, however often the walk comes by.
     seen: BTreeSet<(OpId, String)>,
-    /// Memory with a place in a block, by the block.
-    placed: BTreeMap<(crate::Space, i64), Vec<(Value, i64, i64)>>,
+    /// Memory with a place in a block, by the block: the first byte, and that behind the last.
+    placed: Placed,
     state: State,
 }
 
 pub(crate) fn verify_flow(func: &Func<Schedule>, errors: &mut OpErrors) {
-    let mut placed: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut placed = Placed::new();
     for id in func.walk() {
         let op = &func.ops[id];
         if op.code != SchedOp::Store {

@@ -43,5 +43,5 @@ mod table;
 pub use build::launch_module;
 pub use level::Schedule;
 pub use parts::{Access, Part, Place, Space, accesses, device_kinds, part, place, space, whole};
-pub use read::{Kept, kept, pinned};
+pub use read::{Kept, kept, pinned, step_text};
 pub use table::SchedOp;

@@ -36,6 +36,8 @@ pub fn pinned(text: &str, file: &str) -> Result<(String, Attrs), Diagnostics> {
 /// What the plan of a function requests, as it was printed or changed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kept {
+    /// The text itself.
+    pub text: String,
     /// The values that get memory of their own, by name, with their locations.
     pub stored: BTreeMap<String, Loc>,
     /// The values whose memory its steps use: those that had it when the plan was printed.
@@ -46,7 +48,7 @@ pub struct Kept {
     pub steps: Vec<(String, Loc)>,
 }
 
-/// Reads the plan of a function. Its values in memory may have been edited, but not its steps.
+/// Reads the plan of a function, as it was printed or changed.
 pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
     let module = parse_module::<Schedule>(text, file)?;
     let [func] = &module.funcs[..] else {
@@ -55,7 +57,7 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
         let help = "`inspect_ir(\"schedule\")` prints the text that can be handed back";
         return Err(Diagnostic::new(Code::E_ARGUMENT, message).help(help).into());
     };
-    let mut out = Kept::default();
+    let mut out = Kept { text: text.to_string(), ..Kept::default() };
     let mut before = func.clone();
     for id in func.walk() {
         let op = &func.ops[id];
@@ -82,7 +84,7 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
             | SchedOp::Wait
             | SchedOp::Return => {}
         }
-        out.steps.push((step(func, id), op.loc.clone()));
+        out.steps.push((step_text(func, id), op.loc.clone()));
         for &v in &op.operands {
             let Some(made) = func.def_id(whole(func, v)) else { continue };
             if matches!(func.ops[made].code, SchedOp::Store | SchedOp::Fused) {
@@ -96,11 +98,14 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
     Ok(out)
 }
 
-/// A step in the form in which it is compared: its op and the memory it accesses.
-fn step(func: &Func<Schedule>, id: OpId) -> String {
+/// A step in the form in which it is compared: its op and the memory it accesses, without its backend
+/// and its queue.
+pub fn step_text(func: &Func<Schedule>, id: OpId) -> String {
     let op = &func.ops[id];
     let mut attrs = Attrs::new();
-    for (name, value) in op.attrs.iter().filter(|(name, _)| *name != "backend") {
+    for (name, value) in
+        op.attrs.iter().filter(|(name, _)| !["backend", "device", "queue"].contains(name))
+    {
         attrs.set(name, value.clone());
     }
     let mut out = format!("sched.{}", Opcode::<Schedule>::mnemonic(op.code));

@@ -175,7 +175,7 @@ impl GraphProgram {
         device::wait_for(queue, &[run.arena.last()])?;
         run.arena.used_on(queue.stream);
         // It reads what all runs share too, which must outlast it where the program goes meanwhile.
-        self.kept(queue)?.used_on(queue.stream);
+        self.kept(queue, &run.list.trips)?.used_on(queue.stream);
         graph.replay(queue.stream)
     }
 

@@ -2,9 +2,10 @@
 //! only for values that decide control flow.
 
 use super::captured::Captured;
+use super::list::{Addresses, Command, Executor, Launch, List, WIDEST, execute};
 use super::program::GraphProgram;
-use super::run::{GraphKernels, buffer_arg, bytes_of};
-use crate::device::{self, Memory, UsedByGraph};
+use super::run::{GraphKernels, buffer_arg, call_arguments};
+use crate::device::{self, Memory, Stream, UsedByGraph};
 use crate::launch::Streams;
 use crate::pack::row_major;
 use crate::profile::Span;
@@ -12,23 +13,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
-use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::DType;
-use tessera_plan::{Array, BufferId, Origin, Step};
+use tessera_plan::{Array, Origin};
 use tessera_support::ForkLock;
-use tessera_target::device::DeviceId;
-use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
+use tessera_target::device::{DeviceId, Event};
+use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue};
 
 /// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
 /// iterations, one after another.
 pub struct Kept {
     constants: Vec<Option<Memory>>,
-    iterations: Vec<Option<Memory>>,
+    iterations: Vec<Memory>,
 }
 
 impl Kept {
     fn memory(&self) -> impl Iterator<Item = &Memory> {
-        self.constants.iter().chain(&self.iterations).flatten()
+        self.constants.iter().flatten().chain(&self.iterations)
     }
 }
 
@@ -46,131 +46,16 @@ pub struct There {
     pub(super) captured: ForkLock<Captured>,
 }
 
-/// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
+/// What one run at a time needs: scratch memory, commands whose addresses are to be filled in, and
+/// the streams and events of the queues beside the main one.
 pub struct DeviceRun {
     pub(super) arena: Memory,
-    tasks: Vec<Task>,
+    pub(super) list: List,
+    streams: Vec<Stream>,
+    events: Vec<Box<dyn Event>>,
     /// How the addresses were aligned that launches were settled for.
     pub(super) aligned: Vec<u8>,
     loaded: bool,
-}
-
-enum Task {
-    Launch {
-        kernel: usize,
-        args: Box<LaunchArgs>,
-        arrays: Vec<Array>,
-        settled: Option<Arc<dyn Settled>>,
-        /// Iterations of loops do not change how its addresses are aligned.
-        steady: bool,
-        label: String,
-        loc: Loc,
-    },
-    Call {
-        kernel: String,
-        config: Option<Attrs>,
-        args: Vec<(Array, Privilege)>,
-        loc: Loc,
-    },
-    Copy {
-        from: Array,
-        to: Array,
-    },
-    Cond {
-        pred: Array,
-        then: Vec<Task>,
-        otherwise: Vec<Task>,
-        loc: Loc,
-    },
-    While {
-        test: Vec<Task>,
-        pred: Array,
-        body: Vec<Task>,
-        loc: Loc,
-    },
-    Loop {
-        id: usize,
-        trip: i64,
-        reverse: bool,
-        position: BufferId,
-        body: Vec<Task>,
-    },
-}
-
-/// The widest access: what code is made for beyond it is the same.
-const WIDEST: u64 = 16;
-
-fn tasks(steps: &[Step]) -> Vec<Task> {
-    steps.iter().filter_map(task).collect()
-}
-
-fn task(step: &Step) -> Option<Task> {
-    Some(match step {
-        Step::Launch { kernel, args, grid, domain, lanes, label, loc } => Task::Launch {
-            label: label.clone(),
-            loc: loc.clone(),
-            kernel: *kernel,
-            args: Box::new(LaunchArgs {
-                params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
-                dims: Default::default(),
-                grid: *grid,
-                domain: *domain,
-                lanes: *lanes,
-            }),
-            steady: args.iter().flat_map(|a| &a.iterations).all(|(_, by)| by % WIDEST as i64 == 0),
-            arrays: args.clone(),
-            settled: None,
-        },
-        // A program with one is not made for a device.
-        Step::Host { .. } => return None,
-        Step::Call { kernel, config, args, loc } => Task::Call {
-            kernel: kernel.clone(),
-            config: config.clone(),
-            args: args.clone(),
-            loc: loc.clone(),
-        },
-        Step::Copy { from, to } => Task::Copy { from: from.clone(), to: to.clone() },
-        Step::Cond { pred, then, otherwise, loc } => Task::Cond {
-            pred: pred.clone(),
-            then: tasks(then),
-            otherwise: tasks(otherwise),
-            loc: loc.clone(),
-        },
-        Step::While { test, pred, body, loc } => Task::While {
-            test: tasks(test),
-            pred: pred.clone(),
-            body: tasks(body),
-            loc: loc.clone(),
-        },
-        Step::Loop { id, trip, reverse, position, body } => Task::Loop {
-            id: *id,
-            trip: *trip,
-            reverse: *reverse,
-            position: position.buffer,
-            body: tasks(body),
-        },
-    })
-}
-
-/// The trips of all loops, by their numbers.
-fn trips(steps: &[Step], out: &mut Vec<(usize, i64)>) {
-    for step in steps {
-        match step {
-            Step::Loop { id, trip, body, .. } => {
-                out.push((*id, *trip));
-                trips(body, out);
-            }
-            Step::Cond { then, otherwise, .. } => {
-                trips(then, out);
-                trips(otherwise, out);
-            }
-            Step::While { test, body, .. } => {
-                trips(test, out);
-                trips(body, out);
-            }
-            Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
-        }
-    }
 }
 
 /// Bytes on the device, in the order of the queue.
@@ -193,20 +78,22 @@ pub fn alignment(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u8> {
     inputs.iter().chain(outputs).map(|b| (b.data as u64 % WIDEST) as u8).collect()
 }
 
-/// Where buffers are in this run, which iteration each loop is in, and where launches are put.
-struct World<'a> {
+/// Gives steps to streams: the main queue is the caller's, each other one a stream of the run's own.
+struct OnDevice<'a> {
     program: &'a GraphProgram,
     kept: &'a Kept,
-    bases: Vec<u64>,
-    iterations: Vec<i64>,
     queue: Queue,
+    /// What is recorded is on one stream, in program order.
+    recording: bool,
+    streams: &'a [Stream],
+    events: &'a [Box<dyn Event>],
     /// Launches may be repeated as they were settled.
     alike: bool,
     kernels: &'a mut dyn GraphKernels,
 }
 
 impl GraphProgram {
-    pub(super) fn kept(&self, queue: Queue) -> Result<Arc<Kept>, Diagnostics> {
+    pub(super) fn kept(&self, queue: Queue, trips: &[i64]) -> Result<Arc<Kept>, Diagnostics> {
         let there = self.on(queue.device);
         let mut kept = there.kept.lock();
         if let Some(kept) = &*kept {
@@ -222,13 +109,10 @@ impl GraphProgram {
                 Origin::Argument(_) | Origin::Scratch => None,
             });
         }
-        let mut all = Vec::new();
-        trips(&self.plan.steps, &mut all);
-        let mut iterations: Vec<Option<Memory>> = Vec::new();
-        for (id, trip) in all {
-            let numbers: Vec<u8> = (0..trip).flat_map(i64::to_le_bytes).collect();
-            iterations.resize_with(iterations.len().max(id + 1), || None);
-            iterations[id] = Some(upload(&numbers, queue)?);
+        let mut iterations = Vec::new();
+        for trip in trips {
+            let numbers: Vec<u8> = (0..*trip).flat_map(i64::to_le_bytes).collect();
+            iterations.push(upload(&numbers, queue)?);
         }
         let made = Arc::new(Kept { constants, iterations });
         *kept = Some(made.clone());
@@ -236,8 +120,20 @@ impl GraphProgram {
     }
 
     pub(super) fn device_run(&self, queue: Queue) -> Result<DeviceRun, Diagnostics> {
-        let arena = Memory::new(queue, self.places.bytes.max(1) as u64)?;
-        Ok(DeviceRun { arena, tasks: tasks(&self.plan.steps), aligned: Vec::new(), loaded: false })
+        let arena = Memory::new(queue, self.written.places.bytes.max(1) as u64)?;
+        let list = List::new(&self.written)?;
+        let (mut streams, mut events) = (Vec::new(), Vec::new());
+        // What is recorded is on one stream.
+        if !device::is_recording() {
+            let device = device::open(queue.device)?;
+            for _ in 1..list.queues {
+                streams.push(Stream::new(queue.device)?);
+            }
+            for _ in 0..list.events {
+                events.push(device.event(false)?);
+            }
+        }
+        Ok(DeviceRun { arena, list, streams, events, aligned: Vec::new(), loaded: false })
     }
 
     /// Runs the function on arrays of a device, each row by row: puts everything on the stream and
@@ -277,10 +173,10 @@ impl GraphProgram {
         queue: Queue,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
-        let kept = self.kept(queue)?;
         // The pool has no order of work on a stream that is recorded.
         let home = Queue { stream: 0, ..queue };
         let mut run = self.device_run(home)?;
+        let kept = self.kept(queue, &run.list.trips)?;
         run.loaded = true;
         self.put(&mut run, inputs, outputs, queue, kernels)?;
         device::share(kept);
@@ -297,7 +193,7 @@ impl GraphProgram {
         queue: Queue,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
-        let kept = self.kept(queue)?;
+        let kept = self.kept(queue, &run.list.trips)?;
         let mut before: Vec<u64> = kept.memory().map(Memory::last).collect();
         before.push(run.arena.last());
         before.sort_unstable();
@@ -309,7 +205,8 @@ impl GraphProgram {
         }
         let mut bases = Vec::with_capacity(self.plan.buffers.len());
         for (i, buffer) in self.plan.buffers.iter().enumerate() {
-            bases.push(match (&buffer.origin, self.places.offsets[i], &kept.constants[i]) {
+            let offset = self.written.places.offsets[i];
+            bases.push(match (&buffer.origin, offset, &kept.constants[i]) {
                 (Origin::Argument(place), _, _) => inputs[*place].data as u64,
                 (_, _, Some(memory)) => memory.address(),
                 (_, Some(offset), _) => run.arena.address() + offset as u64,
@@ -325,39 +222,49 @@ impl GraphProgram {
         }
         let alike = run.aligned == aligned;
         if !run.loaded && !device::is_recording() {
-            self.load(&run.tasks, &bases, queue);
+            self.load(&run.list.commands, &bases, queue);
             run.loaded = true;
         }
-        let mut world = World {
+        let mut at = Addresses::new(bases, &run.list);
+        let mut to = OnDevice {
             program: self,
             kept: &kept,
-            bases,
-            iterations: Vec::new(),
             queue,
+            recording: device::is_recording(),
+            streams: &run.streams,
+            events: &run.events,
             alike,
             kernels,
         };
-        world.all(&mut run.tasks)
+        let done = execute(&mut run.list.commands, &mut to, &mut at);
+        if done.is_err() && !device::is_recording() {
+            // The caller waits for the main queue alone. The first error is the one to report.
+            for stream in &run.streams {
+                let _ = device::synchronize(queue.device, Some(stream.handle()));
+            }
+        }
+        done
     }
 }
 
-/// The launches of tasks, each kernel once.
-fn launches<'a>(tasks: &'a [Task], out: &mut BTreeMap<usize, (&'a LaunchArgs, &'a [Array])>) {
-    for task in tasks {
-        match task {
-            Task::Launch { kernel, args, arrays, .. } => {
-                out.entry(*kernel).or_insert((args, arrays));
+/// The launches of a list, each kernel once.
+fn launches<'a>(steps: &'a [Command], out: &mut BTreeMap<usize, &'a Launch>) {
+    for step in steps {
+        match step {
+            Command::Launch { launch, .. } => {
+                out.entry(launch.kernel).or_insert(launch);
             }
-            Task::Cond { then, otherwise, .. } => {
-                launches(then, out);
-                launches(otherwise, out);
-            }
-            Task::While { test, body, .. } => {
+            Command::If { branches, .. } => branches.iter().for_each(|b| launches(b, out)),
+            Command::While { test, body, .. } => {
                 launches(test, out);
                 launches(body, out);
             }
-            Task::Loop { body, .. } => launches(body, out),
-            Task::Call { .. } | Task::Copy { .. } => {}
+            Command::Loop { body, .. } => launches(body, out),
+            Command::Host { .. }
+            | Command::Call { .. }
+            | Command::Copy { .. }
+            | Command::Record { .. }
+            | Command::Wait { .. } => {}
         }
     }
 }
@@ -368,16 +275,15 @@ const LOADERS: usize = 16;
 impl GraphProgram {
     /// Assembles and loads the code of all launches in parallel, before the first launch. Code that
     /// cannot be loaded is reported when it is launched.
-    fn load(&self, tasks: &[Task], bases: &[u64], queue: Queue) {
+    fn load(&self, steps: &[Command], bases: &[u64], queue: Queue) {
         let mut all = BTreeMap::new();
-        launches(tasks, &mut all);
+        launches(steps, &mut all);
         let all: Vec<_> = all.into_iter().collect();
         let next = AtomicUsize::new(0);
         let work = || {
-            while let Some((kernel, (args, arrays))) = all.get(next.fetch_add(1, Ordering::Relaxed))
-            {
-                let mut args = LaunchArgs::clone(args);
-                for (param, array) in args.params.iter_mut().zip(arrays.iter()) {
+            while let Some((kernel, launch)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut args = LaunchArgs::clone(&launch.args);
+                for (param, array) in args.params.iter_mut().zip(&launch.arrays) {
                     if let ArgValue::Buffer(b) = param {
                         b.data = bases[array.buffer].wrapping_add_signed(array.offset) as *mut u8;
                     }
@@ -412,109 +318,90 @@ fn undecided(what: &str, loc: &Loc) -> Diagnostics {
     Diagnostic::new(Code::E_CAPTURE, message).at(loc.clone()).help(help).into()
 }
 
-impl World<'_> {
-    fn at(&self, array: &Array) -> u64 {
-        let turned: i64 = array
-            .iterations
-            .iter()
-            .map(|&(id, by)| self.iterations.get(id).copied().unwrap_or(0) * by)
-            .sum();
-        self.bases[array.buffer].wrapping_add_signed(array.offset + turned)
+impl OnDevice<'_> {
+    fn queue(&self, on: usize) -> Queue {
+        match self.streams.get(on.wrapping_sub(1)).filter(|_| !self.recording) {
+            Some(stream) => Queue { stream: stream.handle(), ..self.queue },
+            None => self.queue,
+        }
     }
 
-    fn all(&mut self, tasks: &mut [Task]) -> Result<(), Diagnostics> {
-        tasks.iter_mut().try_for_each(|task| self.one(task))
+    fn launch(&self, launch: &mut Launch, at: &Addresses, queue: Queue) -> Result<(), Diagnostics> {
+        let repeats = self.alike && launch.steady;
+        if let Some(settled) = launch.settled.as_ref().filter(|_| repeats) {
+            let addresses: Vec<u64> = launch.arrays.iter().map(|a| at.of(a)).collect();
+            return settled.launch(&addresses, &[], queue.stream);
+        }
+        at.fill(launch);
+        let artifact = &self.program.kernels[launch.kernel];
+        artifact.enqueue(&launch.args, queue)?;
+        if repeats {
+            launch.settled = artifact.settle(&launch.args, queue);
+        }
+        Ok(())
+    }
+}
+
+impl Executor for OnDevice<'_> {
+    fn work(&mut self, step: &mut Command, at: &Addresses) -> Result<(), Diagnostics> {
+        match step {
+            Command::Launch { launch, on } => {
+                let queue = self.queue(*on);
+                let span = Span::open(Some(queue));
+                self.launch(launch, at, queue)?;
+                if let Some(span) = span {
+                    let work = self.program.work(launch.kernel, launch.args.grid);
+                    let label = ("group", &*launch.label);
+                    span.step(label, self.program.backend(), &launch.loc, work, None);
+                }
+                Ok(())
+            }
+            Command::Call { kernel, config, args, loc, on } => {
+                let (privileges, arrays) = call_arguments(args, at);
+                let queue = Some(self.queue(*on));
+                self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, queue, loc)
+            }
+            // A program with a step of the host is not made for a device; other steps are not work.
+            _ => Ok(()),
+        }
     }
 
-    fn one(&mut self, task: &mut Task) -> Result<(), Diagnostics> {
-        let span = match task {
-            Task::Launch { .. } => Span::open(Some(self.queue)),
-            _ => None,
-        };
-        self.put(task)?;
-        if let (Some(span), Task::Launch { kernel, args, label, loc, .. }) = (span, task) {
-            let work = self.program.work(*kernel, args.grid);
-            span.step(("group", label), self.program.backend(), loc, work, None);
+    fn copy(&mut self, to: u64, from: u64, bytes: usize, on: usize) -> Result<(), Diagnostics> {
+        device::copy_on_device(to, from, bytes as u64, self.queue(on))
+    }
+
+    fn record(&mut self, event: usize, on: usize) -> Result<(), Diagnostics> {
+        if !self.recording {
+            self.events[event].record(self.queue(on).stream)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, task: &mut Task) -> Result<(), Diagnostics> {
-        match task {
-            Task::Launch { kernel, args, arrays, settled, steady, .. } => {
-                if let Some(settled) = settled.as_ref().filter(|_| self.alike && *steady) {
-                    let addresses: Vec<u64> = arrays.iter().map(|a| self.at(a)).collect();
-                    return settled.launch(&addresses, &[], self.queue.stream);
-                }
-                for (param, array) in args.params.iter_mut().zip(arrays.iter()) {
-                    if let ArgValue::Buffer(b) = param {
-                        b.data = self.at(array) as *mut u8;
-                    }
-                }
-                let artifact = &self.program.kernels[*kernel];
-                artifact.enqueue(args, self.queue)?;
-                if self.alike && *steady {
-                    *settled = artifact.settle(args, self.queue);
-                }
-                Ok(())
-            }
-            Task::Call { kernel, config, args, loc } => {
-                let privileges: Vec<Privilege> = args.iter().map(|(_, p)| *p).collect();
-                let arrays: Vec<BufferArg> = args
-                    .iter()
-                    .map(|(a, p)| BufferArg {
-                        data: self.at(a) as *mut u8,
-                        writable: p.writes(),
-                        ..buffer_arg(a)
-                    })
-                    .collect();
-                let queue = Some(self.queue);
-                self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, queue, loc)
-            }
-            Task::Copy { from, to } => {
-                let bytes = bytes_of(&to.dims, to.dtype);
-                let (from, to) = (self.at(from), self.at(to));
-                if bytes == 0 || from == to {
-                    return Ok(());
-                }
-                device::copy_on_device(to, from, bytes as u64, self.queue)
-            }
-            Task::Cond { pred, then, otherwise, loc } => match self.truth(pred, "cond", loc)? {
-                true => self.all(then),
-                false => self.all(otherwise),
-            },
-            Task::While { test, pred, body, loc } => loop {
-                self.all(test)?;
-                if !self.truth(pred, "while", loc)? {
-                    return Ok(());
-                }
-                self.all(body)?;
-            },
-            Task::Loop { id, trip, reverse, position, body } => {
-                if self.iterations.len() <= *id {
-                    self.iterations.resize(*id + 1, 0);
-                }
-                let numbers = self.kept.iterations.get(*id).and_then(Option::as_ref);
-                let numbers = numbers.map_or(0, Memory::address);
-                for iteration in 0..*trip {
-                    let i = if *reverse { *trip - 1 - iteration } else { iteration };
-                    self.iterations[*id] = i;
-                    self.bases[*position] = numbers + 8 * i as u64;
-                    self.all(body)?;
-                }
-                Ok(())
-            }
+    fn wait(&mut self, event: usize, on: usize) -> Result<(), Diagnostics> {
+        if !self.recording {
+            self.events[event].block(self.queue(on).stream)?;
         }
+        Ok(())
     }
 
-    /// Reads one value, after the work so far.
-    fn truth(&self, pred: &Array, what: &str, loc: &Loc) -> Result<bool, Diagnostics> {
-        if device::is_recording() {
+    /// Reads one value, after the work of its queue so far.
+    fn truth(
+        &mut self,
+        (pred, address): (&Array, u64),
+        what: &str,
+        loc: &Loc,
+        on: usize,
+    ) -> Result<bool, Diagnostics> {
+        if self.recording {
             return Err(undecided(what, loc));
         }
-        let view = BufferArg { data: self.at(pred) as *mut u8, ..buffer_arg(pred) };
+        let view = BufferArg { data: address as *mut u8, ..buffer_arg(pred) };
         let mut room = [0];
-        device::read(&view, self.queue, &mut room)?;
+        device::read(&view, self.queue(on), &mut room)?;
         Ok(room[0] != 0)
+    }
+
+    fn index(&mut self, at: &mut Addresses, id: usize, position: &Array, i: i64) {
+        at.bases[position.buffer] = self.kept.iterations[id].address() + 8 * i as u64;
     }
 }

@@ -12,6 +12,7 @@ mod donate;
 mod interpret;
 mod kernels;
 mod layouts;
+mod list;
 mod program;
 mod run;
 

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
-use tessera_ir::{PassContext, PassOptions, Type};
+use tessera_ir::{Module, PassContext, PassOptions, Type};
 use tessera_numerics::Profile;
-use tessera_plan::{Machine, Places, Plan, PlanOptions, Step, assign, plan_graph};
+use tessera_plan::{Machine, Plan, PlanOptions, Step, Written, plan_graph, rearranged};
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
 use tessera_target::device::DeviceId;
@@ -54,7 +54,10 @@ type Counted = BTreeMap<(usize, [i64; 3]), Option<Work>>;
 
 pub struct GraphProgram {
     pub(super) plan: Plan,
-    pub(super) places: Places,
+    /// The plan as it runs.
+    pub(super) written: Written,
+    /// Its steps are not in the order that the planner gave them.
+    is_rearranged: bool,
     pub(super) kernels: Vec<Arc<dyn Artifact>>,
     pub(super) choice: Choice,
     pub(super) stats: GraphStats,
@@ -147,12 +150,12 @@ pub fn compile_graph_for(
         Ok((plan, made))
     };
     let (plan, made) = planned(&requested)?;
-    requested.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
+    let given = requested.check(&plan, &mut |other| planned(&other).map(|(plan, _)| plan))?;
     if choice.is_on_device() {
         on_host(&plan.steps)?;
     }
     let planned = start.elapsed();
-    GraphProgram::from_plan(plan, made, choice, options, planned)
+    GraphProgram::from_plan(plan, made, choice, (options, given), planned)
 }
 
 /// Refuses functions that would take minutes to plan and to compile.
@@ -183,7 +186,7 @@ impl GraphProgram {
         plan: Plan,
         made: BTreeSet<usize>,
         choice: Choice,
-        options: &GraphOptions,
+        (options, given): (&GraphOptions, Option<&str>),
         planned: Duration,
     ) -> Result<Self, Diagnostics> {
         let start = Instant::now();
@@ -191,7 +194,12 @@ impl GraphProgram {
         let (profile, off) = (options.profile, crate::knobs::off()?);
         let mode = Mode { profile, off, ..Mode::default() };
         let code = kernels::compile(&plan.kernels, &layouts(&plan), &made, &choice, mode)?;
-        let places = assign(&plan);
+        let backend = choice.backend.name();
+        let mut written = plan.write(backend);
+        let given = given.filter(|text| *text != text_of(&plan, &written));
+        if let Some(text) = given {
+            written = rearranged(text, &plan, &written, backend)?;
+        }
         let mut counts = Counts::default();
         counts.steps(&plan.steps);
         let stats = GraphStats {
@@ -201,13 +209,14 @@ impl GraphProgram {
             kernels: plan.kernels.len(),
             compiled: kernels::compiled_kernels() - before,
             host_ops: counts.host.len(),
-            scratch_bytes: places.bytes,
-            unshared_bytes: places.unshared,
+            scratch_bytes: written.places.bytes,
+            unshared_bytes: written.places.unshared,
         };
         Ok(Self {
             plan,
-            _alive: ALIVE.count(places.bytes),
-            places,
+            _alive: ALIVE.count(written.places.bytes),
+            written,
+            is_rearranged: given.is_some(),
             kernels: code,
             choice,
             stats,
@@ -264,7 +273,7 @@ impl GraphProgram {
     /// change it, edit its `store` and `fused` lines and pass the text to
     /// [`PlanOptions::from_text`].
     pub fn plan_text(&self) -> String {
-        self.plan.module(self.backend()).to_string()
+        text_of(&self.plan, &self.written)
     }
 
     /// The kernels in Tile IR, as the passes get them.
@@ -274,7 +283,11 @@ impl GraphProgram {
 
     /// Results that may be written over arguments: pairs of a result's and an argument's position.
     pub fn donations(&self) -> Vec<(usize, usize)> {
-        super::donate::donations(&self.plan)
+        match self.is_rearranged {
+            // An argument may be read after the result is written.
+            true => Vec::new(),
+            false => super::donate::donations(&self.plan),
+        }
     }
 
     /// Whether its arrays are on a device.
@@ -303,6 +316,12 @@ impl GraphProgram {
         let names: BTreeSet<String> = counts.host.into_iter().collect();
         names.into_iter().collect()
     }
+}
+
+fn text_of(plan: &Plan, written: &Written) -> String {
+    let mut module = Module::new(&*plan.name);
+    module.funcs.push(written.func.clone());
+    module.to_string()
 }
 
 /// Refuses steps that only the host can run.

@@ -1,18 +1,17 @@
 //! Running a plan on arrays in host memory.
 
 use super::arena::Block;
+use super::list::{Addresses, Command, Executor, List, execute, one};
 use super::program::GraphProgram;
 use crate::profile::{self, Span};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
-use tessera_ir::{Attrs, Privilege};
+use tessera_ir::{Attrs, Opcode, Privilege};
 use tessera_numerics::DType;
-use tessera_plan::{Array, Origin, Step};
-use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue};
+use tessera_plan::{Array, Origin};
+use tessera_target::{BufferArg, Queue};
 use tessera_tile::TileFunc;
 
 /// Runs the kernels that a function calls: writes into the arrays it is handed, or puts that on a queue
@@ -72,21 +71,11 @@ pub(super) fn bytes_of(dims: &[i64], dtype: DType) -> usize {
     dims.iter().map(|&d| d.max(0) as usize).fold(dtype.bytes(), usize::saturating_mul)
 }
 
-/// What one run at a time needs: scratch memory, and launches whose addresses are to be filled in.
+/// What one run at a time needs: scratch memory, and commands whose addresses are to be filled in.
 pub struct Recorded {
     block: Block,
     constants: Vec<Option<Block>>,
-    steps: Vec<Ready>,
-}
-
-enum Ready {
-    Launch { kernel: usize, args: Box<LaunchArgs>, arrays: Vec<Array>, label: String, loc: Loc },
-    Host { module: GraphModule, inputs: Vec<Array>, outputs: Vec<Array> },
-    Call { kernel: String, config: Option<Attrs>, args: Vec<(Array, Privilege)>, loc: Loc },
-    Copy { from: Array, to: Array },
-    Cond { pred: Array, then: Vec<Ready>, otherwise: Vec<Ready> },
-    While { test: Vec<Ready>, pred: Array, body: Vec<Ready> },
-    Loop { id: usize, trip: i64, reverse: bool, position: Array, body: Vec<Ready> },
+    list: List,
 }
 
 pub(super) fn buffer_arg(array: &Array) -> BufferArg {
@@ -99,74 +88,39 @@ pub(super) fn buffer_arg(array: &Array) -> BufferArg {
     }
 }
 
-fn ready(steps: &[Step]) -> Vec<Ready> {
-    let one = |step: &Step| match step {
-        Step::Launch { kernel, args, grid, domain, lanes, label, loc } => Ready::Launch {
-            kernel: *kernel,
-            args: Box::new(LaunchArgs {
-                params: args.iter().map(|a| ArgValue::Buffer(buffer_arg(a))).collect(),
-                dims: BTreeMap::new(),
-                grid: *grid,
-                domain: *domain,
-                lanes: *lanes,
-            }),
-            arrays: args.clone(),
-            label: label.clone(),
-            loc: loc.clone(),
-        },
-        Step::Host { op, inputs, outputs, .. } => {
-            let mut module = GraphModule::new("op");
-            module.funcs.push(op.clone());
-            Ready::Host { module, inputs: inputs.clone(), outputs: outputs.clone() }
-        }
-        Step::Call { kernel, config, args, loc } => Ready::Call {
-            kernel: kernel.clone(),
-            config: config.clone(),
-            args: args.clone(),
-            loc: loc.clone(),
-        },
-        Step::Copy { from, to } => Ready::Copy { from: from.clone(), to: to.clone() },
-        Step::Cond { pred, then, otherwise, .. } => {
-            Ready::Cond { pred: pred.clone(), then: ready(then), otherwise: ready(otherwise) }
-        }
-        Step::While { test, pred, body, .. } => {
-            Ready::While { test: ready(test), pred: pred.clone(), body: ready(body) }
-        }
-        Step::Loop { id, trip, reverse, position, body } => Ready::Loop {
-            id: *id,
-            trip: *trip,
-            reverse: *reverse,
-            position: position.clone(),
-            body: ready(body),
-        },
-    };
-    steps.iter().map(one).collect()
-}
-
 /// Called with the index of a step and its time in seconds.
 type Clock<'a> = &'a mut dyn FnMut(usize, f64);
 
-fn label(step: &Step, kernels: &[TileFunc]) -> String {
+fn label(step: &Command, kernels: &[TileFunc]) -> String {
     match step {
-        Step::Launch { label, kernel, args, .. } => {
-            let shapes: Vec<String> = args.iter().map(|a| format!("{:?}", a.dims)).collect();
-            format!("{} @{} {}", label, kernels[*kernel].name, shapes.join(" "))
+        Command::Launch { launch, .. } => {
+            let shapes: Vec<String> =
+                launch.arrays.iter().map(|a| format!("{:?}", a.dims)).collect();
+            format!("{} @{} {}", launch.label, kernels[launch.kernel].name, shapes.join(" "))
         }
-        Step::Host { label, .. } => format!("host {label}"),
-        Step::Call { kernel, .. } => format!("call @{kernel}"),
-        Step::Copy { to, .. } => format!("copy {:?}", to.dims),
-        Step::Cond { .. } => "cond".into(),
-        Step::While { .. } => "while".into(),
-        Step::Loop { trip, .. } => format!("loop {trip}"),
+        Command::Host { module, .. } => format!("host {}", host_name(module)),
+        Command::Call { kernel, .. } => format!("call @{kernel}"),
+        Command::Copy { to, .. } => format!("copy {:?}", to.dims),
+        Command::Record { event, .. } => format!("record {event}"),
+        Command::Wait { event, .. } => format!("wait {event}"),
+        Command::If { .. } => "cond".into(),
+        Command::While { .. } => "while".into(),
+        Command::Loop { trip, .. } => format!("loop {trip}"),
     }
 }
 
-/// Where buffers are in this run, and which iteration each loop is in.
-struct World<'a> {
+/// The name of the op that a step of the host evaluates.
+fn host_name(module: &GraphModule) -> &'static str {
+    let func = &module.funcs[0];
+    func.walk().first().map_or("op", |&id| func.ops[id].code.mnemonic())
+}
+
+/// Runs every step when it is given: the host is one queue.
+struct OnHost<'a> {
     program: &'a GraphProgram,
-    bases: Vec<*mut u8>,
-    iterations: Vec<i64>,
     kernels: &'a mut dyn GraphKernels,
+    /// Steps are reported to the profile.
+    watched: bool,
 }
 
 impl GraphProgram {
@@ -192,9 +146,9 @@ impl GraphProgram {
             });
         }
         Ok(Recorded {
-            block: memory(self.places.bytes)?,
+            block: memory(self.written.places.bytes)?,
             constants,
-            steps: ready(&self.plan.steps),
+            list: List::new(&self.written)?,
         })
     }
 
@@ -272,22 +226,24 @@ impl GraphProgram {
             None => self.record()?,
         };
         let base = recorded.block.address();
-        let mut bases: Vec<*mut u8> = Vec::with_capacity(self.plan.buffers.len());
+        let places = &self.written.places;
+        let mut bases: Vec<u64> = Vec::with_capacity(self.plan.buffers.len());
         for (i, buffer) in self.plan.buffers.iter().enumerate() {
-            bases.push(match (&buffer.origin, self.places.offsets[i], &recorded.constants[i]) {
-                (Origin::Argument(place), _, _) => inputs[*place].data,
-                (_, _, Some(block)) => block.address(),
-                (_, Some(offset), _) => base.wrapping_add(offset),
-                _ => std::ptr::null_mut(),
+            bases.push(match (&buffer.origin, places.offsets[i], &recorded.constants[i]) {
+                (Origin::Argument(place), _, _) => inputs[*place].data as u64,
+                (_, _, Some(block)) => block.address() as u64,
+                (_, Some(offset), _) => base.wrapping_add(offset) as u64,
+                _ => 0,
             });
         }
         for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
-            bases[*buffer] = output.data;
+            bases[*buffer] = output.data as u64;
         }
-        let mut world = World { program: self, bases, iterations: Vec::new(), kernels };
+        let mut at = Addresses::new(bases, &recorded.list);
+        let mut host = OnHost { program: self, kernels, watched: profile::is_on() };
         let done = match clock {
-            None => world.steps(&mut recorded.steps),
-            Some(clock) => world.timed(&mut recorded.steps, clock),
+            None => execute(&mut recorded.list.commands, &mut host, &mut at),
+            Some(clock) => timed(&mut recorded.list.commands, &mut host, &mut at, clock),
         };
         self.idle.lock().push(recorded);
         done
@@ -300,8 +256,9 @@ impl GraphProgram {
         inputs: &[HostArray],
         iterations: usize,
     ) -> Result<Vec<(String, f64)>, Diagnostics> {
+        let list = List::new(&self.written)?;
         let mut out: Vec<(String, f64)> =
-            self.plan.steps.iter().map(|s| (label(s, &self.plan.kernels), f64::MAX)).collect();
+            list.commands.iter().map(|s| (label(s, &self.plan.kernels), f64::MAX)).collect();
         for _ in 0..iterations {
             let mut clock = |place: usize, seconds: f64| {
                 if let Some(one) = out.get_mut(place) {
@@ -362,150 +319,125 @@ fn dense(array: &BufferArg) -> bool {
     true
 }
 
-impl World<'_> {
-    fn at(&self, array: &Array) -> *mut u8 {
-        let turned: i64 = array
-            .iterations
-            .iter()
-            .map(|&(id, by)| self.iterations.get(id).copied().unwrap_or(0) * by)
-            .sum();
-        self.bases[array.buffer].wrapping_offset((array.offset + turned) as isize)
+fn timed(
+    steps: &mut [Command],
+    host: &mut OnHost<'_>,
+    at: &mut Addresses,
+    clock: Clock<'_>,
+) -> Result<(), Diagnostics> {
+    for (place, step) in steps.iter_mut().enumerate() {
+        let start = std::time::Instant::now();
+        one(step, host, at)?;
+        clock(place, start.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+impl OnHost<'_> {
+    fn span(&self) -> Option<Span> {
+        if self.watched { Span::open(None) } else { None }
     }
 
-    fn timed(&mut self, steps: &mut [Ready], clock: Clock<'_>) -> Result<(), Diagnostics> {
-        for (place, step) in steps.iter_mut().enumerate() {
-            let start = std::time::Instant::now();
-            self.step(step)?;
-            clock(place, start.elapsed().as_secs_f64());
-        }
-        Ok(())
+    fn memory(&self) -> Option<u64> {
+        Some(self.program.written.places.bytes as u64)
     }
+}
 
-    fn steps(&mut self, steps: &mut [Ready]) -> Result<(), Diagnostics> {
-        let watched = profile::is_on();
-        for step in steps {
-            if watched {
-                self.watched(step)?;
-            } else {
-                self.step(step)?;
-            }
-        }
-        Ok(())
-    }
+/// The bytes of a whole array.
+fn host(array: &Array, at: &Addresses) -> HostArray {
+    let bytes = match bytes_of(&array.dims, array.dtype) {
+        0 => Vec::new(),
+        // SAFETY: whole buffers.
+        n => unsafe { std::slice::from_raw_parts(at.of(array) as *const u8, n) }.to_vec(),
+    };
+    HostArray { dims: array.dims.clone(), dtype: array.dtype, bytes }
+}
 
-    /// Runs a step and reports it to the profile; a step that contains others reports those.
-    fn watched(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
-        let span = Span::open(None);
-        self.step(step)?;
-        let Some(span) = span else { return Ok(()) };
-        let unknown = Loc::unknown();
+impl Executor for OnHost<'_> {
+    fn work(&mut self, step: &mut Command, at: &Addresses) -> Result<(), Diagnostics> {
+        let span = self.span();
         let (program, on) = (self.program, self.program.backend());
-        let memory = Some(program.places.bytes as u64);
         match step {
-            Ready::Launch { kernel, args, label, loc, .. } => {
-                let work = program.work(*kernel, args.grid);
-                span.step(("group", label), on, loc, work, memory);
-            }
-            Ready::Host { module, .. } => {
-                let loc = module.funcs.first().map_or(&unknown, |f| &f.loc);
-                span.step(("host", &module.name), "interp", loc, None, memory);
-            }
-            Ready::Copy { to, .. } => {
-                let bytes = bytes_of(&to.dims, to.dtype) as u64;
-                span.step(("copy", "copy"), "host", &unknown, Some(Work::moved(bytes)), memory);
-            }
-            // The kernels that are called, and the steps inside, report themselves.
-            Ready::Call { .. } | Ready::Cond { .. } | Ready::While { .. } | Ready::Loop { .. } => {}
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, step: &mut Ready) -> Result<(), Diagnostics> {
-        match step {
-            Ready::Launch { kernel, args, arrays, .. } => {
-                for (param, array) in args.params.iter_mut().zip(arrays) {
-                    if let ArgValue::Buffer(b) = param {
-                        b.data = self.at(array);
-                    }
+            Command::Launch { launch, .. } => {
+                at.fill(launch);
+                program.kernels[launch.kernel].launch(&launch.args)?;
+                if let Some(span) = span {
+                    let work = program.work(launch.kernel, launch.args.grid);
+                    span.step(("group", &launch.label), on, &launch.loc, work, self.memory());
                 }
-                let kernel: &Arc<_> = &self.program.kernels[*kernel];
-                kernel.launch(args)
+                Ok(())
             }
-            Ready::Host { module, inputs, outputs } => {
-                let ins: Vec<HostArray> = inputs.iter().map(|a| self.host(a)).collect();
+            Command::Host { module, inputs, outputs } => {
+                let ins: Vec<HostArray> = inputs.iter().map(|a| host(a, at)).collect();
                 let outs = run_graph(module, "op", &ins, &mut NoKernels)?;
                 for (array, to) in outs.iter().zip(outputs) {
                     // SAFETY: the plan gave the result memory of its size.
                     unsafe {
                         let (from, len) = (array.bytes.as_ptr(), array.bytes.len());
-                        std::ptr::copy_nonoverlapping(from, self.at(to), len);
+                        std::ptr::copy_nonoverlapping(from, at.of(to) as *mut u8, len);
                     }
                 }
+                if let Some(span) = span {
+                    let loc = &module.funcs[0].loc;
+                    span.step(("host", &module.name), "interp", loc, None, self.memory());
+                }
                 Ok(())
             }
-            Ready::Call { kernel, config, args, loc } => {
-                let privileges: Vec<Privilege> = args.iter().map(|(_, p)| *p).collect();
-                let arrays: Vec<BufferArg> = args
-                    .iter()
-                    .map(|(a, p)| BufferArg {
-                        data: self.at(a),
-                        writable: p.writes(),
-                        ..buffer_arg(a)
-                    })
-                    .collect();
+            Command::Call { kernel, config, args, loc, .. } => {
+                let (privileges, arrays) = call_arguments(args, at);
                 self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, None, loc)
             }
-            Ready::Copy { from, to } => {
-                let bytes = bytes_of(&to.dims, to.dtype);
-                let (from, to) = (self.at(from), self.at(to));
-                if bytes > 0 && from != to {
-                    // SAFETY: whole buffers of one size.
-                    unsafe { std::ptr::copy(from, to, bytes) }
-                }
-                Ok(())
-            }
-            Ready::Cond { pred, then, otherwise } => {
-                if self.truth(pred) {
-                    self.steps(then)
-                } else {
-                    self.steps(otherwise)
-                }
-            }
-            Ready::While { test, pred, body } => loop {
-                self.steps(test)?;
-                if !self.truth(pred) {
-                    return Ok(());
-                }
-                self.steps(body)?;
-            },
-            Ready::Loop { id, trip, reverse, position, body } => {
-                if self.iterations.len() <= *id {
-                    self.iterations.resize(*id + 1, 0);
-                }
-                for iteration in 0..*trip {
-                    let i = if *reverse { *trip - 1 - iteration } else { iteration };
-                    self.iterations[*id] = i;
-                    // SAFETY: the position is an i64 without axes.
-                    unsafe { self.at(position).cast::<i64>().write_unaligned(i) }
-                    self.steps(body)?;
-                }
-                Ok(())
-            }
+            // Other steps are not work.
+            _ => Ok(()),
         }
     }
 
-    fn truth(&self, pred: &Array) -> bool {
-        // SAFETY: a bool without axes is one byte.
-        unsafe { self.at(pred).read() != 0 }
+    fn copy(&mut self, to: u64, from: u64, bytes: usize, _: usize) -> Result<(), Diagnostics> {
+        let span = self.span();
+        // SAFETY: whole buffers of one size.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) }
+        if let Some(span) = span {
+            let work = Some(Work::moved(bytes as u64));
+            span.step(("copy", "copy"), "host", &Loc::unknown(), work, self.memory());
+        }
+        Ok(())
     }
 
-    fn host(&self, array: &Array) -> HostArray {
-        let bytes = bytes_of(&array.dims, array.dtype);
-        let bytes = match bytes {
-            0 => Vec::new(),
-            // SAFETY: whole buffers.
-            _ => unsafe { std::slice::from_raw_parts(self.at(array), bytes) }.to_vec(),
-        };
-        HostArray { dims: array.dims.clone(), dtype: array.dtype, bytes }
+    // Each step is over before the next begins.
+    fn record(&mut self, _: usize, _: usize) -> Result<(), Diagnostics> {
+        Ok(())
     }
+
+    fn wait(&mut self, _: usize, _: usize) -> Result<(), Diagnostics> {
+        Ok(())
+    }
+
+    fn truth(
+        &mut self,
+        pred: (&Array, u64),
+        _: &str,
+        _: &Loc,
+        _: usize,
+    ) -> Result<bool, Diagnostics> {
+        // SAFETY: a bool without axes is one byte.
+        Ok(unsafe { (pred.1 as *const u8).read() } != 0)
+    }
+
+    fn index(&mut self, at: &mut Addresses, _: usize, position: &Array, i: i64) {
+        // SAFETY: the position is an i64 without axes.
+        unsafe { (at.of(position) as *mut i64).write_unaligned(i) }
+    }
+}
+
+/// The privileges and arrays of a call.
+pub(super) fn call_arguments(
+    args: &[(Array, Privilege)],
+    at: &Addresses,
+) -> (Vec<Privilege>, Vec<BufferArg>) {
+    let array = |(a, p): &(Array, Privilege)| BufferArg {
+        data: at.of(a) as *mut u8,
+        writable: p.writes(),
+        ..buffer_arg(a)
+    };
+    (args.iter().map(|(_, p)| *p).collect(), args.iter().map(array).collect())
 }

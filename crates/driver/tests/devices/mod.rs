@@ -2,6 +2,7 @@
 
 mod code;
 mod failures;
+mod queues;
 mod refusals;
 mod rig;
 mod waits;

@@ -11,10 +11,13 @@ use tessera_driver::{NoKernels, Streams};
 use tessera_fake_device::{Call, Order};
 use tessera_numerics::DType;
 
-const ORDERS: [Order; 4] = [Order::Early, Order::Late, Order::Random(1), Order::Random(2)];
+pub const ORDERS: [Order; 4] = [Order::Early, Order::Late, Order::Random(1), Order::Random(2)];
 
 /// Runs a program as it is, in every order, and then without each of its waits.
-fn every_wait_is_needed(program: impl Fn(&Rig) -> Result<Vec<f32>, Diagnostics>, wanted: &[f32]) {
+pub fn every_wait_is_needed(
+    program: impl Fn(&Rig) -> Result<Vec<f32>, Diagnostics>,
+    wanted: &[f32],
+) {
     every_wait_is_needed_after(|_| Ok(()), |rig, ()| program(rig), wanted);
 }
 

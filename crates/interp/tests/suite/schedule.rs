@@ -108,10 +108,9 @@ fn arguments_that_do_not_fit_are_refused() {
 /// A kernel that makes its last operand of the others and of its own number.
 struct Mix<'a>(&'a Func<Schedule>);
 
-fn numbers(of: &BufferArg) -> &mut [i64] {
-    let count: i64 = of.dims.iter().product();
-    // SAFETY: a whole array of i64 of a run, one step at a time.
-    unsafe { std::slice::from_raw_parts_mut(of.data.cast::<i64>(), count as usize) }
+/// The first of an array's numbers, and how many there are.
+fn numbers(of: &BufferArg) -> (*mut i64, usize) {
+    (of.data.cast::<i64>(), of.dims.iter().product::<i64>() as usize)
 }
 
 impl PlanSteps for Mix<'_> {
@@ -125,11 +124,16 @@ impl PlanSteps for Mix<'_> {
         let (to, from) = buffers.split_last().expect("an operand");
         let mut sum = args.grid[0];
         for (place, one) in from.iter().enumerate() {
-            for &v in numbers(one).iter() {
+            let (first, count) = numbers(one);
+            // SAFETY: a whole array of a run, one step at a time.
+            for &v in unsafe { std::slice::from_raw_parts(first, count) } {
                 sum = sum.wrapping_mul(31).wrapping_add(v.wrapping_mul(2 * place as i64 + 3));
             }
         }
-        numbers(to).iter_mut().enumerate().for_each(|(i, v)| *v = sum.wrapping_add(i as i64));
+        let (first, count) = numbers(to);
+        // SAFETY: as above.
+        let to = unsafe { std::slice::from_raw_parts_mut(first, count) };
+        to.iter_mut().enumerate().for_each(|(i, v)| *v = sum.wrapping_add(i as i64));
         Ok(())
     }
 
