@@ -10,10 +10,11 @@ use std::sync::Arc;
 use tessera_diag::{Code as ErrorCode, Diagnostic, Diagnostics};
 use tessera_numerics::Profile;
 use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
-use tessera_target::arrays::{classes_first, misaligned};
+use tessera_target::arrays::{Said, classes_first, classes_said, misaligned};
 use tessera_target::frame::{self, Frame};
 use tessera_target::{
-    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, Footprint, LaunchArgs,
+    MachineCaps,
 };
 use tessera_tile::TileFunc;
 
@@ -60,6 +61,11 @@ impl Backend for Emulated {
             machine: MachineCaps::Gpu(Box::new(self.caps.gpu.clone())),
             emulated: [("device", "an interpreter of PTX")].into(),
         }
+    }
+
+    fn footprint(&self, func: &TileFunc, profile: Profile, arrays: &Said) -> Option<Footprint> {
+        let classes = classes_said(&Frame::new(func).ok()?, arrays);
+        crate::footprint::footprint(func, &self.caps, profile, &classes)
     }
 
     fn compile(

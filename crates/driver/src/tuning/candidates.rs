@@ -10,11 +10,12 @@ use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
 use crate::mode::Mode;
+use crate::predict::{self, Known, slot_rows_on};
 use crate::specialise::{self, Lowered, Specialised, first_message, lanes_or_default, scheduled};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_cost::{Counts, Estimate};
+use tessera_cost::Estimate;
 use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
 use tessera_ir::{Attr, Value};
@@ -191,9 +192,8 @@ struct Judge<'a> {
     bound: &'a Bound,
     limits: Limits,
     speed: Speed,
-    whole_lines: bool,
     /// The alignment of the rows of each array, in bytes.
-    lies_on: BTreeMap<String, u64>,
+    rows_on: BTreeMap<String, u64>,
 }
 
 /// The layouts of the arrays of a call; arrays that do not exist yet get the usual one.
@@ -210,9 +210,8 @@ impl<'a> Judge<'a> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
         let limits = choice.caps()?.gpu().map_or_else(Limits::default, Limits::of);
         let names = kernel.params.items.iter().map(|param| param.name.clone());
-        let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
-        let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);
-        Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines, lies_on })
+        let rows_on = names.zip(bound.slots.iter().map(slot_rows_on)).collect();
+        Ok(Self { bound, limits, speed: machine::speed(choice)?, rows_on })
     }
 
     /// Why a candidate cannot be, if it cannot.
@@ -227,15 +226,9 @@ impl<'a> Judge<'a> {
         footprint: Option<&Footprint>,
     ) -> Option<Estimate> {
         let stages = requested.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        let requested = tessera_cost::Requested {
-            stages,
-            whole_lines: self.whole_lines,
-            spilled: footprint.map_or(0, Footprint::spilled),
-            by_warps: footprint.is_some_and(|f| f.async_mma == Some(false)),
-        };
-        let on = |&p: &Value| func.name_of(p).and_then(|name| self.lies_on.get(name)).copied();
-        let lies_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
-        predict(func, (&self.bound.sizes, &lies_on), requested, &self.speed)
+        let on = |&p: &Value| func.name_of(p).and_then(|name| self.rows_on.get(name)).copied();
+        let rows_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
+        predict(func, (&self.bound.sizes, &rows_on), stages, footprint, &self.speed)
     }
 }
 
@@ -276,22 +269,11 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
-/// The alignment of the rows of an array, in bytes and up to a cache line; arrays that do not exist
-/// yet will be aligned.
-fn lies_on(slot: &Slot) -> u64 {
-    let Slot::Array(array) = slot else { return LINE };
-    let b = &array.buffer;
-    let steps = b.dims.iter().zip(&b.strides).filter(|(n, _)| **n > 1).map(|(_, s)| *s);
-    let each = b.dtype.bytes() as i64;
-    let steps = steps.filter(|&s| s != each).fold(b.data as u64, |all, s| all | s.unsigned_abs());
-    // The lowest bit that any of them has.
-    1 << steps.trailing_zeros().min(LINE.trailing_zeros())
-}
-
 fn predict(
     func: &TileFunc,
-    (sizes, lies_on): (&Sizes, &[u64]),
-    requested: tessera_cost::Requested,
+    (sizes, rows_on): (&Sizes, &[u64]),
+    stages: Option<u64>,
+    footprint: Option<&Footprint>,
     speed: &Speed,
 ) -> Option<Estimate> {
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
@@ -309,10 +291,7 @@ fn predict(
             *extent = eval(expr)?;
         }
     }
-    let counts = Counts::lying(func, &launch, lies_on).ok()?;
-    let whole_lines = requested.whole_lines || !counts.products.is_empty();
-    let requested = tessera_cost::Requested { whole_lines, ..requested };
-    Some(tessera_cost::estimate(&counts, requested, speed))
+    predict::predict(func, &Known { launch, rows_on, footprint, stages }, speed)
 }
 
 /// How many candidates the cost model considers before a first call: each is elaborated and
