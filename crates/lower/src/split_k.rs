@@ -98,14 +98,14 @@ fn the_loop(func: &TileFunc) -> Option<OpId> {
             quiet && !is_on_axis(func, o)
         })
     };
-    let rest_is_off = top[until + 1..].iter().flat_map(|&o| subtree(func, o));
-    if !top[..=until].iter().all(quiet) || rest_is_off.into_iter().any(|o| is_on_axis(func, o)) {
+    let mut after = top[until + 1..].iter().flat_map(|&o| subtree(func, o));
+    if !top[..=until].iter().all(quiet) || after.any(|o| is_on_axis(func, o)) {
         return None;
     }
     let body = op.regions[0];
     let carried: BTreeSet<Value> = func.blocks[body].args[1..].iter().copied().collect();
-    let sums = func.blocks[body].args[1..].iter().zip(yielded(func, body));
-    sums.into_iter().all(|(&arg, &end)| is_sum(func, body, arg, end, &carried)).then_some(id)
+    let mut sums = func.blocks[body].args[1..].iter().zip(yielded(func, body));
+    sums.all(|(&arg, &end)| is_sum(func, body, arg, end, &carried)).then_some(id)
 }
 
 fn is_on_axis(func: &TileFunc, id: OpId) -> bool {
@@ -187,7 +187,7 @@ fn begun<'f>(
     for (i, (shape, dtype)) in sums.iter().enumerate() {
         let mut dims = vec![Dim::Expr(DimExpr::sym(SPLITS)), Dim::Expr(DimExpr::sym(GROUPS))];
         dims.extend(shape.iter().map(|&n| Dim::Static(n)));
-        let ty = Type::View { dims: dims.into(), elem: NumType::plain(*dtype), privilege };
+        let ty = Type::View { dims, elem: NumType::plain(*dtype), privilege };
         arrays.push(rw.new.add_arg(body, ty, Some(&format!("k_split_sums{i}"))));
     }
     (rw, arrays)

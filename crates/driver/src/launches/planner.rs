@@ -119,6 +119,9 @@ impl Planner {
 
     /// None where the kernel by itself is as good, or where there is no prediction.
     pub fn best(&self, args: &LaunchArgs) -> Option<Best> {
+        if self.is_plain(args) {
+            return None;
+        }
         let speed = self.speed;
         let mut layouts = Vec::new();
         for &place in &self.operands {
@@ -140,7 +143,8 @@ impl Planner {
             if padded && layouts.is_empty() || !padded && pad_pinned {
                 continue;
             }
-            let (copied, ahead): (&[_], _) = if padded { (&layouts, copies) } else { (&[], 0.0) };
+            let (count, ahead) = if padded { (layouts.len(), copies) } else { (0, 0.0) };
+            let copied = &layouts[..count];
             let numbers = self.numbers(args, &speed).into_iter().map(Some);
             let whole = (padded && self.asked.splits.is_none()).then_some(None);
             for splits in whole.into_iter().chain(numbers) {
