@@ -1,6 +1,6 @@
 # `make demo` and `make test` do all their own set-up; see scripts/setup.sh.
 .DEFAULT_GOAL := help
-.PHONY: help build test test-jax fuzz mutants soak demo first-minutes wheel bench bench-cpu bench-models audit fmt bless clean
+.PHONY: help build test test-jax fuzz mutants soak demo first-minutes wheel bench bench-cpu bench-models bench-dist audit fmt bless clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench-cpu: ## Compare the CPU backend with MKL, NumPy and XLA; BENCH="--quick" p
 
 bench-models: ## Compare whole functions with XLA on one core; BENCH="--rounds 9" passes options
 	@scripts/bench-peers.sh bench.models_cpu $(BENCH)
+
+bench-dist: ## Compare resharding and index launches in one process with NumPy and JAX; BENCH="--rounds 9" passes options
+	@scripts/bench-peers.sh bench.dist_cpu $(BENCH)
 
 audit: ## Check dependencies: known vulnerabilities, licenses, sources; needs the network
 	@scripts/audit.sh

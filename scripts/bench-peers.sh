@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make bench-cpu` and `make bench-models`: set-up, the peers, a release build, then the comparison.
-# usage: bench-peers.sh bench.cpu|bench.models_cpu [OPTIONS OF THAT MODULE]
+# `make bench-cpu`, `make bench-models` and `make bench-dist`: set-up, the peers, a release build, then the comparison.
+# usage: bench-peers.sh bench.cpu|bench.models_cpu|bench.dist_cpu [OPTIONS OF THAT MODULE]
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/progress.sh

@@ -327,6 +327,16 @@ LEFT_OUT_PRIMITIVES = {
     "opt_barrier": "is made by transforms: the identity, in crates/autodiff",
     "window_argreduce": "gives positions; made by the derivative of max_pool",
     "philox": "gives random integers: test_training.py",
+    "manual": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "vary": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "own": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "all_reduce": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "all_gather": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "reduce_scatter": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "all_to_all": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "permute": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "from_rank": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "axis_index": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
     **dict.fromkeys(("clamp", "shl", "shr"), "made by no function of arrays: crates/autodiff has its rule, or integers have none"),
 }  # fmt: skip
 

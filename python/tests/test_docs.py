@@ -23,6 +23,7 @@ PYTORCH = ROOT / "docs" / "coming-from-pytorch.md"
 SHARP = ROOT / "docs" / "sharp-edges.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 DISTRIBUTION = ROOT / "docs" / "distribution.md"
+COLLECTIVES = ROOT / "docs" / "collectives.md"
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -136,9 +137,10 @@ def test_models_are_one_session() -> None:
         check_text(block, run(block, namespace))
 
 
-def test_distribution_is_one_session() -> None:
+@pytest.mark.parametrize("page", [DISTRIBUTION, COLLECTIVES], ids=["arrays", "collectives"])
+def test_distribution_is_one_session(page) -> None:
     namespace = fresh_namespace()
-    for block in python_blocks(DISTRIBUTION):
+    for block in python_blocks(page):
         check_text(block, run(block, namespace))
 
 

@@ -140,6 +140,14 @@ impl Activity {
                 self.plan(id, bodies, params);
                 out
             }
+            Manual => {
+                let bodies = outline_all(func, id);
+                let params = self.of(&op.operands);
+                let out = Activity::active(module, &bodies[0].func, &params)
+                    .of(returned(&bodies[0].func));
+                self.plan(id, bodies, vec![params]);
+                out
+            }
             Call => {
                 let args = self.of(&op.operands);
                 match self.way(func, op) {
@@ -159,7 +167,8 @@ impl Activity {
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
             | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
-            | WindowArgReduce | Philox | Ew(_)) => {
+            | WindowArgReduce | Philox | Vary | Own | AllReduce | AllGather
+            | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex | Ew(_)) => {
                 let any = differentiable(code) && self.of(&op.operands).contains(&true);
                 vec![any; op.results.len()]
             }
@@ -245,6 +254,15 @@ impl Activity {
                 }
                 self.plans.insert(id, plan);
             }
+            Manual => {
+                let Some(mut plan) = self.plans.remove(&id) else { return };
+                let body = &plan.bodies[0].func;
+                let wanted =
+                    Activity::active(module, body, &plan.active[0]).want(module, body, &requested);
+                self.ask_all(&op.operands, &wanted);
+                (plan.wanted[0], plan.cotangents[0]) = (wanted, requested);
+                self.plans.insert(id, plan);
+            }
             Call if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
                 let Some(callee) = module.func(meaning(op)) else { return };
                 let mut flow = Activity::active(module, callee, &self.of(&op.operands));
@@ -257,7 +275,10 @@ impl Activity {
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
-            | Ew(_) => self.ask_all(&op.operands, &vec![true; op.operands.len()]),
+            | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+            | FromRank | AxisIndex | Ew(_) => {
+                self.ask_all(&op.operands, &vec![true; op.operands.len()])
+            }
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Context<'m> {
     /// Joint functions of callees, for checkpoints.
     pub(crate) agains: BTreeMap<Used, Found>,
     pub(crate) vmaps: BTreeMap<Spread, Found>,
+    /// The mesh whose ranks are the axis that batching adds.
+    pub(crate) ranks: Option<tessera_graph::ops::collective::MeshAxes>,
 }
 
 /// Two functions of the module, as [`Halves`] describes them.
@@ -49,6 +51,7 @@ impl<'m> Context<'m> {
             vjps: BTreeMap::new(),
             agains: BTreeMap::new(),
             vmaps: BTreeMap::new(),
+            ranks: None,
         }
     }
 

@@ -113,10 +113,13 @@ impl Context<'_> {
             Cond => self.cond_jvp(t, id),
             Call => self.call_jvp(t, id),
             KernelCall => self.kernel_jvp(t, id),
+            Manual => self.manual_jvp(t, id),
             Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
             | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
             | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
-            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Vary | Own
+            | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex
+            | Ew(_) => {
                 let along: Vec<_> = op.operands.iter().map(|&v| t.get(v)).collect();
                 let mut view = View {
                     op,

@@ -77,6 +77,7 @@ pub enum Tape {
         kept: Vec<Value>,
         args: Vec<Value>,
     },
+    Manual(Box<crate::manual::KeptManual>),
     /// The values that `fwd` kept.
     Own {
         kept: Vec<Value>,
@@ -217,6 +218,7 @@ impl Context<'_> {
             Loop => self.keep_loop(a, id),
             Cond => self.keep_cond(a, id),
             Call => self.keep_call(a, id),
+            Manual => self.keep_manual(a, id),
             While => a.em.refuse(
                 "while has no reverse mode: how often it runs is not known before it has run, nor \
                  how much it would have to keep",
@@ -226,7 +228,8 @@ impl Context<'_> {
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
-            | Ew(_) => {
+            | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+            | FromRank | AxisIndex | Ew(_) => {
                 let view = View {
                     op,
                     operands: a.new_values(&op.operands),
@@ -264,6 +267,7 @@ impl Context<'_> {
             Some(Tape::Call { named, kept, args }) => {
                 self.answer_call(a, id, &cts, (&named, &kept, &args))
             }
+            Some(Tape::Manual(kept)) => self.answer_manual(a, id, &cts, &kept),
             Some(Tape::Own { kept }) => self.answer_own(a, id, &cts, &kept),
             None if op.code == GraphOp::Call && call_kind(op) == "checkpoint" => {
                 self.answer_checkpoint(a, id, &cts)

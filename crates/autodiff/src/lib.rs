@@ -48,6 +48,8 @@ mod forward;
 mod forward_control;
 mod joint;
 mod kernel;
+mod manual;
+mod ranks;
 mod region;
 mod reverse_control;
 mod rules;
@@ -57,6 +59,7 @@ mod vmap;
 
 pub use custom::{check_custom_jvp, check_custom_vjp};
 pub use kernel::{KernelDef, KernelSet, value_and_grad};
+pub use ranks::expand_ranks;
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -190,9 +193,11 @@ pub fn is_float(ty: &Type) -> bool {
     matches!(ty, Type::Tensor { .. }) && ty.dtype().is_float()
 }
 
-fn source(module: &GraphModule, func: &str) -> Result<GraphFunc, Diagnostics> {
+fn source(module: &mut GraphModule, func: &str) -> Result<GraphFunc, Diagnostics> {
     tessera_graph::verify_module(module)?;
     custom::check_module(module)?;
+    // Rules take the operands of an op for values of one state.
+    tessera_graph::states::explicit(module);
     module.func(func).cloned().ok_or_else(|| {
         let why = format!("expected a function of the module, got @{func}");
         Diagnostic::new(Code::E_NAME, why).into()

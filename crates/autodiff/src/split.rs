@@ -36,7 +36,7 @@ fn cheap(func: &GraphFunc, id: OpId) -> bool {
     use GraphOp::*;
     let op = &func.ops[id];
     match op.code {
-        Const | Iota | Dim | Broadcast | Reshape | Transpose => true,
+        Const | Iota | Dim | Broadcast | Reshape | Transpose | Vary | AxisIndex => true,
         Cast => {
             let bits = |v: Value| func.ty(v).dtype().bits();
             bits(op.operands[0]) < bits(op.result())
@@ -44,7 +44,8 @@ fn cheap(func: &GraphFunc, id: OpId) -> bool {
         KernelCall | Return | Yield | Cond | While | Loop | Call | Select | Bitcast
         | StopGradient | OptBarrier | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Ew(_) => false,
+        | WindowReduce | WindowArgReduce | Philox | Manual | Own | AllReduce | AllGather
+        | ReduceScatter | AllToAll | Permute | FromRank | Ew(_) => false,
     }
 }
 

@@ -245,6 +245,12 @@ impl KernelHandle {
         Ok(place.prepared(self, bound, spec, cache_hit, ask, plain))
     }
 
+    /// The checks that are left when a call is launched: of its geometry, and of arrays that share memory.
+    pub fn check_launch(&self, call: &Prepared) -> Result<(), Diagnostics> {
+        geometry(&call.spec, &call.bound.sizes, call.grid.as_deref(), &self.params.loc)?;
+        self.check_memory(&call.spec, &call.bound)
+    }
+
     /// Runs a prepared call. Nothing is written before every check has passed.
     pub fn launch(&self, call: Prepared) -> Result<(), Diagnostics> {
         let call = self.after_tuning(call)?;

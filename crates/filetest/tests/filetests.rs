@@ -7,7 +7,7 @@ use tessera_interp::Interp;
 use tessera_ir::{Opcode, PassOptions};
 use tessera_lower::{pass_by_name, tile_pipeline};
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::Backend;
 use tessera_tile::TileOp;
 

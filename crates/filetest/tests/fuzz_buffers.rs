@@ -12,7 +12,7 @@ use tessera_ir::{Attr, Attrs, PassContext, PassOptions};
 use tessera_lower::stage::{MOST_STAGES, Staging, stage};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::arrays::ArrayClass;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;

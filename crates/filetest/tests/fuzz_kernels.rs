@@ -14,7 +14,7 @@ use tessera_interp::HostArray;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::{ArgValue, Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{KernelKind, TileFunc};
 

@@ -8,7 +8,7 @@ use tessera_interp::HostArray;
 use tessera_ir::{Attr, Attrs, PassContext, PassOptions, Type};
 use tessera_numerics::{DType, Profile, Scalar};
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::{ArgValue, Backend, BufferArg, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
 

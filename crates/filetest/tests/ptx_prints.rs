@@ -5,7 +5,7 @@ use tessera_interp::HostArray;
 use tessera_ir::{PassContext, PassOptions, parse_module};
 use tessera_numerics::{DType, Profile};
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::{Tile, TileFunc};
 

@@ -1,7 +1,7 @@
 //! The level: its types, and the rules on a whole function.
 
-use crate::GraphOp;
 use crate::ops::kernel::verify_versions;
+use crate::{GraphOp, states};
 use tessera_ir::{Func, Level, OpErrors, Type};
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,7 +24,8 @@ impl Level for Graph {
             | Type::Pipeline { .. }
             | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::OrderBarrier => false,
+            | Type::OrderBarrier
+            | Type::Event => false,
         }
     }
 
@@ -39,6 +40,15 @@ impl Level for Graph {
             if op.is_terminator() && (op.code == GraphOp::Return) != top {
                 let wanted = if top { "graph.return" } else { "graph.yield" };
                 errors.structure(format!("expected the block to end in {wanted}"));
+            }
+        }
+        for id in func.walk().into_iter().filter(|&id| func.ops[id].code == GraphOp::Manual) {
+            // Where there are calls, the module decides: they say what their results are.
+            if func.ops[id].regions.first().is_some_and(|&r| !states::has_calls(func, r)) {
+                for found in states::check(None, func, id) {
+                    errors.at_op(func, found.op);
+                    errors.push_with_help(found.refusal.code, found.refusal.message, found.help);
+                }
             }
         }
         verify_versions(func, errors);

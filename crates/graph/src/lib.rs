@@ -45,7 +45,9 @@ mod level;
 mod module;
 pub mod ops;
 mod rule;
+pub mod states;
 mod table;
+mod traffic;
 pub mod walk;
 
 pub use build::kernel_call_module;
@@ -57,6 +59,7 @@ pub use level::Graph;
 pub use module::{call_results, verify_module};
 pub use rule::{Refusal, Ruled, Site, elem, scalar, tensor, types_of};
 pub use table::GraphOp;
+pub use traffic::{Collective, collectives};
 
 pub type GraphFunc = tessera_ir::Func<Graph>;
 pub type GraphModule = tessera_ir::Module<Graph>;

@@ -30,6 +30,9 @@ pub fn verify_module(module: &GraphModule) -> Result<(), Diagnostics> {
         let why = format!("expected functions that do not call themselves, got @{name}");
         errors.push(Diagnostic::new(Code::E_GRAPH_INVALID, why));
     }
+    if errors.is_empty() {
+        crate::states::check_module(module).into_iter().for_each(|found| errors.push(found));
+    }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::dims::show;
 use crate::ops::{
-    control_ops, dot, elementwise, index, kernel, random, reduce, shape, value, window,
+    collective, control_ops, dot, elementwise, index, kernel, random, reduce, shape, value, window,
 };
 use crate::{Graph, GraphOp};
 use tessera_diag::{Code, Diagnostic, Loc};
@@ -272,6 +272,14 @@ pub fn types_of(code: GraphOp, s: &Site<'_>) -> Ruled {
         GraphOp::WindowReduce => window::Reduce::types(s),
         GraphOp::WindowArgReduce => window::ArgReduce::types(s),
         GraphOp::Philox => random::Philox::types(s),
+        GraphOp::Manual => collective::ManualRule::types(s),
+        GraphOp::Vary | GraphOp::AllReduce | GraphOp::Permute | GraphOp::FromRank => {
+            collective::Kept::types(s)
+        }
+        GraphOp::Own | GraphOp::ReduceScatter => collective::Scattered::types(s),
+        GraphOp::AllGather => collective::AllGather::types(s),
+        GraphOp::AllToAll => collective::AllToAll::types(s),
+        GraphOp::AxisIndex => collective::AxisIndex::types(s),
         GraphOp::Ew(f) => elementwise::types(f, s),
     }
 }

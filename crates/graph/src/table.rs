@@ -5,7 +5,9 @@
 //! in the carrier and stores once. Sums are kept in the accumulator of the operand's policy.
 
 use crate::Graph;
-use crate::ops::{dot, elementwise, index, kernel, random, reduce, shape, value, window};
+use crate::ops::{
+    collective, dot, elementwise, index, kernel, random, reduce, shape, value, window,
+};
 use crate::rule::{infer, verify};
 use tessera_ir::define_ops;
 use tessera_numerics::ScalarFn;
@@ -307,5 +309,74 @@ define_ops! {
         operands: [key: Tensor, counter: Tensor], groups: [], attrs: [word: Int optional], regions: [],
         results: Some(1), effects: Pure, infer: Some(infer::<random::Philox>), verify: Some(verify),
         example: "%r = graph.philox %i, %j : tensor<[], u32>",
+    }
+    /// The program of one rank of a mesh with these axes and extents. `in` and `out` have an entry for each
+    /// operand and result: for each dim the mesh axes that split it, coarsest first; axes that are not
+    /// named hold copies. The region takes the block of each operand, yields the block of each result, and
+    /// uses nothing from outside. A value in it is *varying* along some axes and *same* along the others;
+    /// a same value that is used with a varying one is taken as each rank's own. A result may vary only
+    /// along axes that split it.
+    Manual = 0x61 "manual" since "0.3" {
+        operands: [], groups: [values: Tensor [0, usize::MAX]],
+        attrs: [axes: Words required, sizes: Ints required, in: List required, out: List required], regions: [body],
+        results: None, effects: Control, infer: None, verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[tp], []]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.mul %k, %k : tensor<[2, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// The same value, taken as each rank's own along axes. In programs of one rank only, like the ops below.
+    Vary = 0x62 "vary" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(infer::<collective::Kept>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[tp], []]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %c = graph.const {value = 2.0} : tensor<[2, 8], f32>\n  %v = graph.vary %c {axes = [tp], sizes = [2]} : tensor<[2, 8], f32>\n  %m = graph.mul %v, %k : tensor<[2, 8], f32>\n  graph.yield %m\n}",
+    }
+    /// Each rank's own block of `dim` of a value that is same along the axes.
+    Own = 0x63 "own" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, dim: Int required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(infer::<collective::Scattered>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[], []]], out = [[[tp], []]]} : tensor<[4, 8], f32> do (%k: tensor<[4, 8], f32>) {\n  %o = graph.own %k {axes = [tp], sizes = [2], dim = 0} : tensor<[2, 8], f32>\n  graph.yield %o\n}",
+    }
+    /// Combines the values of all ranks along axes, in the canonical order of LANGUAGE 14 over their
+    /// row-major positions, in the accumulator; stored once. The result is same along the axes.
+    AllReduce = 0x64 "all_reduce" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, op: Word required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::Kept>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[], []]]} : tensor<[2, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.all_reduce %k {axes = [tp], sizes = [2], op = sum} : tensor<[2, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// Joins the blocks of all ranks along `dim`. The result is same along the axes.
+    AllGather = 0x65 "all_gather" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, dim: Int required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::AllGather>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[], []]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.all_gather %k {axes = [tp], sizes = [2], dim = 0} : tensor<[4, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// Combines as `all_reduce`; each rank takes its own block of `dim`.
+    ReduceScatter = 0x66 "reduce_scatter" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, dim: Int required, op: Word required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::Scattered>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[tp], []]]} : tensor<[2, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.reduce_scatter %k {axes = [tp], sizes = [2], dim = 0, op = sum} : tensor<[1, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// Cuts the block along `split`, one part for each rank, and joins what comes from each rank along
+    /// `concat`.
+    AllToAll = 0x67 "all_to_all" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, split: Int required, concat: Int required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::AllToAll>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[], [tp]]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.all_to_all %k {axes = [tp], sizes = [2], split = 1, concat = 0} : tensor<[4, 4], f32>\n  graph.yield %s\n}",
+    }
+    /// Sends the value along pairs (source, target) of positions along the axes; who receives nothing has
+    /// zeros.
+    Permute = 0x68 "permute" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, pairs: List required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::Kept>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[tp], []]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.permute %k {axes = [tp], sizes = [2], pairs = [[0, 1], [1, 0]]} : tensor<[2, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// The value of the rank at position `root` along the axes, for all of them.
+    FromRank = 0x69 "from_rank" since "0.3" {
+        operands: [x: Tensor], groups: [], attrs: [axes: Words required, sizes: Ints required, root: Int required], regions: [],
+        results: Some(1), effects: Collective, infer: Some(infer::<collective::Kept>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[], []]]} : tensor<[2, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %s = graph.from_rank %k {axes = [tp], sizes = [2], root = 1} : tensor<[2, 8], f32>\n  graph.yield %s\n}",
+    }
+    /// The rank's position along axes, row-major.
+    AxisIndex = 0x6C "axis_index" since "0.3" {
+        operands: [], groups: [], attrs: [axes: Words required, sizes: Ints required], regions: [],
+        results: Some(1), effects: Pure, infer: Some(infer::<collective::AxisIndex>), verify: Some(verify),
+        example: "%r = graph.manual %x {axes = [tp], sizes = [2], in = [[[tp], []]], out = [[[tp], []]]} : tensor<[4, 8], f32> do (%k: tensor<[2, 8], f32>) {\n  %n = graph.axis_index {axes = [tp], sizes = [2]} : tensor<[], i64>\n  %g = graph.cast %n : tensor<[], f32>\n  %h = graph.broadcast %g {dims = []} : tensor<[2, 8], f32>\n  %m = graph.mul %h, %k : tensor<[2, 8], f32>\n  graph.yield %m\n}",
     }
 }

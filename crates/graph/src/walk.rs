@@ -77,7 +77,7 @@ fn is_pure_alone(func: &GraphFunc, id: OpId, pure_callee: &dyn Fn(&str) -> bool)
         (GraphOp::Call, _) => {
             op.attr("callee").and_then(Attr::as_ref_name).is_some_and(pure_callee)
         }
-        (_, Effects::Pure | Effects::Control | Effects::Terminator) => true,
+        (_, Effects::Pure | Effects::Collective | Effects::Control | Effects::Terminator) => true,
         (
             _,
             Effects::Read | Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host,

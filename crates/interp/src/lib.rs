@@ -12,6 +12,7 @@
 //! - [`run_staged`] runs Staged IR, and detects races between its roles and asynchronous
 //!   operations.
 //! - [`run_graph`] evaluates a function of Graph IR on whole arrays.
+//! - [`run_schedule`] runs a plan in Schedule IR, its queues in any order that the plan allows.
 //! - [`set_interrupt_check`] lets the host stop a long launch.
 //!
 //! ```
@@ -71,6 +72,7 @@ mod program;
 mod reduce;
 mod room;
 mod scan;
+mod schedule;
 mod shape;
 mod sort;
 mod staged;
@@ -82,6 +84,7 @@ pub use backend::{Interp, run, set_warp_size};
 pub use check::{CheckOptions, CheckReport, Checked, CheckedInterp, check};
 pub use graph::{KernelCall, Kernels, NoKernels, run_graph};
 pub use host::HostArray;
+pub use schedule::{PlanSteps, QueueOrder, run_schedule};
 pub use staged::{StagedOptions, Timing, run_staged};
 pub use tessera_target::{is_interrupt, set_interrupt_check, set_print};
 pub use watch::{Lines, Moment, Observed, Sink, Watch, lines_of, watch};

@@ -99,7 +99,8 @@ impl Preparer<'_> {
             | Type::Pipeline { .. }
             | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::OrderBarrier) => {
+            | Type::OrderBarrier
+            | Type::Event) => {
                 let why = format!("expected a scalar or a view as parameter `{name}`, got {ty}");
                 return Err(fault(Code::E_UNSUPPORTED, why, loc));
             }

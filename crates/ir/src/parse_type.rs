@@ -105,6 +105,7 @@ impl Parser<'_, '_> {
                 Ok(Type::pending(tile))
             }
             "order_barrier" => Ok(Type::OrderBarrier),
+            "event" => Ok(Type::Event),
             "view" | "tensor" => {
                 self.c.expect("<")?;
                 let dims = self.dims()?;

@@ -30,6 +30,7 @@ pub enum TypeClass {
     Stage,
     Pending,
     OrderBarrier,
+    Event,
 }
 
 impl TypeClass {
@@ -53,6 +54,7 @@ impl TypeClass {
             TypeClass::Stage => matches!(ty, Type::Stage { .. }),
             TypeClass::Pending => matches!(ty, Type::Pending(_)),
             TypeClass::OrderBarrier => *ty == Type::OrderBarrier,
+            TypeClass::Event => *ty == Type::Event,
         }
     }
 
@@ -76,6 +78,7 @@ impl TypeClass {
             TypeClass::Stage => "a stage",
             TypeClass::Pending => "a pending tile",
             TypeClass::OrderBarrier => "an order barrier",
+            TypeClass::Event => "an event",
         }
     }
 }
@@ -182,6 +185,9 @@ pub enum Effects {
     Sync,
     /// Prints or asserts: never removed, and kept in order.
     Host,
+    /// Synchronises ranks: may be removed like a pure op, since all ranks run one program; never moved
+    /// into or out of a branch.
+    Collective,
     /// Runs its regions; its effects are theirs.
     Control,
     /// Ends a block.

@@ -143,6 +143,8 @@ pub enum Type {
     Pending(Box<Type>),
     /// An order barrier (CUTLASS `OrderedSequenceBarrier`): roles take turns in a fixed order.
     OrderBarrier,
+    /// A point in the work of a queue (`cudaEvent_t`), which other queues may wait for.
+    Event,
 }
 
 /// One of the tiles that each stage of a pipeline holds.
@@ -200,16 +202,20 @@ impl Type {
             | Type::Smem { dtype: d, .. } => *d,
             Type::View { elem, .. } | Type::Tensor { elem, .. } => elem.storage,
             Type::Pending(tile) => tile.dtype(),
-            Type::Pipeline { .. } | Type::Stage { .. } | Type::OrderBarrier => DType::U8,
+            Type::Pipeline { .. } | Type::Stage { .. } | Type::OrderBarrier | Type::Event => {
+                DType::U8
+            }
         }
     }
 
     /// The extents; none for a scalar, or what is no array.
     pub fn shape(&self) -> &[Dim] {
         match self {
-            Type::Scalar(_) | Type::Pipeline { .. } | Type::Stage { .. } | Type::OrderBarrier => {
-                &[]
-            }
+            Type::Scalar(_)
+            | Type::Pipeline { .. }
+            | Type::Stage { .. }
+            | Type::OrderBarrier
+            | Type::Event => &[],
             Type::Tile { shape, .. }
             | Type::Buf { shape, .. }
             | Type::Frag { shape, .. }
@@ -344,6 +350,7 @@ impl fmt::Display for Type {
             }
             Type::Pending(tile) => write!(f, "pending<{tile}>"),
             Type::OrderBarrier => f.write_str("order_barrier"),
+            Type::Event => f.write_str("event"),
             Type::View { dims, elem, privilege } => {
                 f.write_str("view<")?;
                 list(f, dims)?;

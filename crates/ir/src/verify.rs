@@ -28,6 +28,12 @@ impl OpErrors {
         self.items.push((self.op, Diagnostic::new(code, message).at(self.loc.clone())));
     }
 
+    /// An error with what to write instead.
+    pub fn push_with_help(&mut self, code: Code, message: impl Into<String>, help: &str) {
+        let found = Diagnostic::new(code, message).at(self.loc.clone()).help(help);
+        self.items.push((self.op, found));
+    }
+
     pub fn shape(&mut self, message: impl Into<String>) {
         self.push(Code::E_SHAPE_MISMATCH, message);
     }

@@ -441,7 +441,7 @@ pub(crate) fn hoistable(
             Effects::Terminator => op.code == TileOp::Yield,
             Effects::Read => read(op).is_some_and(|m| !writes_in_loop(m)),
             Effects::Write => op.code == TileOp::BufAlloc,
-            Effects::ReadWrite | Effects::Sync | Effects::Host => false,
+            Effects::ReadWrite | Effects::Sync | Effects::Host | Effects::Collective => false,
         }
     })
 }

@@ -12,7 +12,17 @@ const MOST_RANKS: u64 = 1 << 20;
 struct Whole {
     axes: Vec<String>,
     extents: Vec<u64>,
+    /// By rank; one stands for all where they are equal.
     devices: Vec<String>,
+}
+
+impl Whole {
+    fn device(&self, rank: u64) -> &str {
+        match &self.devices[..] {
+            [all] => all,
+            devices => &devices[rank as usize],
+        }
+    }
 }
 
 /// A mesh, or the part of one where some axes have a fixed coordinate. A value: meshes with the same axes, extents, devices and fixed
@@ -29,23 +39,44 @@ pub struct Mesh {
 impl Mesh {
     /// A mesh of these devices, in row-major order over the axes.
     pub fn new(axes: &[String], extents: &[u64], devices: Vec<String>) -> Result<Mesh, Diagnostic> {
-        let ranks = Mesh::check(axes, extents)?;
-        if devices.len() as u64 != ranks {
-            let n = devices.len();
-            let text = format!(
-                "expected {}, got {n} device{}",
-                arithmetic(extents),
-                if n == 1 { "" } else { "s" }
-            );
-            let help = format!("give {ranks} devices, or extents whose product is {n}");
-            return Err(Diagnostic::new(Code::E_MESH, text).help(help));
+        Mesh::count(axes, extents, devices.len() as u64)?;
+        let mut devices = devices;
+        if devices.windows(2).all(|pair| pair[0] == pair[1]) {
+            devices.truncate(1);
         }
+        Ok(Mesh::made(axes, extents, devices))
+    }
+
+    /// A mesh of `ranks` ranks that share a device.
+    pub fn shared(
+        axes: &[String],
+        extents: &[u64],
+        ranks: u64,
+        device: &str,
+    ) -> Result<Mesh, Diagnostic> {
+        Mesh::count(axes, extents, ranks)?;
+        Ok(Mesh::made(axes, extents, vec![device.to_owned()]))
+    }
+
+    fn made(axes: &[String], extents: &[u64], devices: Vec<String>) -> Mesh {
         let whole = Whole { axes: axes.to_vec(), extents: extents.to_vec(), devices };
-        Ok(Mesh {
+        Mesh {
             fixed: vec![None; axes.len()],
             free: (0..axes.len()).collect(),
             whole: Arc::new(whole),
-        })
+        }
+    }
+
+    /// Refuses a number of devices that is not the product of the extents.
+    fn count(axes: &[String], extents: &[u64], n: u64) -> Result<(), Diagnostic> {
+        let ranks = Mesh::check(axes, extents)?;
+        if n == ranks {
+            return Ok(());
+        }
+        let devices = |n: u64| format!("{n} device{}", if n == 1 { "" } else { "s" });
+        let text = format!("expected {}, got {}", arithmetic(extents), devices(n));
+        let help = format!("give {}, or extents whose product is {n}", devices(ranks));
+        Err(Diagnostic::new(Code::E_MESH, text).help(help))
     }
 
     /// The number of ranks of axes with these extents.
@@ -95,7 +126,7 @@ impl Mesh {
 
     /// One device; all axes have extent 1.
     pub fn unit(axes: &[String], device: &str) -> Result<Mesh, Diagnostic> {
-        Mesh::new(axes, &vec![1; axes.len()], vec![device.to_owned()])
+        Mesh::shared(axes, &vec![1; axes.len()], 1, device)
     }
 
     pub fn axes(&self) -> Vec<&str> {
@@ -112,7 +143,7 @@ impl Mesh {
 
     /// The device of each rank.
     pub fn devices(&self) -> Vec<&str> {
-        (0..self.size()).map(|r| self.whole.devices[self.whole_rank(r) as usize].as_str()).collect()
+        (0..self.size()).map(|r| self.whole.device(self.whole_rank(r))).collect()
     }
 
     /// The place of an axis.
@@ -237,7 +268,7 @@ impl Mesh {
         }
         scan.expect("}")?;
         let ranks = Mesh::check(&axes, &extents)?;
-        let whole = Mesh::new(&axes, &extents, vec!["cpu:0".to_owned(); ranks as usize])?;
+        let whole = Mesh::shared(&axes, &extents, ranks, "cpu:0")?;
         let mut fixed = Vec::new();
         if scan.take("at") {
             scan.expect("{")?;

@@ -253,11 +253,12 @@ impl Placed {
 
     /// The largest block over the mean, where there are elements.
     pub fn imbalance(&self) -> Option<f64> {
-        let volumes: Vec<u64> =
-            self.blocks().iter().map(|b| b.index.iter().map(IndexSet::len).product()).collect();
-        let total: u64 = volumes.iter().sum();
-        let largest = volumes.iter().max()?;
-        (total > 0).then(|| *largest as f64 * volumes.len() as f64 / total as f64)
+        // As floats: the product of extents may be more than 64 bits hold.
+        let volume = |b: &Block| b.index.iter().map(|set| set.len() as f64).product::<f64>();
+        let volumes: Vec<f64> = self.blocks().iter().map(volume).collect();
+        let total: f64 = volumes.iter().sum();
+        let largest = volumes.iter().copied().fold(0.0, f64::max);
+        (total > 0.0).then(|| largest * volumes.len() as f64 / total)
     }
 
     /// How the extents of blocks come about, for messages: `8192 over tp=9: 8 × 911 + 904`.

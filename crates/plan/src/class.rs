@@ -75,7 +75,9 @@ pub fn class(func: &GraphFunc, id: OpId) -> Class {
         | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
-        | GraphOp::Call => Class::Own,
+        | GraphOp::Call
+        // `autodiff::expand_ranks` has replaced programs of ranks.
+        | GraphOp::Manual | GraphOp::Vary | GraphOp::Own | GraphOp::AllReduce | GraphOp::AllGather | GraphOp::ReduceScatter | GraphOp::AllToAll | GraphOp::Permute | GraphOp::FromRank | GraphOp::AxisIndex => Class::Own,
     }
 }
 
@@ -130,10 +132,12 @@ pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
     match func.ops[id].code {
         Cast | Bitcast | Select => true,
         Ew(f) => is_light_fn(f),
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Dim
-        | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat
-        | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce
-        | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox => false,
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose
+        | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
+        | Philox => false,
     }
 }
 
@@ -144,10 +148,12 @@ pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
     match func.ops[id].code {
         Ew(f) => expansion(f).map_or(1, |e| e.ops.len()),
         Philox => PHILOX,
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce => 1,
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
+        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+        | WindowReduce | WindowArgReduce => 1,
     }
 }
 

@@ -175,10 +175,12 @@ pub fn expand(
             let folds = accum == accum.carrier();
             folds.then(|| fold(site, operands[0], op, accum, attrs, &types[0])).map(one)
         }
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-        | Reduce | ArgReduce | Scan | Sort | Dot | Philox | Ew(_) => None,
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
+        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot
+        | Philox | Ew(_) => None,
     }
 }
 
@@ -222,10 +224,12 @@ fn for_threads(
             };
             Some(one(wide(site)))
         }
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | ArgReduce
-        | Scan | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => None,
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
+        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        | DynamicUpdateSlice | Gather | ArgReduce | Scan | Conv | WindowReduce
+        | WindowArgReduce | Philox | Ew(_) => None,
     }
 }
 

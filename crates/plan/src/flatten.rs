@@ -427,6 +427,7 @@ fn is_identity(
         KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select
         | Bitcast | Dim | StopGradient | OptBarrier | Pad | Concat | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Ew(_) => false,
+        | WindowReduce | WindowArgReduce | Philox | Manual | Vary | Own | AllReduce | AllGather
+        | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex | Ew(_) => false,
     }
 }

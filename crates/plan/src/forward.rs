@@ -61,7 +61,7 @@ fn launched(steps: &mut [Step], f: &mut dyn FnMut(&mut usize)) {
 }
 
 /// Whether a step reads or writes an array, and inner steps.
-fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
+pub fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
     let mut all = |steps: &[Step]| steps.iter().for_each(|s| visit(s, f));
     match step {
         Step::Launch { args, .. } => args.iter().for_each(|a| f(a, a.writes)),

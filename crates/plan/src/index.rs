@@ -150,10 +150,11 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
             let (from, to) = (dims_of(func, op.operands[0]), dims_of(func, op.results[0]));
             reshape(&from, &to, map, space)
         }
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | Pad | Concat | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
-        | Philox | Ew(_) => None,
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Select | Cast | Bitcast | Dim | Pad | Concat | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+        | WindowReduce | WindowArgReduce | Philox | Ew(_) => None,
     }
 }
 

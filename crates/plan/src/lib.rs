@@ -5,8 +5,8 @@
 //! - `group`: operator fusion: which values get memory, which ops share a kernel.
 //! - `nodes`: the expressions of a kernel; `shape`: its tiles and grid; `emit`: its Tile IR.
 //! - `loop_kernel`: a loop with small iterations as one kernel.
-//! - `planner`: steps and buffers; `forward`: copy elision; `verify`: whether the plan can run;
-//!   `text`: a plan to read, change and give back.
+//! - `planner`: steps and buffers; `forward`: copy elision; `places`: lifetimes and places of
+//!   buffers; `text`: the plan as Schedule IR, which is verified, printed, changed and given back.
 //! - `invariant`: loop-invariant code motion.
 //! - `components`: scalar replacement of arrays with a short axis.
 //! - `join`, `expand`, `gate`, `vector`: rewrites of sums to concats, windows to slices, gates to
@@ -31,6 +31,7 @@ mod loop_kernel;
 mod machine;
 mod nodes;
 mod nothing;
+mod places;
 mod planner;
 mod scatter;
 mod shape;
@@ -39,11 +40,11 @@ mod sort;
 mod strided;
 mod text;
 mod vector;
-mod verify;
 mod words;
 
 pub use flatten::flatten;
 pub use machine::Machine;
+pub use places::{ALIGN, Places, assign};
 pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };
@@ -54,5 +55,5 @@ pub mod inner {
     pub use crate::gate::gate;
     pub use crate::machine::{Matrix, Side, threads};
     pub use crate::strided::{Strided, strided};
-    pub use crate::verify::unwritten;
+    pub use crate::text::check;
 }

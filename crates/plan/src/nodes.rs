@@ -452,7 +452,17 @@ impl Tracer<'_> {
             | GraphOp::Cond
             | GraphOp::While
             | GraphOp::Loop
-            | GraphOp::Call => self.load(v, map),
+            | GraphOp::Call
+            | GraphOp::Manual
+            | GraphOp::Vary
+            | GraphOp::Own
+            | GraphOp::AllReduce
+            | GraphOp::AllGather
+            | GraphOp::ReduceScatter
+            | GraphOp::AllToAll
+            | GraphOp::Permute
+            | GraphOp::FromRank
+            | GraphOp::AxisIndex => self.load(v, map),
         }
     }
 

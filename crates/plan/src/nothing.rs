@@ -66,10 +66,10 @@ pub fn nothing(
             Some(&other) => Some(fill(site, other)),
             None => Some(site.splat(Scalar::zero(dtype.carrier()), &shape, dtype)),
         },
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Reverse | DynamicSlice | ArgReduce | Scan | Sort | WindowArgReduce | Philox | Ew(_) => {
-            None
-        }
+        Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
+        | Reshape | Transpose | Slice | Reverse | DynamicSlice | ArgReduce | Scan | Sort
+        | WindowArgReduce | Philox | Ew(_) => None,
     }
 }

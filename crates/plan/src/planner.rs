@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::nodes::{memory_of, trace};
 use crate::scatter::scatter;
 use crate::strided::{self, Strided};
-use crate::verify::unwritten;
+use crate::text::check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -176,11 +176,12 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
     if options.machine == Machine::Cpu && !options.separate && !options.off.has(Pass::CopyElision) {
         forward(&mut plan);
     }
-    match unwritten(&plan) {
-        None => Ok(plan),
-        Some(b) => {
-            let why = format!("`{}` read before it is written", plan.buffers[b].name);
-            Err(internal(&why, &func.loc))
+    // A plan that fails is a fault of the planner.
+    match check(&plan) {
+        Ok(()) => Ok(plan),
+        Err(found) => {
+            let first = found.iter().next().map_or("", |d| &*d.message);
+            Err(internal(&format!("a plan of which is said: {first}"), &func.loc))
         }
     }
 }

@@ -1,12 +1,14 @@
 //! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
 //! and the options that a printed and edited plan requests.
 
-use crate::planner::{Array, Origin, Plan, PlanOptions, Step};
-use std::collections::BTreeMap;
+use crate::places::{Places, assign, own, scratch};
+use crate::planner::{Array, BufferId, Origin, Plan, PlanOptions, Step};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_ir::{
     Attr, Attrs, BlockId, Builder, Dim, DimExpr, Func, Module, OpSpec, Privilege, Type, Value,
+    verify,
 };
 use tessera_numerics::NumType;
 use tessera_schedule::{Kept, SchedOp, Schedule, kept};
@@ -21,13 +23,15 @@ impl Plan {
             plan: self,
             backend,
             func: Func::new(&*self.name),
-            memory: Vec::new(),
+            places: assign(self),
+            memory: BTreeMap::new(),
             iterations: BTreeMap::new(),
         };
-        writer.buffers();
+        let own = scratch(self);
         let body = writer.func.body;
-        writer.steps(&self.steps, body);
-        let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[*b]).collect();
+        writer.outside(&own);
+        writer.steps(&self.steps, body, &own);
+        let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[b]).collect();
         writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
         let mut module = Module::new(&*self.name);
         module.funcs.push(writer.func);
@@ -39,8 +43,9 @@ struct Writer<'p> {
     plan: &'p Plan,
     backend: &'p str,
     func: Func<Schedule>,
-    /// Of each buffer.
-    memory: Vec<Value>,
+    places: Places,
+    /// Of each buffer, from its `sched.store` on.
+    memory: BTreeMap<BufferId, Value>,
     /// The indices of the loops around.
     iterations: BTreeMap<usize, Value>,
 }
@@ -65,10 +70,10 @@ impl Writer<'_> {
         v
     }
 
-    /// The memory of the plan, and the values that have none.
-    fn buffers(&mut self) {
+    /// Memory that the plan has not for itself, and the values that have none.
+    fn outside(&mut self, own: &BTreeSet<BufferId>) {
         let body = self.func.body;
-        for buffer in &self.plan.buffers {
+        for (b, buffer) in self.plan.buffers.iter().enumerate().filter(|(b, _)| !own.contains(b)) {
             let (ty, name) = (&buffer.ty, &*buffer.name);
             let v = match buffer.origin {
                 Origin::Argument(_) => {
@@ -79,12 +84,9 @@ impl Writer<'_> {
                         OpSpec::new(SchedOp::Constant, &[]).result(view(ty, Privilege::Read));
                     self.made(body, spec, Some(name))
                 }
-                Origin::Scratch => {
-                    let ty = view(ty, Privilege::ReadWrite);
-                    self.made(body, OpSpec::new(SchedOp::Store, &[]).result(ty), Some(name))
-                }
+                Origin::Scratch => self.store(body, b),
             };
-            self.memory.push(v);
+            self.memory.insert(b, v);
         }
         for (name, ty, op) in &self.plan.fused {
             let spec = OpSpec::new(SchedOp::Fused, &[])
@@ -94,9 +96,19 @@ impl Writer<'_> {
         }
     }
 
+    fn store(&mut self, block: BlockId, b: BufferId) -> Value {
+        let buffer = &self.plan.buffers[b];
+        let mut spec =
+            OpSpec::new(SchedOp::Store, &[]).result(view(&buffer.ty, Privilege::ReadWrite));
+        if let Some(at) = self.places.offsets[b] {
+            spec = spec.attr("at", Attr::Int(at as i64));
+        }
+        self.made(block, spec, Some(&*buffer.name))
+    }
+
     /// An array: its whole buffer, or a view of it.
     fn array(&mut self, block: BlockId, a: &Array) -> Value {
-        let buffer = self.memory[a.buffer];
+        let buffer = self.memory[&a.buffer];
         let elem = NumType::plain(a.dtype);
         let dims: Vec<Dim> = a.dims.iter().map(|&d| Dim::Static(d)).collect();
         let mut dense = a.dtype.bytes() as i64;
@@ -143,14 +155,27 @@ impl Writer<'_> {
     }
 
     /// The region of an op, with what is in it; `end` is what it yields.
-    fn region(&mut self, region: BlockId, steps: &[Step], end: Option<&Array>) {
-        self.steps(steps, region);
+    fn region(
+        &mut self,
+        region: BlockId,
+        steps: &[Step],
+        own: &BTreeSet<BufferId>,
+        end: Option<&Array>,
+    ) {
+        self.steps(steps, region, own);
         let end: Vec<Value> = end.iter().map(|a| self.array(region, a)).collect();
         self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
     }
 
-    fn steps(&mut self, steps: &[Step], block: BlockId) {
-        for step in steps {
+    /// Steps, with the memory that nothing else uses.
+    fn steps(&mut self, steps: &[Step], block: BlockId, inside: &BTreeSet<BufferId>) {
+        let own = own(steps, inside);
+        for &b in own.here.keys() {
+            let v = self.store(block, b);
+            self.memory.insert(b, v);
+        }
+        let none = <[BTreeSet<BufferId>; 2]>::default();
+        for (place, step) in steps.iter().enumerate() {
             match step {
                 Step::Launch { kernel, args, grid, domain, lanes, label, .. } => {
                     let name = self.plan.kernels[*kernel].name.clone();
@@ -204,14 +229,15 @@ impl Writer<'_> {
                     let pred = self.array(block, pred);
                     let id = self.op(block, OpSpec::new(SchedOp::If, &[pred]));
                     let regions = self.func.ops[id].regions.clone();
-                    self.region(regions[0], then, None);
-                    self.region(regions[1], otherwise, None);
+                    let [a, b] = own.branches.get(&place).unwrap_or(&none);
+                    self.region(regions[0], then, a, None);
+                    self.region(regions[1], otherwise, b, None);
                 }
                 Step::While { test, pred, body, .. } => {
                     let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
                     let regions = self.func.ops[id].regions.clone();
-                    self.region(regions[0], test, Some(pred));
-                    self.region(regions[1], body, None);
+                    self.region(regions[0], test, &none[0], Some(pred));
+                    self.region(regions[1], body, &none[0], None);
                 }
                 Step::Loop { id: number, trip, reverse, position, body } => {
                     let position = self.array(block, position);
@@ -224,11 +250,22 @@ impl Writer<'_> {
                     let region = self.func.ops[id].regions[0];
                     let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
                     self.iterations.insert(*number, iteration);
-                    self.region(region, body, None);
+                    self.region(region, body, &none[0], None);
                 }
+            }
+            for (b, _) in own.here.iter().filter(|(_, last)| **last == place) {
+                let memory = self.memory[b];
+                self.op(block, OpSpec::new(SchedOp::Free, &[memory]));
             }
         }
     }
+}
+
+/// Checks a plan by the rules of its text: what is read was written, memory is used from its first
+/// step to its last, and shares no place with what is in use. Without it, programs would compute with
+/// what others left in memory.
+pub fn check(plan: &Plan) -> Result<(), Diagnostics> {
+    verify(&plan.module("any").funcs[0])
 }
 
 impl PlanOptions {

@@ -1,16 +1,15 @@
 //! Plans that read what nothing wrote.
 
 use tessera_diag::Loc;
-use tessera_ir::Type;
 use tessera_numerics::DType;
-use tessera_plan::inner::unwritten;
-use tessera_plan::{Array, Buffer, BufferId, Origin, Plan, Step};
+use tessera_plan::inner::check;
+use tessera_plan::{Array, Buffer, BufferId, Origin, Plan, Step, argument_type, assign};
 
 fn array(buffer: BufferId) -> Array {
     Array {
         buffer,
         offset: 0,
-        dims: vec![4],
+        dims: vec![1],
         strides: vec![4],
         dtype: DType::F32,
         writes: true,
@@ -24,9 +23,9 @@ fn copy(from: BufferId, to: BufferId) -> Step {
 
 /// Buffer 0 is an argument.
 fn plan(steps: Vec<Step>, result: BufferId) -> Plan {
-    let ty = Type::Scalar(DType::F32);
+    let ty = argument_type(&[1], DType::F32);
     let buffer = |i: usize| Buffer {
-        bytes: 16,
+        bytes: 4,
         origin: if i == 0 { Origin::Argument(0) } else { Origin::Scratch },
         name: format!("v{i}"),
         ty: ty.clone(),
@@ -44,25 +43,40 @@ fn plan(steps: Vec<Step>, result: BufferId) -> Plan {
 
 #[test]
 fn what_is_read_was_written() {
-    assert_eq!(unwritten(&plan(vec![copy(0, 1), copy(1, 2)], 2)), None);
-    assert_eq!(unwritten(&plan(vec![copy(1, 2), copy(0, 1)], 2)), Some(1));
-    assert_eq!(unwritten(&plan(vec![copy(0, 1)], 2)), Some(2));
+    assert!(check(&plan(vec![copy(0, 1), copy(1, 2)], 2)).is_ok());
+    let refused = |steps, result| check(&plan(steps, result)).unwrap_err().to_string();
+    let error = refused(vec![copy(1, 2), copy(0, 1)], 2);
+    assert!(error.contains("expected %v1 to be written before it is read"), "{error}");
+    let error = refused(vec![copy(0, 1)], 2);
+    assert!(error.contains("expected %v2 to be written before it is read"), "{error}");
 }
 
 #[test]
-fn branches_begin_with_what_was_written_before_them() {
-    let cond =
-        |then, otherwise| Step::Cond { pred: array(0), then, otherwise, loc: Loc::default() };
-    let both = cond(vec![copy(0, 1)], vec![copy(0, 1)]);
-    assert_eq!(unwritten(&plan(vec![both, copy(1, 2)], 2)), None);
-    let other = cond(vec![copy(0, 1)], vec![copy(1, 2)]);
-    assert_eq!(unwritten(&plan(vec![other], 2)), Some(1));
-}
-
-#[test]
-fn iterations_read_what_an_earlier_step_wrote() {
-    let body = vec![copy(2, 3), copy(3, 2)];
-    let repeated = Step::Loop { id: 0, trip: 3, reverse: false, position: array(1), body };
-    assert_eq!(unwritten(&plan(vec![copy(0, 2), repeated.clone()], 2)), None);
-    assert_eq!(unwritten(&plan(vec![repeated], 2)), Some(2));
+fn buffers_share_places_where_they_are_not_in_use_together() {
+    let three = plan(vec![copy(0, 1), copy(1, 2), copy(2, 3)], 3);
+    let places = assign(&three);
+    assert_eq!(places.offsets, [None, Some(0), Some(64), None]);
+    let back = plan(vec![copy(0, 1), copy(0, 3), copy(0, 2), copy(2, 3)], 3);
+    let places = assign(&back);
+    assert_eq!((places.offsets, places.bytes), (vec![None, Some(0), Some(0), None], 64));
+    check(&back).unwrap();
+    // Memory of a branch is used in it alone, and that of a loop in all of it.
+    let branch = Step::Cond {
+        pred: Array { dims: Vec::new(), strides: Vec::new(), dtype: DType::Bool, ..array(0) },
+        then: vec![copy(0, 1), copy(1, 3)],
+        otherwise: vec![copy(0, 2), copy(2, 3)],
+        loc: Loc::unknown(),
+    };
+    let branches = plan(vec![branch], 3);
+    assert_eq!(assign(&branches).bytes, 64);
+    let text = branches.module("any").to_string();
+    assert!(
+        text.contains("\n    %v2 = sched.store {at = 0} : view<[1], f32, read_write>"),
+        "{text}"
+    );
+    assert!(text.contains("\n    sched.free %v2\n"), "{text}");
+    let position = Array { dims: Vec::new(), strides: Vec::new(), dtype: DType::I64, ..array(3) };
+    let body = vec![copy(0, 1), copy(0, 2)];
+    let again = Step::Loop { id: 0, trip: 2, reverse: false, position, body };
+    assert_eq!(assign(&plan(vec![again], 0)).bytes, 128 + 64);
 }

@@ -74,7 +74,7 @@ pub fn compile(
     )
 }
 
-/// The same for [`crate::interp`], which runs no assembly text.
+/// The same for an interpreter of PTX, which runs no assembly text.
 pub fn compile_emulated(
     func: &TileFunc,
     caps: &PtxCaps,

@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: PTX as typed data, its text, an interpreter for it, and the lowering from Tile IR.
+//! NVIDIA GPUs: PTX as typed data, its text, and the lowering from Tile IR.
 //!
 //! Nothing here needs a GPU, a driver or an assembler. The runtime passes the text to the driver.
 
@@ -11,13 +11,11 @@ mod coalesce;
 pub mod code;
 mod compile;
 pub mod count;
-pub mod emulate;
 pub mod flow;
 mod footprint;
 #[doc(hidden)]
 pub mod inner;
 pub mod inst;
-pub mod interp;
 mod lane;
 pub mod legal;
 mod maps;

@@ -83,7 +83,7 @@ impl Ty {
     }
 
     /// As `mov` and `selp` name it: those have no bytes either.
-    pub(crate) fn in_register(self) -> Ty {
+    pub fn in_register(self) -> Ty {
         match self.in_memory() {
             Ty::B8 | Ty::U8 | Ty::S8 => Ty::B16,
             ty => ty,

@@ -5,7 +5,6 @@ mod assembler;
 mod clusters;
 mod gemm;
 mod inner;
-mod interp;
 mod judge;
 mod lane;
 mod memory;

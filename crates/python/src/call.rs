@@ -153,6 +153,11 @@ impl<'py> Converted<'py> {
         }
     }
 
+    /// What the arguments borrow from.
+    pub fn keep_mut(&mut self) -> &mut Vec<Bound<'py, PyAny>> {
+        &mut self.keep
+    }
+
     /// By parameter, for inspection.
     pub fn objects(&self) -> impl Iterator<Item = Option<&Bound<'py, PyAny>>> {
         self.objects.iter().map(Option::as_ref)

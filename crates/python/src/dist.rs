@@ -80,6 +80,22 @@ impl MeshGrid {
         checked(py, || Ok(MeshGrid(Mesh::new(&axes, &extents, devices)?)))
     }
 
+    /// Ranks that share the host.
+    #[staticmethod]
+    fn of_host(
+        py: Python<'_>,
+        axes: Vec<String>,
+        extents: Vec<u64>,
+        ranks: u64,
+    ) -> PyResult<MeshGrid> {
+        checked(py, || Ok(MeshGrid(Mesh::shared(&axes, &extents, ranks, "cpu:0")?)))
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
     #[staticmethod]
     fn parse(py: Python<'_>, text: &str) -> PyResult<MeshGrid> {
         checked(py, || Ok(MeshGrid(Mesh::parse(text)?)))

@@ -5,6 +5,7 @@ use crate::declare::{Spec, declare};
 use crate::enter::{enter, enter_call, exception};
 use crate::graph::TracedKernel;
 use crate::observe::{self, Report};
+use crate::prepared::PreparedCall;
 use crate::tuning;
 use crate::values::{captures_of, show};
 use pyo3::IntoPyObjectExt;
@@ -80,6 +81,23 @@ impl Kernel {
     ) -> PyResult<Bound<'py, PyAny>> {
         let given = self.given(args, kwargs, grid, profile, Purpose::Run);
         given.launch(|call, ask| self.handle.prepare(&BACKENDS, call, ask))
+    }
+
+    /// Checks a call that runs later, as a task of an index launch.
+    fn prepare(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        grid: Option<&Bound<'_, PyAny>>,
+        profile: usize,
+    ) -> PyResult<PreparedCall> {
+        let given = self.given(args, kwargs, grid, profile, Purpose::Run);
+        PreparedCall::new(given, &self.handle, &self.allocate)
+    }
+
+    /// Warnings that were not handed out yet.
+    fn take_warnings(&self) -> Vec<String> {
+        self.handle.take_warnings()
     }
 
     fn check<'py>(

@@ -23,6 +23,7 @@ mod layouts;
 mod module;
 mod numerics;
 mod observe;
+mod prepared;
 mod profile;
 mod quick;
 mod readers;
@@ -71,6 +72,8 @@ mod _core {
     use crate::numerics::{
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
+    #[pymodule_export]
+    use crate::prepared::PreparedCall;
     #[pymodule_export]
     use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]

@@ -14,7 +14,7 @@ use crate::{dlpack, record, streams};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
-use tessera_driver::{DeviceId, Function, MAX_RANK, Made, Place, Purpose, Seen, View};
+use tessera_driver::{DeviceId, Function, MAX_RANK, Made, Place, Purpose, Replay, Seen, View};
 use tessera_numerics::Profile;
 
 /// Where the stream of a call is to be had from.
@@ -27,7 +27,30 @@ enum Source {
     Library(&'static Exchange, DeviceId),
 }
 
+/// A recorded call that this one is like, with the arrays that were made for it.
+pub struct Again<'py> {
+    pub replay: Replay,
+    pub stream: u64,
+    pub on_host: bool,
+    made: Vec<(usize, Bound<'py, PyAny>)>,
+}
+
+impl<'py> Again<'py> {
+    /// What the call gives back.
+    pub fn results(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        results(args, &self.made, self.replay.returns())
+    }
+}
+
 pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>> {
+    let again = find(given)?;
+    record::keep(given.args);
+    let (kernel, stream) = (given.kernel, again.stream);
+    let done = enter(given.args.py(), || kernel.launch_again(&again.replay, stream));
+    Some(done.and_then(|()| again.results(given.args)))
+}
+
+pub fn find<'py>(given: &Given<'_, 'py>) -> Option<Again<'py>> {
     if given.purpose != Purpose::Run || !given.kwargs.is_empty() {
         return None;
     }
@@ -59,7 +82,9 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
             None => seen.push(constant(value)?),
         }
     }
-    let stream = match (streams::named(), source?) {
+    let source = source?;
+    let on_host = matches!(source, Source::Host);
+    let stream = match (streams::named(), source) {
         (_, Source::Host) => 0,
         (Some(named), Source::Library(..)) => named,
         (Some(named), Source::Own(last)) if named == last => named,
@@ -84,9 +109,7 @@ pub fn launch<'py>(given: &Given<'_, 'py>) -> Option<PyResult<Bound<'py, PyAny>>
             return None;
         }
     }
-    record::keep(given.args);
-    let done = enter(py, || given.kernel.launch_again(&replay, stream));
-    Some(done.and_then(|()| results(given.args, &made, replay.returns())))
+    Some(Again { replay, stream, on_host, made })
 }
 
 /// Arrays of one kind only: others may be in use on another stream.

@@ -1,7 +1,9 @@
 //! The level: its types and the rules of a launch.
 
 use crate::SchedOp;
-use crate::steps::{verify_order, verify_writes};
+use crate::flow::verify_flow;
+use crate::parts::{DEVICES, verify_devices};
+use crate::steps::verify_writes;
 use std::collections::BTreeSet;
 use tessera_diag::Code;
 use tessera_ir::{Attr, Dim, DimExpr, Func, Level, OpErrors, OpId, Type};
@@ -14,15 +16,22 @@ impl Level for Schedule {
     const PREFIX: &'static str = "sched";
     type Op = SchedOp;
 
+    const FUNC_ATTRS: &'static [&'static str] = &[DEVICES];
+
     fn admits(ty: &Type) -> bool {
-        matches!(ty, Type::Scalar(_) | Type::View { .. })
+        matches!(ty, Type::Scalar(_) | Type::View { .. } | Type::Event)
     }
 
     fn verify_func(func: &Func<Self>, errors: &mut OpErrors) {
-        for (name, _) in func.attrs.iter() {
-            errors.structure(format!("expected no function attributes, got `{name}`"));
+        for (name, _) in func.attrs.iter().filter(|(name, _)| *name != DEVICES) {
+            errors
+                .structure(format!("expected no function attribute but `{DEVICES}`, got `{name}`"));
         }
-        verify_order(func, errors);
+        let before = errors.len();
+        verify_devices(func, errors);
+        if errors.len() == before {
+            verify_flow(func, errors);
+        }
     }
 }
 

@@ -32,12 +32,16 @@
 //! ```
 
 mod build;
+mod flow;
 mod level;
+mod ordered;
+mod parts;
 mod read;
 mod steps;
 mod table;
 
 pub use build::launch_module;
 pub use level::Schedule;
+pub use parts::{Access, Part, Place, Space, accesses, device_kinds, part, place, space, whole};
 pub use read::{Kept, kept, pinned};
 pub use table::SchedOp;

@@ -1,6 +1,6 @@
 //! Reads the requests of a printed or edited plan.
 
-use crate::steps::{shown, whole};
+use crate::parts::{shown, whole};
 use crate::{SchedOp, Schedule};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -77,6 +77,9 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
             | SchedOp::While
             | SchedOp::Loop
             | SchedOp::Yield
+            | SchedOp::Free
+            | SchedOp::Record
+            | SchedOp::Wait
             | SchedOp::Return => {}
         }
         out.steps.push((step(func, id), op.loc.clone()));

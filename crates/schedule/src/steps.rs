@@ -1,8 +1,9 @@
-//! The rules of the plan of a function: memory, parts of it, and the steps over them.
+//! The rules of each op of the plan of a function: memory, parts of it, and the steps over them.
 
-use crate::{SchedOp, Schedule};
+use crate::parts::{bytes, part, shown, trip, whole};
+use crate::{SchedOp, Schedule, Space};
 use std::collections::BTreeSet;
-use tessera_ir::{Attr, Func, Op, OpErrors, OpId, Privilege, Type, Value};
+use tessera_ir::{Attr, Func, OpErrors, OpId, Privilege, Type, Value};
 
 fn privilege(ty: &Type) -> Option<Privilege> {
     match ty {
@@ -20,6 +21,21 @@ fn memory(func: &Func<Schedule>, id: OpId, wanted: Privilege, errors: &mut OpErr
 }
 
 pub fn verify_store(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
+    verify_fused(func, id, errors);
+    let op = &func.ops[id];
+    if let Some(word) = op.attr("space").and_then(Attr::as_word)
+        && Space::parse(word).is_none()
+    {
+        errors.structure(format!("expected `space` to be device, host or pinned, got {word}"));
+    }
+    let Some(at) = op.attr("at").and_then(Attr::as_int) else { return };
+    let size = bytes(func.ty(op.result())).unwrap_or(0);
+    if at < 0 || at.checked_add(size).is_none() {
+        errors.structure(format!("expected a place of {size} bytes in a block, got {at}"));
+    }
+}
+
+pub fn verify_fused(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     memory(func, id, Privilege::ReadWrite, errors);
     if func.name_of(func.ops[id].result()).is_none() {
         errors.structure("expected the name of a value of the function, got a number");
@@ -30,29 +46,22 @@ pub fn verify_constant(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     memory(func, id, Privilege::Read, errors);
 }
 
-/// The bytes of memory of this type.
-fn bytes(ty: &Type) -> Option<i64> {
-    let count: i64 = ty.static_shape()?.iter().product();
-    Some(count * ty.dtype().bytes() as i64)
-}
-
 pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let op = &func.ops[id];
-    let (of, part) = (func.ty(op.operands[0]), func.ty(op.result()));
-    if privilege(of) != privilege(part) || privilege(part).is_none() {
-        errors.ty(format!("expected a view with the privilege of {of}, got {part}"));
+    let (of, view) = (func.ty(op.operands[0]), func.ty(op.result()));
+    if privilege(of) != privilege(view) || privilege(view).is_none() {
+        errors.ty(format!("expected a view with the privilege of {of}, got {view}"));
         return;
     }
-    let (Some(dims), Some(size)) = (part.static_shape(), bytes(of)) else {
-        errors.ty(format!("expected views of known extents, got {of} and {part}"));
+    let (Some(dims), Some(_)) = (view.static_shape(), bytes(of)) else {
+        errors.ty(format!("expected views of known extents, got {of} and {view}"));
         return;
     };
     let ints = |name: &str| op.attr(name).and_then(Attr::as_ints);
-    let strides = ints("strides")
-        .map_or_else(|| row_major(&dims, part.dtype().bytes() as i64), |s| s.to_vec());
+    let strides = ints("strides").map_or(dims.len(), |s| s.len());
     let iterations = ints("iteration_bytes").unwrap_or_default();
-    if strides.len() != dims.len() {
-        errors.shape(format!("expected {} strides, got {}", dims.len(), strides.len()));
+    if strides != dims.len() {
+        errors.shape(format!("expected {} strides, got {strides}", dims.len()));
         return;
     }
     if iterations.len() != op.group("at").len() {
@@ -60,39 +69,22 @@ pub fn verify_view(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
         errors.shape(format!("expected `iteration_bytes` for {n} loops, got {}", iterations.len()));
         return;
     }
-    if dims.contains(&0) {
+    if op.group("at").iter().any(|&index| trip(func, index).is_none()) {
+        errors.structure("expected the index of a loop around it in `at`");
         return;
     }
-    // The first and the last byte of all elements, in all iterations.
-    let first = op.attr("offset").and_then(Attr::as_int).unwrap_or(0);
-    let (mut low, mut high) = (first, first + part.dtype().bytes() as i64);
-    let mut reach = |count: i64, step: i64| {
-        let far = (count - 1).max(0) * step;
-        low += far.min(0);
-        high += far.max(0);
+    let root = whole(func, op.result());
+    let Some(size) = bytes(func.ty(root)) else {
+        errors.ty(format!("expected a part of memory of known extents, got {}", func.ty(root)));
+        return;
     };
-    dims.iter().zip(&strides).for_each(|(&d, &s)| reach(d, s));
-    for (&index, &step) in op.group("at").iter().zip(iterations.iter()) {
-        match trip(func, index) {
-            Some(trip) => reach(trip, step),
-            None => errors.structure("expected the index of a loop around it in `at`"),
+    match part(func, op.result()).bytes {
+        Some((low, high)) if low < 0 || high > size => {
+            errors.shape(format!("expected a part of {size} bytes, got bytes {low} to {high}"));
         }
+        Some(_) => {}
+        None => errors.shape("expected a part whose first and last byte are 64-bit numbers"),
     }
-    if low < 0 || high > size {
-        errors.shape(format!("expected a part of {size} bytes, got bytes {low} to {high}"));
-    }
-}
-
-fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
-    (0..dims.len()).map(|i| bytes * dims[i + 1..].iter().product::<i64>()).collect()
-}
-
-/// The trip count of the loop with this index.
-fn trip(func: &Func<Schedule>, index: Value) -> Option<i64> {
-    func.walk().into_iter().map(|id| &func.ops[id]).find_map(|op| {
-        let own = op.code == SchedOp::Loop && func.blocks[op.regions[0]].args.contains(&index);
-        own.then(|| op.attr("trip").and_then(Attr::as_int))?
-    })
 }
 
 /// `writes` lists arguments that may be written.
@@ -194,85 +186,41 @@ pub fn verify_loop(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
+pub fn verify_free(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let memory = op.operands[0];
+    let made = func.def(memory).filter(|made| made.code == SchedOp::Store);
+    match made {
+        None => errors
+            .structure(format!("expected memory of a `sched.store`, got {}", shown(func, memory))),
+        Some(made) if made.block != op.block => errors.structure(format!(
+            "expected {} to be freed in the block of its `sched.store`",
+            shown(func, memory)
+        )),
+        Some(_) => {}
+    }
+}
+
 pub fn verify_return(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     let mut seen = BTreeSet::new();
     for &v in func.ops[id].group("values") {
-        if func.def(v).is_none_or(|op| op.code != SchedOp::Store) {
+        let name = || shown(func, v);
+        let made = func.def(v).filter(|op| op.code == SchedOp::Store);
+        let Some(made) = made else {
+            errors.structure(format!("expected results in memory of their own, got {}", name()));
+            continue;
+        };
+        if made.attr("at").is_some() {
             errors.structure(format!(
-                "expected results in memory of their own, got {}",
-                shown(func, v)
+                "expected results in memory of their own, got {} with a place in the plan's block",
+                name()
             ));
-        } else if !seen.insert(v) {
+        }
+        if !seen.insert(v) {
             errors.structure(format!(
                 "expected results in memory of their own, got {} twice",
-                shown(func, v)
+                name()
             ));
         }
     }
-}
-
-pub(crate) fn shown(func: &Func<Schedule>, v: Value) -> String {
-    func.name_of(v).map_or_else(|| v.to_string(), |name| format!("%{name}"))
-}
-
-/// The memory that a value is, or is a part of.
-pub(crate) fn whole(func: &Func<Schedule>, mut v: Value) -> Value {
-    // The verifier refuses a part of nothing.
-    while let Some(op) = func.def(v)
-        && op.code == SchedOp::View
-        && let Some(&of) = op.operands.first()
-    {
-        v = of;
-    }
-    v
-}
-
-/// The operands that an op writes.
-fn written(op: &Op<Schedule>) -> Vec<Value> {
-    let listed = op.attr("writes").and_then(Attr::as_ints).unwrap_or_default();
-    match op.code {
-        SchedOp::Launch | SchedOp::Host | SchedOp::Call => {
-            let values = op.group("values");
-            listed.iter().filter_map(|&i| values.get(usize::try_from(i).ok()?).copied()).collect()
-        }
-        SchedOp::Copy => vec![op.operands[1]],
-        SchedOp::Loop => op.operands.clone(),
-        SchedOp::Return
-        | SchedOp::Store
-        | SchedOp::Fused
-        | SchedOp::Constant
-        | SchedOp::View
-        | SchedOp::If
-        | SchedOp::While
-        | SchedOp::Yield => Vec::new(),
-    }
-}
-
-/// Steps access memory, and read what an earlier one wrote.
-pub(crate) fn verify_order(func: &Func<Schedule>, errors: &mut OpErrors) {
-    let mut filled: BTreeSet<Value> = BTreeSet::new();
-    for id in func.walk() {
-        let op = &func.ops[id];
-        errors.at_op(func, id);
-        let writes = written(op);
-        filled.extend(writes.iter().map(|&v| whole(func, v)));
-        for &v in &op.operands {
-            let memory = whole(func, v);
-            let Some(of) = func.def(memory) else { continue };
-            if of.code == SchedOp::Fused {
-                let name = shown(func, memory);
-                errors.structure(format!(
-                    "expected memory, got {name}, which is a part of kernels alone: it has none"
-                ));
-            }
-            // There is nothing to write where there are no elements.
-            let some = bytes(func.ty(memory)) != Some(0);
-            let reads = some && op.code != SchedOp::View && !writes.contains(&v);
-            if of.code == SchedOp::Store && reads && !filled.contains(&memory) {
-                let name = shown(func, memory);
-                errors.structure(format!("expected {name} to be written before it is read"));
-            }
-        }
-    }
-    errors.at_func(func);
 }

@@ -17,7 +17,8 @@ fn erased(ty: &Type) -> Option<Type> {
         | Type::Pipeline { .. }
         | Type::Stage { .. }
         | Type::Pending(_)
-        | Type::OrderBarrier => None,
+        | Type::OrderBarrier
+        | Type::Event => None,
     }
 }
 

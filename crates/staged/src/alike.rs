@@ -68,6 +68,7 @@ impl<'f> Alike<'f> {
                             | Effects::ReadWrite
                             | Effects::Sync
                             | Effects::Host
+                            | Effects::Collective
                             | Effects::Control
                             | Effects::Terminator => return false,
                         },

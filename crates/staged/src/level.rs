@@ -42,7 +42,7 @@ impl Level for Staged {
             Type::Stage { fields } => fields.iter().all(|f| sized(&f.as_smem())),
             Type::Pending(tile) => matches!(**tile, Type::Frag { .. }) && Staged::admits(tile),
             // Here tiles have layouts.
-            Type::Tile { .. } | Type::Tensor { .. } => false,
+            Type::Tile { .. } | Type::Tensor { .. } | Type::Event => false,
         }
     }
 

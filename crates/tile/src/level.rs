@@ -122,7 +122,8 @@ impl Level for Tile {
             | Type::Pipeline { .. }
             | Type::Stage { .. }
             | Type::Pending(_)
-            | Type::OrderBarrier => false,
+            | Type::OrderBarrier
+            | Type::Event => false,
         }
     }
 

@@ -110,6 +110,10 @@ fn only_reads(func: &Func<Tile>, id: OpId) -> bool {
             .regions
             .iter()
             .all(|&region| func.blocks[region].ops.iter().all(|&inner| only_reads(func, inner))),
-        Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => false,
+        Effects::Write
+        | Effects::ReadWrite
+        | Effects::Sync
+        | Effects::Host
+        | Effects::Collective => false,
     }
 }

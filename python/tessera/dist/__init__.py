@@ -9,19 +9,23 @@
 from ..arrays import create as _create
 from ..base.errors import PlacementError
 from ._array import DistArray, Part, from_domain, from_local, replicate, reshard, shard, tensor
+from ._collective import Future, all_gather, all_reduce, all_to_all, allreduce, barrier, broadcast, permute, reduce_scatter
 from ._domain import Rect
 from ._draw import Drawing
 from ._events import Counts, Event, count
 from ._launch import index_launch
 from ._mapper import Arch, MappedRegion, Mapper, RecordingMapper, ReplayMapper
 from ._mesh import Mesh, current_mesh, mesh
+from ._ranks import axis_index, axis_size
+from ._shard_map import shard_map
 from ._spec import Block, BlockCyclic, Cyclic, Distribution, Replicated, ShardSpec, spec
 from ._tasks import wait
 
 __all__ = [
-    "Arch", "Block", "BlockCyclic", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "MappedRegion", "Mapper", "Mesh", "Part",
-    "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "count", "current_mesh", "from_domain", "from_local",
-    "index_launch", "mesh", "reshard", "replicate", "shard", "spec", "tensor", "wait",
+    "Arch", "Block", "BlockCyclic", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "Future", "MappedRegion", "Mapper", "Mesh", "Part",
+    "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "allreduce", "axis_index", "axis_size",
+    "barrier", "broadcast", "count", "current_mesh", "from_domain", "from_local", "index_launch", "mesh", "permute", "reduce_scatter", "reshard",
+    "replicate", "shard", "shard_map", "spec", "tensor", "wait",
 ]  # fmt: skip
 
 _create.array.from_domain = from_domain  # type: ignore[attr-defined]

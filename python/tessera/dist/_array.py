@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from .. import _core
 from ..arrays.create import array, numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype as dtype_of
-from . import _blocks, _events, _mapper
+from . import _blocks, _events, _given, _mapper
 from ._domain import Rect
 from ._draw import Drawing, draw
 from ._mesh import Mesh, chosen, warn
@@ -21,6 +22,8 @@ from ._spec import Distribution, ShardSpec, as_spec
 from ._tasks import TASKS
 
 _numbers = itertools.count()
+#: The array that a task may read without waiting: the task stands behind those that write it.
+in_order: ContextVar[int] = ContextVar("tessera array in order", default=-1)
 
 
 class DistArray:
@@ -86,8 +89,22 @@ class DistArray:
         return _gathered(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
-        made = self.numpy()
-        return made if dtype is None else made.astype(dtype)
+        return _as_array(self, dtype, copy)
+
+    def _number(self) -> numpy.ndarray:
+        """The value of one element that every rank has: asking for it never communicates."""
+        if self.size != 1 or any(s != "R" for s in self.placements):
+            raise fail("E_PLACEMENT", f"expected one element that every rank has, got {self!r}", "`x.numpy()` gathers the value")
+        return self.local(0)
+
+    def __bool__(self) -> bool:
+        return bool(self._number())
+
+    def __int__(self) -> int:
+        return int(self._number().item())
+
+    def __float__(self) -> float:
+        return float(self._number().item())
 
     def reshard(self, spec: Any) -> DistArray:
         """The same value in another placement."""
@@ -95,7 +112,7 @@ class DistArray:
 
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
-        axes = (axis,) if isinstance(axis, str) else tuple(axis)
+        axes = _given.axes(axis)
         rows = self._parts.get(axes)
         if rows is None:
             rows = self._parts[axes] = self._placed.parts(list(axes))
@@ -120,7 +137,12 @@ class DistArray:
         return self._storage, whole, privilege
 
     def _wait(self, privilege: str) -> None:
-        TASKS.wait_for(self._use(privilege))
+        if self._storage != in_order.get():
+            TASKS.wait_for(self._use(privilege))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._wait("read")
+        return _again, (self.shape, self.mesh, self.spec, str(self.dtype), [_blocks.host(b) for b in self._blocks], self.requires_grad)
 
     def draw(self) -> Drawing:
         """A picture of the placement, as text; ``.svg()`` gives it as SVG."""
@@ -177,8 +199,7 @@ class Part:
         return _blocks.cast(_blocks.combined(op, values) if op else values[0], numpy_dtype(of.dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
-        made = self.numpy()
-        return made if dtype is None else made.astype(dtype)
+        return _as_array(self, dtype, copy)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
@@ -217,6 +238,38 @@ class Part:
     def __repr__(self) -> str:
         at = ", ".join(f"{a}={c}" for a, c in zip(self.axes, self.coords, strict=True))
         return f"Part({at}, {self.shape} of {self.array!r})"
+
+
+def _as_array(x: DistArray | Part, dtype: Any, copy: bool | None) -> numpy.ndarray:
+    """What NumPy asks for: always a copy."""
+    if copy is False:
+        raise ValueError(f"{type(x).__name__} has its elements in blocks: gathering them makes a copy")
+    made = x.numpy()
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def _again(shape: tuple[int, ...], mesh: Mesh, spec: ShardSpec, of: str, blocks: list[numpy.ndarray], requires_grad: bool) -> DistArray:
+    """The array that was pickled or copied."""
+    made = dtype_of(of)
+    placed = place(shape, made, spec, mesh)
+    held = [_blocks.on(b.copy(), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
+    return DistArray(shape, placed, mesh, spec, made, held, requires_grad)
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(self: DistArray, *others: Any) -> Any:
+        raise fail("E_UNSUPPORTED", f"a DistArray has no operator `{name}`", "launch a kernel over its parts with `ts.index_launch`, or gather the value: `x.numpy()`")
+
+    return refuse
+
+
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+    for _side in ("", "r", "i"):
+        setattr(DistArray, f"__{_side}{_name}__", _refused(f"__{_name}__"))
+for _name in "eq ne lt le gt ge neg pos abs invert".split():
+    setattr(DistArray, f"__{_name}__", _refused(f"__{_name}__"))
+# Compared element by element, so equality is not identity; but arrays are keys by identity, as modules and caches use them.
+DistArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def _within(runs: list, whole: list) -> list:
@@ -273,10 +326,7 @@ def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: 
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0 for n in sizes):
-        raise fail("E_SHAPE_MISMATCH", f"expected extents of at least 0, got {sizes!r}", "write `shape=(8192, 8192)`")
-    return tuple(int(n) for n in sizes)
+    return _given.extents(shape, 0, "E_SHAPE_MISMATCH", "write `shape=(8192, 8192)`")
 
 
 def _checked_dtype(spec: Any) -> DType:
@@ -353,14 +403,17 @@ def replicate(x: Any, mesh: Mesh | None = None) -> DistArray:
 def from_local(blocks: Any, spec: Any, mesh: Mesh | None = None, shape: Sequence[int] | None = None, dtype: Any = None) -> DistArray:
     """An array of blocks that exist: ``blocks[rank]``, or ``blocks(rank)``. ``shape`` is that of the whole array; where it is left out it
     follows from blocks that are split evenly. Along contributions each block is one."""
-    if mesh is None and isinstance(spec, ShardSpec):
-        mesh = chosen(None, spec.axes)
-    if mesh is None:
-        mesh = chosen(None, ())
+    named = spec.axes if isinstance(spec, ShardSpec) else as_spec(spec, len(spec.mesh_axes)).axes if isinstance(spec, Distribution) else ()
+    mesh = chosen(mesh, named)
+    if not callable(blocks) and not isinstance(blocks, (list, tuple)):
+        raise fail("E_TYPE", f"expected a list of blocks, or a function from a rank to its block, got {type(blocks).__name__}", "write `dist.from_local([b0, b1], spec)`")
     if not callable(blocks) and len(blocks) != mesh.size:
         raise fail("E_ARGUMENT", f"expected a block for each of {mesh.size} ranks, got {len(blocks)}", "give a list in the order of ranks")
     given = [array(blocks(r) if callable(blocks) else blocks[r]) for r in range(mesh.size)]
     of = _checked_dtype(given[0].dtype.name if dtype is None else dtype)
+    other = next((r for r in range(mesh.size) if given[r].dtype != given[0].dtype), None)
+    if dtype is None and other is not None:
+        raise fail("E_TYPE", f"expected blocks of one dtype, got {given[0].dtype} on rank 0 and {given[other].dtype} on rank {other}", "say which: `dtype=\"f32\"`")
     ndim = given[0].ndim
     wanted = as_spec(spec, ndim)
     sizes = _whole(given, wanted, mesh) if shape is None else _checked_shape(shape)
@@ -414,6 +467,12 @@ def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.nda
     sizes = {ranks[0]: _blocks.extents(runs) for ranks, runs, _ in rows}
     for sender, receiver, contribution, dims in moves:
         there = incoming[receiver].get(contribution)
+        if there is None and kind == "combined":
+            # What is combined makes a new block: the sender's is only read.
+            view = _blocks.seen(_blocks.host(x._blocks[x._block_of[sender]]), dims, sizes[receiver])
+            if view is not None:
+                incoming[receiver][contribution] = view
+                continue
         if there is None:
             there = incoming[receiver][contribution] = numpy.empty(sizes[receiver], source)
         _blocks.put(there, _blocks.host(x._blocks[x._block_of[sender]]), dims)

@@ -97,40 +97,80 @@ def filled(shape: tuple[int, ...], value: Any, of: numpy.dtype) -> numpy.ndarray
     return numpy.full(shape, value, of)
 
 
-def _combine(op: str, a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+def seen(source: numpy.ndarray, dims: Sequence[Sequence[tuple[int, int, int, int, int]]], shape: tuple[int, ...]) -> numpy.ndarray | None:
+    """The elements of a move as a view of the sender's block, where they fill a block of this shape; None where they do not."""
+    found = []
+    for pieces, extent in zip(dims, shape, strict=True):
+        if len(pieces) != 1:
+            return None
+        ((at, step, to, to_step, n),) = pieces
+        if to != 0 or n != extent or (to_step != 1 and n > 1):
+            return None
+        found.append(slice(at, at + n * step, step) if n > 1 else slice(at, at + n))
+    return source[tuple(found)] if found else source
+
+
+def _combine(op: str, a: numpy.ndarray, b: numpy.ndarray, out: numpy.ndarray) -> None:
+    """``a op b``, to ``out``."""
     with numpy.errstate(all="ignore"):
         if op == "sum":
-            return numpy.add(a, b, dtype=a.dtype) if a.dtype.kind != "b" else numpy.logical_or(a, b)
+            (numpy.logical_or if a.dtype.kind == "b" else numpy.add)(a, b, out=out)
+            return
         if op == "prod":
-            return numpy.multiply(a, b, dtype=a.dtype) if a.dtype.kind != "b" else numpy.logical_and(a, b)
-        made = (numpy.maximum if op == "max" else numpy.minimum)(a, b)
+            (numpy.logical_and if a.dtype.kind == "b" else numpy.multiply)(a, b, out=out)
+            return
+        zeros = negative = None
         if a.dtype.kind == "f":
             # -0.0 is less than 0.0, which NumPy leaves open.
             zeros = (a == 0) & (b == 0)
             if zeros.any():
                 negative = numpy.signbit(a) & numpy.signbit(b) if op == "max" else numpy.signbit(a) | numpy.signbit(b)
-                made = numpy.where(zeros, numpy.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0)), made)
-        return made
+        (numpy.maximum if op == "max" else numpy.minimum)(a, b, out=out)
+        if negative is not None:
+            numpy.copyto(out, numpy.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0)), where=zeros)  # type: ignore[arg-type]
 
 
 #: Lanes of the canonical reduction (docs/language.md, section 14).
 _LANES = 64
+#: Elements that are combined at a time: the operands stay in a core's caches.
+_AT_A_TIME = 1 << 15
 
 
 def combined(op: str, contributions: Sequence[numpy.ndarray]) -> numpy.ndarray:
-    """Contributions combined by the canonical reduction over their order."""
-    lanes: list[Any] = [None] * _LANES
-    for at, value in enumerate(contributions):
-        held = lanes[at % _LANES]
-        lanes[at % _LANES] = value if held is None else _combine(op, held, value)
+    """Contributions combined by the canonical reduction over their order: a new array."""
+    first = contributions[0]
+    if len(contributions) == 1:
+        return numpy.array(first)
+    result = numpy.empty(first.shape, first.dtype)
+    if result.ndim == 0:
+        result[...] = _folded(op, [c.reshape(1) for c in contributions])[0]
+        return result
+    # Parts along the first dim: rows of other ranks' blocks may stand apart.
+    rows = max(1, _AT_A_TIME * len(result) // max(1, result.size))
+    for start in range(0, len(result), rows):
+        part = slice(start, start + rows)
+        result[part] = _folded(op, [c[part] for c in contributions])
+    return result
+
+
+def _folded(op: str, contributions: list[numpy.ndarray]) -> numpy.ndarray:
+    lanes: list[Any] = list(contributions[:_LANES])
+    owned = [False] * len(lanes)
+
+    def join(at: int, other: numpy.ndarray) -> None:
+        held = lanes[at]
+        if not owned[at]:
+            lanes[at], owned[at] = numpy.empty(held.shape, held.dtype), True
+        _combine(op, held, other, lanes[at])
+
+    for at, value in enumerate(contributions[_LANES:]):
+        join(at % _LANES, value)
     half = _LANES // 2
     while half:
-        for at in range(half):
-            other = lanes[at + half]
-            if other is not None:
-                lanes[at] = other if lanes[at] is None else _combine(op, lanes[at], other)
+        for at in range(min(half, len(lanes) - half)):
+            join(at, lanes[at + half])
         half //= 2
-    return numpy.asarray(lanes[0])
+    return lanes[0]
 
 
 def cast(values: numpy.ndarray, to: numpy.dtype) -> numpy.ndarray:

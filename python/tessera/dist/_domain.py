@@ -7,17 +7,18 @@ from math import prod
 from typing import Any
 
 from ..base.caller import fail
+from . import _given
 
 
 class Rect:
     """All tuples of indices below these extents."""
 
     def __init__(self, dims: Sequence[int] | int) -> None:
-        sizes = (dims,) if isinstance(dims, int) else tuple(dims)
-        if not sizes or any(isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 1 for n in sizes):
-            raise fail("E_SHAPE_MISMATCH", f"expected extents of at least 1, got {sizes!r}", "write `domain.Rect((4, 8))`")
+        sizes = _given.extents(dims, 1, "E_SHAPE_MISMATCH", "write `domain.Rect((4, 8))`")
+        if not sizes:
+            raise fail("E_SHAPE_MISMATCH", "expected extents of at least 1, got none", "write `domain.Rect((4, 8))`")
         #: The extents.
-        self.shape: tuple[int, ...] = tuple(int(n) for n in sizes)
+        self.shape: tuple[int, ...] = sizes
 
     @property
     def rank(self) -> int:

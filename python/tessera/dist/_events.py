@@ -6,6 +6,7 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..trace.execute import observers
 from . import _mapper
 
 _lock = threading.Lock()
@@ -50,11 +51,13 @@ class Counts:
     def __enter__(self) -> Counts:
         with _lock:
             _counts.append(self)
+        _watch()
         return self
 
     def __exit__(self, *failure: object) -> None:
         with _lock:
             _counts.remove(self)
+        _watch()
 
     def __repr__(self) -> str:
         kinds = dict.fromkeys(e.kind for e in self.events)
@@ -76,6 +79,33 @@ def happened(event: Event) -> None:
 def collective(kind: str, axes: tuple[str, ...], size: int, nbytes: int) -> None:
     """A collective runs now; the mapper chooses its algorithm."""
     happened(Event(kind, axes, nbytes, size, _mapper.choose_collective(kind, size, nbytes)))
+
+
+def _program_ran(program: Any, func: str, memo: dict) -> None:
+    """The collectives of a program that has run."""
+    if "collectives" not in memo:
+        memo["collectives"] = program.collectives(func)
+    mapper = _mapper.current()
+    for kind, axes, size, nbytes, times in memo["collectives"]:
+        # The mapper answers once for each program.
+        answers = memo.setdefault((kind, size, nbytes), [None, None])
+        if answers[1] is None or answers[0] is not mapper:
+            answers[:] = mapper, _mapper.choose_collective(kind, size, nbytes)
+        for _ in range(times):
+            happened(Event(kind, tuple(axes), nbytes, size, answers[1]))
+
+
+def _watch() -> None:
+    """Programs are watched while someone counts, or there is a mapper."""
+    with _lock:
+        wanted = bool(_counts) or _mapper.current() is not None
+        if wanted and _program_ran not in observers:
+            observers.append(_program_ran)
+        elif not wanted and _program_ran in observers:
+            observers.remove(_program_ran)
+
+
+_mapper.on_change.append(_watch)
 
 
 def launch(axes: tuple[str, ...], tasks: int, kernel: str) -> None:

@@ -12,11 +12,13 @@ from .. import _core
 from ..arrays.create import numpy_dtype
 from ..base.caller import fail, here
 from ..base.errors import TesseraError
+from ..base.numeric_profile import current as profile_now
 from ..kernel.kernel_fn import KernelFn
+from ..kernel.replay import spoil
 from ..trace.tracer import current as tracing
-from . import _blocks, _events, _mapper
+from . import _blocks, _events, _given, _mapper
 from ._array import DistArray, Part, _stored
-from ._mesh import Mesh, current_mesh, on_leaving, unit
+from ._mesh import Mesh, current_mesh, on_leaving, unit, warn
 from ._tasks import TASKS, leaving
 
 on_leaving.append(leaving)
@@ -35,7 +37,9 @@ def index_launch(axis: str | Sequence[str], mesh: Mesh | None = None) -> Callabl
     kernel reduces into folds into each part; given as a DistArray every task contributes to the whole array, whose old contents count
     once. Gives a list of results, in the order of coordinates, and returns when the tasks are submitted: reading an array waits.
     """
-    axes = (axis,) if isinstance(axis, str) else tuple(axis)
+    axes = _given.axes(axis)
+    if mesh is not None and not isinstance(mesh, Mesh):
+        raise fail("E_TYPE", f"expected a mesh, got {type(mesh).__name__}", "`dist.mesh(devices, axes, shape)` makes one")
 
     def of(kernel: Any) -> Callable[..., list]:
         if not isinstance(kernel, KernelFn):
@@ -70,7 +74,9 @@ class _Launch:
         #: Whether an error of it was raised; others of it are not raised again.
         self.reported = False
         self.kernel, given, kwargs = kernel.apart(args, kwargs)
-        params = self.kernel.now().spec.params
+        self.elaboration, self.profile = self.kernel.now(), profile_now()
+        spoil()
+        params = self.elaboration.spec.params
         names = [row[0] for row in params]
         if len(given) > len(names):
             raise fail("E_ARGUMENT", f"`{kernel.name}` takes {len(names)} arguments, got {len(given)}", f"its parameters are {', '.join(names)}")
@@ -81,11 +87,11 @@ class _Launch:
         self.mesh = self._mesh(mesh, [v for _, v in bound])
         self.count = self.mesh.axis_size(axes)
         self.coords = [tuple(c) for c in numpy.ndindex(*(self.mesh.axis_size(a) for a in axes))]
-        known = self.kernel.now().kernel.privileges()
+        known = self.elaboration.kernel.privileges()
         self.dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
         privileges = dict(zip(names, known, strict=True))
+        self.names = names
         self.arguments = [self._argument(n, privileges.get(n) or "", v) for n, v in bound]
-        self.returned = [names[i] for i in self.kernel.now().kernel.returns()]
 
     def _mesh(self, mesh: Mesh | None, values: list[Any]) -> Mesh:
         found: list[Mesh] = []
@@ -144,31 +150,48 @@ class _Launch:
         self._refuse_conflicts(uses, named)
         arch = str(_core.capabilities(None).get("arch", "cpu"))
         _mapper.choose_variant(self.kernel.name, arch)
+        calls = [self._prepared(task) for task in range(self.count)]
+        for text in self.elaboration.kernel.take_warnings():
+            warn(text)
         results: list[Any] = [None] * self.count
         ordered = [[(s, index, _in_order(privilege)) for s, index, privilege in row] for row in uses]
         rows: list[tuple] = []
         whole = [a for a in self.arguments if a.whole is not None]
         for task in range(self.count):
             # What a task contributes is a storage of its own, which the combination reads.
-            rows.append((self._task(task, results), [*ordered[task], *((_contribution(a.values[task]), [], "write") for a in whole)], self))
+            rows.append((self._task(task, calls[task], results), [*ordered[task], *((_contribution(a.values[task]), [], "write") for a in whole)], self))
         for a in whole:
             assert a.whole is not None
             contributed = [(_contribution(v), [], "read") for v in a.values]
             rows.append((lambda a=a: self._fold(a), [a.whole._use("read_write"), *contributed], self))
         tasks = TASKS.submit(rows)
         _events.launch(self.axes, self.count, self.kernel.name)
-        given = {a.name: a for a in self.arguments}
-        # A result that a call leaves out is made by its task.
-        known = all(n in given and given[n].values[0] is not None for n in self.returned)
-        if not known or any(use[0] == _HOST for row in uses for use in row):
+        made = [self._result(task, call.result) for task, call in enumerate(calls)]
+        # Arrays without a mesh are read without waiting; those that a call on a device leaves out are made when it runs.
+        early = not all(call.is_known for call in calls)
+        if early or any(_without_mesh(m) for m in made) or any(use[0] == _HOST for row in uses for use in row):
             TASKS.wait(tasks)
-        if not known:
-            return results
-        return [self._result(given, task) for task in range(self.count)]
+        return [self._result(task, results[task]) for task in range(self.count)] if early else made
 
-    def _result(self, given: dict[str, _Argument], task: int) -> Any:
-        made = tuple(a.whole if (a := given[n]).whole is not None else a.values[task] for n in self.returned)
-        return made[0] if len(made) == 1 else made or None
+    def _prepared(self, task: int) -> Any:
+        """The call of a task, checked: whatever is wrong with it is raised before any task runs."""
+        given = {a.name: _memory(a.values[task]) for a in self.arguments}
+        leading = []
+        for name in self.names:
+            if name not in given:
+                break
+            leading.append(given.pop(name))
+        try:
+            return self.elaboration.kernel.prepare(tuple(leading), given, self.grid, self.profile)
+        except TesseraError as error:
+            raise self._named(error, task) from error
+
+    def _result(self, task: int, made: Any) -> Any:
+        """What a call gives back, with parts and arrays in the place of their memory."""
+        stands = {id(_memory(a.values[task])): a.values[task] if a.whole is None else a.whole for a in self.arguments}
+        if isinstance(made, tuple):
+            return tuple(stands.get(id(m), m) for m in made)
+        return stands.get(id(made), made)
 
     def _refuse_conflicts(self, uses: list, named: list) -> None:
         found = _core.task_conflict(uses)
@@ -187,11 +210,10 @@ class _Launch:
         at = dict(zip(self.axes, self.coords[task], strict=True))
         return self.mesh.rank([at.get(a, 0) for a in self.mesh.axes])
 
-    def _task(self, task: int, results: list) -> Callable[[], None]:
+    def _task(self, task: int, call: Any, results: list) -> Callable[[], None]:
         def run() -> None:
-            args = {a.name: _memory(a.values[task]) for a in self.arguments}
             try:
-                results[task] = self.kernel.launch(grid=self.grid, **args)
+                results[task] = call.run()
             except TesseraError as error:
                 raise self._named(error, task) from error
 
@@ -224,6 +246,11 @@ class _Launch:
             return
         kind = "reduce_scatter" if any(s.startswith("S(") for s in states) else "all_reduce"
         _events.collective(kind, self.axes, self.count, total.nbytes)
+
+
+def _without_mesh(result: Any) -> bool:
+    held = result if isinstance(result, tuple) else (result,)
+    return any(not isinstance(r, (Part, DistArray, type(None))) for r in held)
 
 
 def _in_order(privilege: str) -> str:

@@ -20,6 +20,8 @@ from ._mesh import Mesh, warn
 
 #: Algorithms of collectives.
 ALGORITHMS = ("auto", "ring", "tree", "direct", "hierarchical", "nvls", "sharp_ring")
+#: The methods of mappers.
+METHODS = ("place", "choose_collective", "choose_variant", "tunable", "report")
 #: Ways of compiling a kernel.
 VARIANTS = ("ptx", "tile_ir", "library", "emulated")
 
@@ -99,6 +101,8 @@ class _Previous:
 _lock = threading.RLock()
 _mapper: Any = None
 _warned: set[tuple[str, str]] = set()
+#: Called after another mapper was set.
+on_change: list[Callable[[], None]] = []
 
 
 def _set(mapper: Any) -> None:
@@ -106,6 +110,8 @@ def _set(mapper: Any) -> None:
     with _lock:
         _mapper = mapper
         _warned.clear()
+        for changed in on_change:
+            changed()
 
 
 def current() -> Any:
@@ -118,6 +124,8 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
     put back at the end."""
     if isinstance(mapper, _Previous):
         mapper = mapper.mapper
+    if mapper is not None and not isinstance(mapper, type) and not any(hasattr(mapper, m) for m in METHODS):
+        raise _core.error("E_TYPE", f"expected a mapper, got {mapper!r}", f"it has one or more of the methods {', '.join(METHODS)}", place=here())
     if isinstance(mapper, type):
         raise _core.error("E_TYPE", f"expected a mapper, got the class {mapper.__name__}", f"write `set_mapper({mapper.__name__}())`", place=here())
     before = _Previous(_mapper)
@@ -279,12 +287,23 @@ class ReplayMapper(Mapper):
     """Gives the answers of a recording, and refuses questions that are not in it."""
 
     def __init__(self, log: list[dict[str, Any]] | str | os.PathLike) -> None:
-        if not isinstance(log, list):
+        if isinstance(log, (str, os.PathLike)):
             with open(log, encoding="utf-8") as file:
-                log = json.load(file)
+                try:
+                    log = json.load(file)
+                except ValueError as error:
+                    raise self._damaged(f"no JSON: {error}") from error
+        if not isinstance(log, list):
+            raise self._damaged(f"{type(log).__name__} in place of a list")
         self._answers: dict[str, collections.deque] = collections.defaultdict(collections.deque)
         for row in log:
+            if not isinstance(row, dict) or not {"method", "args", "answer"} <= set(row):
+                raise self._damaged(f"the row {row!r:.60}")
             self._answers[_key(row["method"], row["args"])].append(row["answer"])
+
+    @staticmethod
+    def _damaged(what: str) -> Exception:
+        return _core.error("E_MAPPER", f"expected the log of a `RecordingMapper`, got {what}", "give its `.log`, or the path of `.save(path)`", place=here())
 
     def _answer(self, method: str, *args: Any) -> Any:
         known = self._answers.get(_key(method, _plain(args)))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import warnings
 from collections.abc import Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
 from .. import _core
 from ..base.caller import fail, here
 from ..base.errors import TesseraWarning
+from ..trace.execute import surroundings
+from . import _given
 
 _DEVICE = re.compile(r"([a-z]+):(\d+)")
 _ambient: ContextVar[tuple[Mesh, ...]] = ContextVar("tessera mesh", default=())
@@ -37,19 +40,24 @@ class Mesh:
     """
 
     def __init__(self, devices: int | Sequence[str], axes: Sequence[str], shape: Sequence[int]) -> None:
-        if isinstance(axes, str):
-            raise fail("E_TYPE", f"expected a tuple of names as `axes`, got {axes!r}", f'write `axes=("{axes}",)`')
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        if any(isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0 for n in sizes):
-            raise fail("E_MESH", f"expected extents of at least 1, got {sizes}", "an axis that is not used has extent 1")
-        names = ["cpu:0"] * int(devices) if hasattr(devices, "__index__") else [_named(d) for d in devices]  # type: ignore[arg-type,union-attr]
-        self._set(_core.MeshGrid([str(a) for a in axes], [int(n) for n in sizes], names))
+        if not isinstance(axes, (tuple, list)) or not all(isinstance(a, str) for a in axes):
+            fix = f'write `axes=("{axes}",)`' if isinstance(axes, str) else 'write `axes=("dp", "tp")`'
+            raise fail("E_TYPE", f"expected a tuple of names as `axes`, got {axes!r}", fix)
+        sizes = _given.extents(shape, 1, "E_MESH", "an axis that is not used has extent 1")
+        names = _devices(devices)
+        if isinstance(names, int):
+            # Ranks that share the host: the grid is checked before as many names are made.
+            self._set(_core.MeshGrid.of_host(list(axes), list(sizes), names))
+            self._players: list[str | None] = [None] * names
+            self.is_virtual = names > 1
+            return
+        self._set(_core.MeshGrid(list(axes), list(sizes), names))
         self._players = players = _players(names)
-        self.is_virtual = len(set(players)) < len(players) or any(not _is_played_by_itself(n, p) for n, p in zip(names, players, strict=True))
         absent = [n for n, p in zip(names, players, strict=True) if not _is_played_by_itself(n, p)]
+        self.is_virtual = bool(absent) or len(set(players)) < len(players)
         if absent:
             span = absent[0] if len(absent) == 1 else f"{absent[0]} to {absent[-1]}"
-            others = ", ".join(sorted({p or "the host" for n, p in zip(names, players, strict=True) if n in absent}))
+            others = ", ".join(sorted({p or "the host" for n, p in zip(names, players, strict=True) if not _is_played_by_itself(n, p)}))
             one = len(absent) == 1
             text = f"W_VIRTUAL_DEVICE: this machine lacks {len(absent)} device{'' if one else 's'} of the mesh ({span}); {others} play{'s' if ',' not in others else ''} {'it' if one else 'them'}"
             warn(text)
@@ -60,13 +68,15 @@ class Mesh:
         self.axes: tuple[str, ...] = tuple(grid.axes)
         #: Extents of the axes.
         self.shape: tuple[int, ...] = tuple(grid.extents)
-        #: The name of each rank's device.
-        self.devices: tuple[str, ...] = tuple(grid.devices)
         #: The number of ranks.
-        self.size: int = len(self.devices)
+        self.size: int = grid.size
         self._placing = threading.Lock()
         self._placed_axes: dict[str, Any] = {}
-        self._tokens: list[Token] = []
+
+    @functools.cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The name of each rank's device."""
+        return tuple(self._grid.devices)
 
     @property
     def local_ranks(self) -> tuple[int, ...]:
@@ -76,7 +86,7 @@ class Mesh:
     def axis_size(self, axis: str | Sequence[str]) -> int:
         """The extent of an axis, or of several together."""
         size = 1
-        for name in (axis,) if isinstance(axis, str) else axis:
+        for name in (axis,) if isinstance(axis, str) else _given.axes(axis):
             size *= self.shape[self.axes.index(name) if name in self.axes else self._grid.axis(name)]
         return size
 
@@ -86,19 +96,22 @@ class Mesh:
 
     def rank(self, coords: Sequence[int]) -> int:
         """The rank at coordinates."""
-        at = tuple(int(c) for c in coords)
-        if len(at) != len(self.shape) or not all(0 <= c < n for c, n in zip(at, self.shape, strict=True)):
-            raise fail("E_MESH", f"expected coordinates within {self.shape}, got {at}", f"there is one for each of the axes {self.axes}")
+        at = _given.integers(coords)
+        if at is None or len(at) != len(self.shape) or not all(0 <= c < n for c, n in zip(at, self.shape, strict=True)):
+            raise fail("E_MESH", f"expected coordinates within {self.shape}, got {coords!r}", f"there is one for each of the axes {self.axes}")
         return self._grid.rank(list(at))
 
     def group(self, axis: str | Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """The ranks that differ only along an axis, or along several: one tuple for each position along the others."""
-        axes = (axis,) if isinstance(axis, str) else tuple(axis)
-        return tuple(tuple(g) for g in self._grid.groups(list(axes)))
+        return tuple(tuple(g) for g in self._grid.groups(list(_given.axes(axis))))
 
     def at(self, **coords: int) -> Mesh:
         """The part of the mesh where these axes have these coordinates: ``mesh.at(pp=1)``. It remembers the whole."""
-        grid = self._grid.at([(name, int(c)) for name, c in coords.items()])
+        fixed = {name: _given.integer(c) for name, c in coords.items()}
+        wrong = next((name for name, c in fixed.items() if c is None), None)
+        if wrong is not None:
+            raise fail("E_MESH", f"expected a coordinate of `{wrong}` as a number, got {coords[wrong]!r}", "write `mesh.at(pp=1)`")
+        grid = self._grid.at(list(fixed.items()))
         made = Mesh.__new__(Mesh)
         made._set(grid)
         made._players = [self._players[r] for r in _ranks_inside(self, grid)]
@@ -118,20 +131,22 @@ class Mesh:
         return made
 
     def _checked(self, rank: int) -> int:
-        if not 0 <= rank < self.size:
-            raise fail("E_MESH", f"expected a rank from 0 to {self.size - 1}, got {rank}", f"{self!r} has {self.size} ranks")
-        return int(rank)
+        at = _given.integer(rank)
+        if at is None or not 0 <= at < self.size:
+            raise fail("E_MESH", f"expected a rank from 0 to {self.size - 1}, got {rank!r}", f"{self!r} has {self.size} rank{'' if self.size == 1 else 's'}")
+        return at
 
     def player(self, rank: int) -> str | None:
         """The device that plays a rank, as a mapper may have placed it; None for the host."""
         return self._players[rank]
 
     def __enter__(self) -> Mesh:
-        self._tokens.append(_ambient.set((*_ambient.get(), self)))
+        # The stack is one for each thread and each task of `asyncio`, so nothing of it is kept here.
+        _ambient.set((*_ambient.get(), self))
         return self
 
     def __exit__(self, *failure: object) -> None:
-        _ambient.reset(self._tokens.pop())
+        _ambient.set(_ambient.get()[:-1])
         for wait in on_leaving:
             wait(failure[0] is not None)
 
@@ -160,7 +175,19 @@ def _part(whole: Mesh, fixed: dict[str, int]) -> Mesh:
 def _ranks_inside(mesh: Mesh, grid: Any) -> list[int]:
     """Ranks of a mesh that a part of it has."""
     places = {mesh._grid.whole_rank(r): r for r in range(mesh.size)}
-    return [places[grid.whole_rank(r)] for r in range(len(grid.devices))]
+    return [places[grid.whole_rank(r)] for r in range(grid.size)]
+
+
+def _devices(given: Any) -> int | list[str]:
+    """A count of ranks on the host, or names."""
+    count = _given.integer(given)
+    if count is not None:
+        if count < 1:
+            raise fail("E_MESH", f"expected at least 1 device, got {count}", "a count is the product of the extents")
+        return count
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise fail("E_TYPE", f"expected a count or a list of devices, got {given!r}", 'write `devices=8`, or `devices=["cuda:0", "cuda:1"]`')
+    return [_named(d) for d in given]
 
 
 def _named(device: Any) -> str:
@@ -190,6 +217,10 @@ def current_mesh() -> Mesh | None:
     """The mesh of the innermost ``with mesh:``."""
     known = _ambient.get()
     return known[-1] if known else None
+
+
+# A function that is traced under a mesh may use it.
+surroundings.append(current_mesh)
 
 
 def unit(axes: Sequence[str]) -> Mesh:

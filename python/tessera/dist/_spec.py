@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _core
 from ..base.caller import fail
+from . import _given
 from ._mesh import Mesh
 
 _OPERATORS = ("sum", "max", "min", "prod")
@@ -19,9 +20,10 @@ class Distribution:
     block = 0
 
     def __init__(self, mesh_axes: Sequence[Any] = ()) -> None:
-        if isinstance(mesh_axes, str):
-            raise fail("E_TYPE", f"expected a tuple of mesh axes, got {mesh_axes!r}", f'write `("{mesh_axes}",)`')
-        self.mesh_axes = tuple(mesh_axes)
+        if not isinstance(mesh_axes, (tuple, list)):
+            fix = f'write `("{mesh_axes}",)`' if isinstance(mesh_axes, str) else 'write `dist.Block(mesh_axes=("dp", "tp"))`'
+            raise fail("E_TYPE", f"expected a tuple of mesh axes, got {mesh_axes!r}", fix)
+        self.mesh_axes = tuple(axis if axis is None else _entry(axis) for axis in mesh_axes)
 
     def spec(self, ndim: int) -> ShardSpec:
         """The spec for arrays with this many dims."""
@@ -58,9 +60,10 @@ class BlockCyclic(Distribution):
 
     def __init__(self, mesh_axes: Sequence[Any], block: int) -> None:
         super().__init__(mesh_axes)
-        if isinstance(block, bool) or not isinstance(block, int) or block < 1:
+        size = _given.integer(block)
+        if size is None or size < 1:
             raise fail("E_PLACEMENT", f"expected a block of at least one element, got {block!r}", 'write `dist.BlockCyclic(("tp",), 128)`')
-        self.block = block
+        self.block = size
 
 
 class Replicated(Distribution):
@@ -68,6 +71,12 @@ class Replicated(Distribution):
 
     def __init__(self) -> None:
         super().__init__(())
+
+
+def _entry(axis: Any) -> Any:
+    """An axis as it was written, or a tuple of axes."""
+    names = _axes(axis)
+    return axis if isinstance(axis, str) else tuple(names)
 
 
 def _axes(axis: Any) -> list[str]:
@@ -99,6 +108,8 @@ class ShardSpec:
         for name, given in (("partition", partition), ("mesh_axes", mesh_axes), ("reduce_axes", reduce_axes)):
             if isinstance(given, str):
                 raise fail("E_TYPE", f"expected a tuple as `{name}`, got {given!r}", f'write `{name}=("{given}",)`')
+            if not isinstance(given, (tuple, list)) and (given is not None or name == "mesh_axes"):
+                raise fail("E_TYPE", f"expected a tuple as `{name}`, got {given!r}", 'write `partition=("row", "col"), mesh_axes=("dp", "tp")`')
         axes, dims = tuple(mesh_axes), tuple(partition or ())
         if replicate and (dims or axes or reduce):
             raise fail("E_PLACEMENT", "expected `replicate=True` alone, got a partition or contributions beside it", "leave `replicate` out")
@@ -113,13 +124,16 @@ class ShardSpec:
             if partition is not None:
                 raise fail("E_PLACEMENT", "expected the axes that hold contributions, got none", 'write `reduce_axes=("tp",)`')
             reduce_axes = [a for axis in axes for a in _axes(axis)]
+        if reduce_axes is not None:
+            reduce_axes = [a for axis in reduce_axes for a in _axes(axis)]
         splits = []
         for dim, axis in zip(dims, axes, strict=bool(dims)) if dims else ():
             block = axis.block if isinstance(axis, Distribution) else 0
             names = [a for inner in axis.mesh_axes if inner is not None for a in _axes(inner)] if isinstance(axis, Distribution) else _axes(axis)
-            if isinstance(dim, bool) or not isinstance(dim, (int, str)):
+            number = _given.integer(dim)
+            if number is None and not isinstance(dim, str):
                 raise fail("E_TYPE", f"expected a dim as a number or a name, got {dim!r}", 'write "row", "col", "batch", or a number')
-            splits.append((None, dim, names, block) if isinstance(dim, str) else (dim, "", names, block))
+            splits.append((None, dim, names, block) if number is None else (number, "", names, block))
         self._make(splits, None if reduce is None else (str(reduce), list(reduce_axes or ())), priority, require_even)
 
     def _make(self, splits: list[tuple], combine: tuple[str, list[str]] | None, priority: int, require_even: bool) -> None:
@@ -146,6 +160,8 @@ class ShardSpec:
 
     def placements(self, mesh: Mesh, ndim: int) -> tuple[str, ...]:
         """One word for each axis of a mesh: ``("S(0)", "R", "P(sum)")``."""
+        if not isinstance(mesh, Mesh):
+            raise fail("E_TYPE", f"expected a mesh, got {mesh!r}", "`dist.mesh(devices, axes, shape)` makes one")
         return tuple(_core.PlacedArray(mesh._grid, self._core, [1] * ndim, []).states())
 
     def __eq__(self, other: object) -> bool:

@@ -119,6 +119,8 @@ class Tasks:
         with self._changed:
             tasks = [self._live[n] for n in self._order.waits(use)]
         self.wait(tasks)
+        # What went wrong before, and was not waited for, may have left the elements as they were.
+        self.raise_unseen()
 
     def wait(self, tasks: list[Task]) -> None:
         with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -19,6 +20,22 @@ from .tracer import Tracer, aval, fail, leaked, to_numpy
 MOST_SIZES = 256
 #: "compiled" or "oracle"; the second is the reference that results are compared with.
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
+
+
+#: Called with each program that runs, with a memo that lives as long as the program. While there is one, no call is replayed.
+observers: list[Callable[[Any, str, dict], None]] = []
+
+
+#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
+surroundings: list[Callable[[], Any]] = []
+
+
+def surrounded() -> tuple:
+    """The values of `surroundings`; an empty tuple where all are None."""
+    for around in surroundings:
+        if around() is not None:
+            return tuple([other() for other in surroundings])
+    return ()
 
 
 class oracle:

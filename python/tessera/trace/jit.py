@@ -21,7 +21,7 @@ from ..base.numeric_profile import PROFILES, Profile, current as profile_now
 from ..tree import pytree
 from .argnums import chosen
 from .dims import Sizes, bare
-from .execute import Runner, compiles, device_of, on_device, held_by
+from .execute import Runner, compiles, device_of, held_by, observers, on_device, surrounded
 from .named_dims import annotations_of, extents, types_of
 from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
@@ -87,6 +87,7 @@ class Traced:
         self.gifts: set[int] | None = None
         self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
         self._there: dict[int, list] = {}
+        self._memo: dict[Any, Any] = {}
 
     def holds(self) -> bool:
         """Whether the kernels and functions that were called still have the same captures."""
@@ -103,6 +104,8 @@ class Traced:
                     given.append(len(arrays))
                 arrays.append(v)
         made = self.runner(arrays + self._held(arrays), tuple(given))
+        for observer in tuple(observers):
+            observer(self.program, self.func, self._memo)
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
@@ -319,6 +322,8 @@ class Jitted:
         else:
             moved = last[3][0] != key[3][0]
             why = f"arrays are {'on a device' if key[3][0] else 'on the host'} now" if moved else "the numeric profile changed"
+            if last[3][2:] != key[3][2:]:
+                why = "the mesh of the `with` statement around the call changed"
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
@@ -337,7 +342,7 @@ class Jitted:
         if current() is not None:
             # Inside a trace: a part of it.
             return self._fn(*args, **kwargs)
-        short = pytree.plain and compiles()
+        short = pytree.plain and not observers and compiles() and not surrounded()
         if short:
             profile = profile_now() if self._fixed_profile is None else self._fixed_profile
             done = self._calls.run(args, kwargs, profile)
@@ -421,10 +426,10 @@ class Jitted:
     clear_cache = cache_clear
 
 
-def _where(leaves: list, target: str | None, fixed: int | None) -> tuple[bool, bool]:
-    """Whether a function runs on a device, and there in order: the tiles of attention depend on it."""
+def _where(leaves: list, target: str | None, fixed: int | None) -> tuple:
+    """Whether a function runs on a device, and there in order: the tiles of attention depend on it. Then what surrounds the call."""
     device = for_device(leaves, target)
-    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict")
+    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict"), *surrounded()
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
@@ -634,7 +639,7 @@ def eager(fn: Callable) -> Callable:
             if names and (plain := settled(args, kwargs)):
                 args, kwargs = plain
             return fn(*args, **kwargs)
-        short = pytree.plain and compiles()
+        short = pytree.plain and not observers and compiles()
         if short:
             profile = profile_now()
             done = calls.run(args, kwargs, profile)
@@ -649,7 +654,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None))
+            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None)[:2])
             found = cache.get(key)
         except TypeError:
             key, found = None, None

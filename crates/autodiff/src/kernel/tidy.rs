@@ -26,7 +26,11 @@ fn is_quiet(func: &TileFunc, id: OpId) -> bool {
         Effects::Control => {
             op.regions.iter().all(|&r| func.blocks[r].ops.iter().all(|&i| is_quiet(func, i)))
         }
-        Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => false,
+        Effects::Write
+        | Effects::ReadWrite
+        | Effects::Sync
+        | Effects::Host
+        | Effects::Collective => false,
     }
 }
 

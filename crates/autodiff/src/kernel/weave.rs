@@ -161,7 +161,11 @@ pub fn compute(rw: &mut Rewriter<'_, Tile>, id: OpId, into: BlockId) {
     let op = &rw.old.ops[id];
     let keep = match op.code.info().effects {
         Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => true,
-        Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => false,
+        Effects::Write
+        | Effects::ReadWrite
+        | Effects::Sync
+        | Effects::Collective
+        | Effects::Host => false,
     };
     if keep {
         rw.copy_op_with(id, into, &mut |rw, inner, block| compute(rw, inner, block));

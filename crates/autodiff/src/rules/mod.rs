@@ -2,6 +2,7 @@
 //! has no derivative by its nature (its results are integers, or steps), or is refused with the
 //! reason.
 
+mod collective;
 mod dot;
 mod index;
 mod reduce;
@@ -29,6 +30,7 @@ pub fn differentiable(code: GraphOp) -> bool {
         | GraphOp::ArgReduce
         | GraphOp::WindowArgReduce
         | GraphOp::Philox
+        | GraphOp::AxisIndex
         | GraphOp::Return
         | GraphOp::Yield => false,
         GraphOp::KernelCall
@@ -56,7 +58,16 @@ pub fn differentiable(code: GraphOp) -> bool {
         | GraphOp::Sort
         | GraphOp::Dot
         | GraphOp::Conv
-        | GraphOp::WindowReduce => true,
+        | GraphOp::WindowReduce
+        | GraphOp::Manual
+        | GraphOp::Vary
+        | GraphOp::Own
+        | GraphOp::AllReduce
+        | GraphOp::AllGather
+        | GraphOp::ReduceScatter
+        | GraphOp::AllToAll
+        | GraphOp::Permute
+        | GraphOp::FromRank => true,
     }
 }
 
@@ -71,9 +82,9 @@ pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
         Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast | Bitcast
         | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
         | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
-        | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
-            Ok(None)
-        }
+        | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual
+        | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
+        | AxisIndex | Ew(_) => Ok(None),
     }
 }
 
@@ -114,11 +125,21 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
         GraphOp::Sort => reduce::sort_jvp(em, v, t),
         GraphOp::Dot | GraphOp::Conv => dot::jvp(em, v, t),
         GraphOp::WindowReduce => window::jvp(em, v, t),
+        GraphOp::Vary
+        | GraphOp::Own
+        | GraphOp::AllReduce
+        | GraphOp::AllGather
+        | GraphOp::ReduceScatter
+        | GraphOp::AllToAll
+        | GraphOp::Permute
+        | GraphOp::FromRank
+        | GraphOp::AxisIndex => collective::jvp(em, v, t),
         GraphOp::KernelCall
         | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Manual
         | GraphOp::Return
         | GraphOp::Yield => elsewhere(em, v),
     }
@@ -157,11 +178,21 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
         GraphOp::Dot => dot::dot_vjp(em, v, ct, wanted),
         GraphOp::Conv => dot::conv_vjp(em, v, ct, wanted),
         GraphOp::WindowReduce => window::vjp(em, v, ct),
+        GraphOp::Vary
+        | GraphOp::Own
+        | GraphOp::AllReduce
+        | GraphOp::AllGather
+        | GraphOp::ReduceScatter
+        | GraphOp::AllToAll
+        | GraphOp::Permute
+        | GraphOp::FromRank
+        | GraphOp::AxisIndex => collective::vjp(em, v, ct),
         GraphOp::KernelCall
         | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Manual
         | GraphOp::Return
         | GraphOp::Yield => elsewhere(em, v),
     }

@@ -33,7 +33,14 @@ impl Context<'_> {
             .regions
             .iter()
             .any(|&r| tessera_graph::walk::captures(b.source, r).iter().any(|&v| b.on(v)));
-        if !b.any(&op.operands) && !region {
+        if let Some(mesh) = self.ranks.clone()
+            && tessera_graph::states::is_of_a_rank(op.code)
+        {
+            return self.synchronise(b, id, &mesh);
+        }
+        // What differs between ranks may come from inside a region or a function.
+        let inside = self.ranks.is_some() && (!op.regions.is_empty() || op.code == Call);
+        if !b.any(&op.operands) && !region && !inside {
             b.copy(id);
             return Ok(());
         }
@@ -42,11 +49,13 @@ impl Context<'_> {
             While => self.while_vmap(b, id),
             Loop => self.loop_vmap(b, id),
             Call => self.call_vmap(b, id),
+            Manual => self.manual_vmap(b, id),
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
-            | Ew(_) => rule(b, id),
+            | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+            | FromRank | AxisIndex | Ew(_) => rule(b, id),
         }
     }
 }
@@ -105,6 +114,15 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
         GraphOp::ArgReduce | GraphOp::Scan | GraphOp::Sort => {
             same(b, &view)?.attr("axis", Attr::Int(view.int("axis", 0) + 1))
         }
+        GraphOp::Vary | GraphOp::AllReduce | GraphOp::Permute | GraphOp::FromRank => {
+            same(b, &view)?
+        }
+        GraphOp::Own | GraphOp::AllGather | GraphOp::ReduceScatter => {
+            same(b, &view)?.attr("dim", Attr::Int(view.int("dim", 0) + 1))
+        }
+        GraphOp::AllToAll => same(b, &view)?
+            .attr("split", Attr::Int(view.int("split", 0) + 1))
+            .attr("concat", Attr::Int(view.int("concat", 0) + 1)),
         GraphOp::Dot => return super::products::dot(b, id, &view),
         GraphOp::Conv => return super::products::conv(b, id, &view),
         GraphOp::WindowReduce | GraphOp::WindowArgReduce => same(b, &view)?
@@ -139,6 +157,8 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Manual
+        | GraphOp::AxisIndex
         | GraphOp::Return
         | GraphOp::Yield => {
             b.copy(id);

@@ -7,6 +7,7 @@ mod elementwise;
 mod kernel_cases;
 mod kernels;
 mod programs;
+mod ranks;
 mod rules;
 mod text;
 mod vmap;

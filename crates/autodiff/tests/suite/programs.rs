@@ -1,7 +1,7 @@
 //! Random programs: rules are combined with each other, to second order and in batches.
 
 #[path = "../../../filetest/tests/budget/mod.rs"]
-mod budget;
+pub mod budget;
 
 use crate::common::{Numbers, check, func};
 use budget::Budget;

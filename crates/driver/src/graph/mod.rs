@@ -9,6 +9,7 @@ mod calls;
 mod captured;
 mod device;
 mod donate;
+mod interpret;
 mod kernels;
 mod layouts;
 mod program;

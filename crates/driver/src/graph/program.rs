@@ -1,6 +1,5 @@
 //! A function that was compiled for arguments of given types.
 
-use super::arena::{Places, assign};
 use super::calls::{MadeKernels, place};
 use super::captured::Captured;
 use super::device::{DeviceRun, Kept};
@@ -15,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_graph::GraphModule;
+use tessera_graph::{GraphModule, GraphOp};
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_numerics::Profile;
-use tessera_plan::{Machine, Plan, PlanOptions, Step, plan_graph};
+use tessera_plan::{Machine, Places, Plan, PlanOptions, Step, assign, plan_graph};
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
 use tessera_target::device::DeviceId;
@@ -104,6 +103,18 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
+    // Programs of ranks are compiled for all ranks together: they share the device.
+    let ranked =
+        module.funcs.iter().any(|f| f.ops.iter().any(|(_, op)| op.code == GraphOp::Manual));
+    let expanded = ranked.then(|| -> Result<GraphModule, Diagnostics> {
+        let mut all = module.clone();
+        tessera_autodiff::expand_ranks(&mut all)?;
+        tessera_graph::walk::dce_module(&mut all, &[func]);
+        is_small(&all)?;
+        Ok(all)
+    });
+    let expanded = expanded.transpose()?;
+    let module = expanded.as_ref().unwrap_or(module);
     let machine = match choice.caps()?.gpu() {
         Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
         None => Machine::Cpu,

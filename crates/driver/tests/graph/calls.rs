@@ -11,7 +11,7 @@ use tessera_interp::HostArray;
 use tessera_ir::Type;
 use tessera_numerics::DType;
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 
 /// `y = x * s + t`, lane by lane.
 const LANES: &str = "func @k(%x: view<[6], f32, read>, %s: f32, %t: f32, %y: view<[6], f32, write>) {kind = lane, domain = 6} {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, PlanOptions, argument_type, compile_graph, compile_graph_for,
+    GraphOptions, GraphProgram, HostKernels, PlanOptions, argument_type, compile_graph,
+    compile_graph_for,
 };
 use tessera_driver::{Backends, Choice};
 use tessera_graph::{Graph, GraphModule};
-use tessera_interp::{HostArray, NoKernels, run_graph};
+use tessera_interp::{HostArray, NoKernels, QueueOrder, run_graph};
 use tessera_ir::{Type, parse_module};
 use tessera_numerics::DType;
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 
 /// Numbers that differ, small enough that sums of them stay exact for longer.
 pub fn noise(dims: &[i64], dtype: DType, seed: i64) -> HostArray {
@@ -101,8 +102,10 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
             let again = compile(&module, args, options).plan_text();
             assert_eq!(again, program.plan_text(), "{module}");
         }
+        let interpreted = interpret(&program, args);
         for iteration in 0..2 {
             let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}"));
+            assert_eq!(got, interpreted, "{module}\n{}", program.plan_text());
             assert_eq!(got.len(), wanted.len());
             if std::env::var("SHOW_PLAN").is_ok() {
                 println!("{}", show(&program));
@@ -118,6 +121,18 @@ pub fn check_args(text: &str, args: &[HostArray]) -> Vec<GraphProgram> {
         out.push(program);
     }
     out
+}
+
+/// What the text of a plan gives, whichever of its queues is late.
+fn interpret(program: &GraphProgram, args: &[HostArray]) -> Vec<HostArray> {
+    let run = |order| {
+        program
+            .interpret(args, &mut HostKernels(&mut NoKernels), order)
+            .unwrap_or_else(|e| panic!("{e}\n{}", program.plan_text()))
+    };
+    let wanted = run(QueueOrder::Program);
+    assert_eq!(run(QueueOrder::Random(args.len() as u64)), wanted, "{}", program.plan_text());
+    wanted
 }
 
 /// The text of a plan holds by the verifier of its level, and reads as it was written.
@@ -153,6 +168,7 @@ pub fn check_emulated(text: &str, args: &[HostArray]) -> GraphProgram {
         println!("{}", show(&program));
     }
     let got = program.run(args).unwrap_or_else(|e| panic!("{e}\n{module}\n{}", show(&program)));
+    assert_eq!(got, interpret(&program, args), "{module}\n{}", program.plan_text());
     for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
         agree(g, w, &format!("result {i}, on a GPU\n{module}"));
     }

@@ -42,7 +42,7 @@ fn a_plan_is_read_back_and_changed() {
     let wanted = run_graph(&module, "f", &args, &mut NoKernels).unwrap();
     let first = compile(&module, &args, PlanOptions::default());
     let text = first.plan_text();
-    assert!(text.contains("%p = sched.store : view<[64, 48], f32, read_write>"), "{text}");
+    assert!(text.contains("%p = sched.store {at = 0} : view<[64, 48], f32, read_write>"), "{text}");
     let again = compile(&module, &args, PlanOptions::from_text(&text).unwrap());
     assert_eq!(again.plan_text(), text);
     let changed: String = text

@@ -60,12 +60,19 @@ fn elementwise(f: ScalarFn) -> String {
 fn example(op: GraphOp) -> String {
     let example = op.info().example;
     let named = format!("= graph.{}", op.mnemonic());
-    let line = example.lines().find(|l| l.contains(&named)).unwrap_or_default();
+    // An op of a rank's program is shown inside one, whose results are those of the example.
+    let line = match tessera_graph::states::is_of_a_rank(op) {
+        true => example.lines().next(),
+        false => example.lines().find(|l| l.contains(&named)),
+    };
+    let line = line.unwrap_or_default();
     let results = line.split(" =").next().unwrap_or_default();
     let (mut params, mut lines) = (PARAMS.to_string(), Vec::new());
     for line in example.lines() {
         match line.split_once(" = graph.const {value = ").zip(line.split_once("} : ")) {
-            Some(((name, _), (_, ty))) if op != GraphOp::Const && ty.ends_with(", f32>") => {
+            Some(((name, _), (_, ty)))
+                if op != GraphOp::Const && ty.ends_with(", f32>") && !line.starts_with(' ') =>
+            {
                 params += &format!(", {name}: {ty}");
             }
             _ => lines.push(line),

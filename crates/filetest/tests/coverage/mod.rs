@@ -22,7 +22,7 @@ use tessera_graph::GraphOp;
 use tessera_interp::Interp;
 use tessera_ir::Opcode;
 use tessera_ptx::PtxCaps;
-use tessera_ptx::emulate::Emulated;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::Backend;
 use tessera_tile::{Tile, TileOp};
 

@@ -1,6 +1,7 @@
 //! Branches, loops and calls: the types that flow into regions and out of them.
 
 use crate::dims::{compute, same, same_type};
+use crate::ops::collective::Manual;
 use crate::rule::{scalar, tensor};
 use crate::{Graph, GraphOp};
 use tessera_ir::{Attr, BlockId, Dim, DimOp, Func, OpErrors, OpId, Type, Value};
@@ -69,6 +70,9 @@ pub fn region_args(func: &Func<Graph>, id: OpId, place: usize) -> Option<Vec<Typ
             }
             Some(args)
         }
+        (GraphOp::Manual, 0) => {
+            Manual::of(&op.attrs).ok()?.blocks(&types(func, op.group("values"))).ok()
+        }
         _ => None,
     }
 }
@@ -85,6 +89,10 @@ pub fn region_results(func: &Func<Graph>, id: OpId) -> Vec<Type> {
             let steps = yielded(func, op.regions[0]).unwrap_or_default();
             out.extend(steps.iter().skip(out.len()).map(|ty| stacked_type(&trip, ty)));
             out
+        }
+        GraphOp::Manual => {
+            let blocks = yielded(func, op.regions[0]).unwrap_or_default();
+            Manual::of(&op.attrs).and_then(|m| m.wholes(&blocks)).unwrap_or_default()
         }
         _ => Vec::new(),
     }
@@ -138,8 +146,26 @@ pub fn verify(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
             }
             expect(errors, "results", &region_results(func, id), &results);
         }
+        GraphOp::Manual => verify_manual(func, id, errors),
         GraphOp::Call => verify_call(func, id, errors),
         _ => {}
+    }
+}
+
+/// The results of a `manual` follow from the blocks it yields; its region is a program of its own.
+fn verify_manual(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    if let (Ok(manual), Some(blocks)) = (Manual::of(&op.attrs), yielded(func, op.regions[0])) {
+        match manual.wholes(&blocks) {
+            Ok(wanted) => expect(errors, "results", &wanted, &types(func, &op.results)),
+            Err(refusal) => errors.push(refusal.code, refusal.message),
+        }
+    }
+    for value in crate::walk::captures(func, op.regions[0]) {
+        errors.structure(format!(
+            "expected the program of a rank to use its own values, got %{} from outside: make it an operand",
+            func.name_of(value).map_or_else(|| value.to_string(), str::to_string)
+        ));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rules of each op family: result types and what must hold.
 
+pub mod collective;
 pub mod control_ops;
 pub mod dot;
 pub mod elementwise;

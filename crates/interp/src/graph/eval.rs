@@ -174,7 +174,17 @@ impl Ready<'_> {
             | GraphOp::Cond
             | GraphOp::While
             | GraphOp::Loop
-            | GraphOp::Call => None,
+            | GraphOp::Call
+            | GraphOp::Manual
+            | GraphOp::Vary
+            | GraphOp::Own
+            | GraphOp::AllReduce
+            | GraphOp::AllGather
+            | GraphOp::ReduceScatter
+            | GraphOp::AllToAll
+            | GraphOp::Permute
+            | GraphOp::FromRank
+            | GraphOp::AxisIndex => None,
             GraphOp::Const => one(self.constant()),
             GraphOp::Iota => one(self.iota()),
             GraphOp::Select => {

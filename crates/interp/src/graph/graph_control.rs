@@ -20,13 +20,19 @@ impl<'a> World<'a> {
         args: Vec<Array>,
         loc: &Loc,
     ) -> Outcome<Vec<Array>> {
+        let mut frame = self.entered(func, args, loc)?;
+        self.block(&mut frame, func.body)
+    }
+
+    /// A function that is about to run.
+    pub fn entered(&self, func: &'a GraphFunc, args: Vec<Array>, loc: &Loc) -> Outcome<Frame<'a>> {
         let symbols = bind(func, &args, loc)?;
         let mut frame = Frame { func, env: BTreeMap::new(), symbols };
         for (&param, mut arg) in func.params().iter().zip(args) {
             arg.elem = elem(func.ty(param));
             frame.env.insert(param, arg);
         }
-        self.block(&mut frame, func.body)
+        Ok(frame)
     }
 
     /// Runs the ops of a block and returns what its terminator yields.
@@ -86,6 +92,13 @@ impl<'a> World<'a> {
                 self.function(callee, args, loc)?
             }
             KernelCall => self.kernel(frame, op)?,
+            Manual => self.manual(frame, id)?,
+            Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
+            | AxisIndex => {
+                let name = tessera_ir::Opcode::<tessera_graph::Graph>::mnemonic(op.code);
+                let why = format!("expected `{name}` in the program of a rank, got it outside");
+                return Err(fault(Code::E_PLACEMENT, why, loc));
+            }
             Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
             | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
             | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
@@ -176,17 +189,17 @@ impl<'a> World<'a> {
     }
 }
 
-fn truth(x: &Array, loc: &Loc) -> Outcome<bool> {
+pub fn truth(x: &Array, loc: &Loc) -> Outcome<bool> {
     x.scalar().map(Scalar::truth).ok_or_else(|| broken("a condition without a value", loc))
 }
 
-fn step(x: &Array, i: usize) -> Option<Array> {
+pub fn step(x: &Array, i: usize) -> Option<Array> {
     let dims = &x.dims[1..];
     let n = dims.iter().product::<usize>();
     x.take(dims, &(i * n..(i + 1) * n).collect::<Vec<_>>(), None)
 }
 
-fn stack(rows: &[Vec<Array>], column: usize, ty: &Type, trip: usize) -> Option<Array> {
+pub fn stack(rows: &[Vec<Array>], column: usize, ty: &Type, trip: usize) -> Option<Array> {
     let Some(first) = rows.first() else {
         let dims = ty.static_shape()?.iter().map(|&d| d.max(0) as usize).collect();
         return Some(Array::new(

@@ -12,6 +12,7 @@ mod eval;
 mod fold;
 mod graph_control;
 mod index;
+mod ranks;
 mod reduce;
 mod shape;
 mod sort;

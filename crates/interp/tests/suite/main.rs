@@ -12,6 +12,8 @@ mod inner;
 mod lanes;
 mod memory;
 mod print;
+mod ranks;
+mod schedule;
 mod staged;
 mod values;
 mod watch;

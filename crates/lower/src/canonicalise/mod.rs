@@ -214,7 +214,7 @@ fn is_root(func: &TileFunc, id: OpId) -> bool {
     match op.code.info().effects {
         Effects::Pure | Effects::Read => false,
         Effects::Write => op.code != TileOp::BufAlloc,
-        Effects::ReadWrite | Effects::Sync | Effects::Host => true,
+        Effects::ReadWrite | Effects::Sync | Effects::Host | Effects::Collective => true,
         Effects::Control => op.code == TileOp::While,
         Effects::Terminator => op.code == TileOp::Return,
     }

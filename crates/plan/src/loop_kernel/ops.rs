@@ -192,7 +192,17 @@ impl Emitter<'_, '_> {
             | GraphOp::Cond
             | GraphOp::While
             | GraphOp::Loop
-            | GraphOp::Call => return None,
+            | GraphOp::Call
+            | GraphOp::Manual
+            | GraphOp::Vary
+            | GraphOp::Own
+            | GraphOp::AllReduce
+            | GraphOp::AllGather
+            | GraphOp::ReduceScatter
+            | GraphOp::AllToAll
+            | GraphOp::Permute
+            | GraphOp::FromRank
+            | GraphOp::AxisIndex => return None,
         };
         self.set(v, tile);
         Some(())

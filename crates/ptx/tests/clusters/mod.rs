@@ -6,9 +6,9 @@ use crate::assembler::tools;
 use crate::gemm::form::{self, Case, Form, Lies, Runs, hopper, integers, plain};
 use crate::wgmma::form::assembled;
 use tessera_numerics::{DType, Profile};
-use tessera_ptx::emulate::Emulated;
-use tessera_ptx::interp::Copies;
 use tessera_ptx::{Alu, Code, Inst, PtxCaps, Shape, compile, usual_classes};
+use tessera_ptx_emulator::Copies;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::frame::Frame;
 
 fn check_on(machine: Emulated, form: &Form, size: (i64, i64, i64), lies: [Lies; 3]) -> String {

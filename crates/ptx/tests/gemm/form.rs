@@ -5,9 +5,9 @@ use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, Interp, StagedOptions, Timing, run_staged};
 use tessera_ir::{PassContext, PassOptions};
 use tessera_numerics::{DType, Profile};
-use tessera_ptx::emulate::Emulated;
-use tessera_ptx::interp::Copies;
-use tessera_ptx::{ArrayClass, PtxCaps, compile, emulate};
+use tessera_ptx::{ArrayClass, PtxCaps, compile};
+use tessera_ptx_emulator::Copies;
+use tessera_ptx_emulator::Emulated;
 use tessera_target::frame::Frame;
 use tessera_target::{Backend, CompileOptions, LaunchArgs};
 use tessera_tile::TileFunc;
@@ -78,7 +78,7 @@ impl Runs {
             let code = compile(&func, &self.machine.caps, self.profile, &classes)?;
             staged = code.staged.clone().unwrap_or_default();
             let blocks = u32::try_from(code.blocks(args, 1)).unwrap();
-            emulate::run(&code, &frame, args, words, blocks, &self.machine.options)
+            tessera_ptx_emulator::launch(&code, &frame, args, words, blocks, &self.machine.options)
         });
         (wanted.pop().unwrap().0, got.pop().unwrap().0, staged)
     }

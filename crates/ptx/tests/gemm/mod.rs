@@ -6,7 +6,7 @@ mod programs;
 
 use form::{Case, Form, Lies};
 use tessera_numerics::{DType, Profile};
-use tessera_ptx::interp::Copies;
+use tessera_ptx_emulator::Copies;
 
 /// Sizes: whole tiles, ragged everywhere, one element, an empty sum, more iterations than stages.
 const SIZES: [(i64, i64, i64); 6] =

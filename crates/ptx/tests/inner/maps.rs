@@ -2,8 +2,8 @@
 
 use tessera_numerics::DType;
 use tessera_ptx::inner::check_maps as check;
-use tessera_ptx::interp::TensorMap;
 use tessera_ptx::*;
+use tessera_ptx_emulator::TensorMap;
 use tessera_target::frame::Frame;
 use tessera_target::{ArgValue, BufferArg, LaunchArgs};
 use tessera_tile::TileFunc;
@@ -44,7 +44,7 @@ fn maps_are_made_of_the_words_of_a_launch() {
     let func = func();
     let frame = Frame::new(&func).unwrap_or_else(|e| panic!("{e}"));
     let map = |recipe: &MapRecipe, dims: &[i64], strides: &[i64]| {
-        emulate::map(recipe, &frame, &words(&frame, &func, dims, strides))
+        tessera_ptx_emulator::tensor_map(recipe, &frame, &words(&frame, &func, dims, strides))
     };
     let wanted = TensorMap {
         base: 0x1000,

@@ -6,8 +6,8 @@ mod text;
 use tessera_conformance::harness::{Arg, lowered, parse, with_args, with_lanes};
 use tessera_conformance::{Failure, Promises, Refusal, Runner, Subject, Target};
 use tessera_numerics::{Profile, Real, ScalarFn, expansion};
-use tessera_ptx::interp::{Grid, Memory, Options};
-use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, interp, verify};
+use tessera_ptx::{ArrayClass, Classes, Code, PtxCaps, Shape, compile, verify};
+use tessera_ptx_emulator::{Grid, Memory, Options};
 use tessera_target::frame::{self, Frame};
 use tessera_target::{ArgValue, BufferArg, LaunchArgs};
 use tessera_tile::TileFunc;
@@ -142,7 +142,7 @@ impl Runner for Variant {
         let grid = Grid { grid: [blocks, 1, 1], dynamic_shared: kernel.dynamic_shared };
         let seed = words.len() as u64;
         let options = Options { races: true, seed, step_limit: 1 << 26, ..Options::default() };
-        interp::run(&code.module, &kernel.name, &grid, &[&bytes], &memory, &options)
+        tessera_ptx_emulator::run(&code.module, &kernel.name, &grid, &[&bytes], &memory, &options)
             .map_err(|f| Failure::Fault(format!("{f}\n{}", code.module.text())))?;
         match status[0].checked_sub(1) {
             None => Ok(()),

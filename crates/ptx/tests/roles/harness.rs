@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use tessera_diag::Diagnostics;
 use tessera_interp::{HostArray, StagedOptions, Timing, run_staged};
 use tessera_numerics::Profile;
-use tessera_ptx::interp::{Copies, Options};
 use tessera_ptx::tools::Tools;
-use tessera_ptx::{ArrayClass, Code, PtxCaps, compile_staged, emulate};
+use tessera_ptx::{ArrayClass, Code, PtxCaps, compile_staged};
+use tessera_ptx_emulator::{Copies, Options};
 use tessera_staged::{StagedFunc, StagedOp};
 use tessera_target::frame::Frame;
 use tessera_target::{ArgValue, LaunchArgs};
@@ -158,7 +158,7 @@ pub fn launch_code(func: &StagedFunc, args: &mut [Arg], blocks: i64) -> Result<(
         copies: Copies::Late,
         step_limit: 1 << 24,
     };
-    emulate::run(&code, &frame, &launch, words, blocks as u32, &options)
+    tessera_ptx_emulator::launch(&code, &frame, &launch, words, blocks as u32, &options)
 }
 
 /// Compiles once, and runs with each number of blocks, in several orders of warps and copies.
@@ -181,7 +181,7 @@ pub fn check(text: &str, args: &[Arg], blocks: &[i64]) -> Code {
             frame.fill(&shell(&func), &launch, &mut words, |_, _, _| {}).unwrap();
             let options =
                 Options { shuffled: false, races: true, seed, copies, step_limit: 1 << 24 };
-            emulate::run(&code, &frame, &launch, words, n as u32, &options)
+            tessera_ptx_emulator::launch(&code, &frame, &launch, words, n as u32, &options)
                 .unwrap_or_else(|e| panic!("{e}\n{n} blocks, seed {seed}\n{}", code.module.text()));
             drop(launch);
             same(&want, &mine, &format!("{n} blocks, seed {seed}\n{}", code.module.text()));

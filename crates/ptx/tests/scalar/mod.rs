@@ -13,10 +13,10 @@ use tessera_numerics::{DType, Profile};
 use tessera_ptx::asm::Asm;
 use tessera_ptx::caps::PtxCaps;
 use tessera_ptx::inst::{Addr, Cache, Class, Opnd, Reg, Space, Special, Ty};
-use tessera_ptx::interp::{Grid, Memory, Options, run};
 use tessera_ptx::module::{Kernel, Module, Param, Version};
 use tessera_ptx::scalar::{Scalars, Unsupported, carrier, stored};
 use tessera_ptx::verify::verify;
+use tessera_ptx_emulator::{Grid, Memory, Options, run};
 
 /// The storage of an operand or a result.
 #[derive(Copy, Clone, PartialEq)]

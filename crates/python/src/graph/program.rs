@@ -116,6 +116,12 @@ impl Program {
         self.lock().to_string()
     }
 
+    /// The collectives that a function runs: kind, axes, how many ranks take part, bytes on one rank, how often.
+    fn collectives(&self, func: &str) -> Vec<(&'static str, Vec<String>, i64, i64, i64)> {
+        let found = tessera_graph::collectives(&self.lock(), func);
+        found.into_iter().map(|c| (c.kind, c.axes, c.ranks, c.nbytes, c.times)).collect()
+    }
+
     /// How many ops all functions have together.
     fn op_count(&self) -> usize {
         self.lock().funcs.iter().map(|f| f.walk().len()).sum()

@@ -86,7 +86,7 @@ fn layout_of(ty: &Type, warps: i64, role: Option<&RoleInfo>, errors: &mut OpErro
         }
         Type::Scalar(_) | Type::View { .. } | Type::Buf { .. } | Type::OrderBarrier => {}
         // The level admits none of these.
-        Type::Tile { .. } | Type::Tensor { .. } => {}
+        Type::Tile { .. } | Type::Tensor { .. } | Type::Event => {}
     }
 }
 

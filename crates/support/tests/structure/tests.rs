@@ -93,6 +93,7 @@ fn inner_modules_are_for_the_tests_of_their_crate() {
             for (at, _) in line.match_indices("::inner::") {
                 let before = line[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next();
                 let Some(owner) = before.and_then(|b| b.strip_prefix("tessera_")) else { continue };
+                let owner = owner.replace('_', "-");
                 if !file.starts_with(&format!("crates/{owner}/tests/")) {
                     faults.push(format!("{file}:{}: `inner` of `{owner}`", n + 1));
                 }

@@ -387,9 +387,11 @@ impl Divided {
                         | StagedOp::BulkWait
                 );
                 let seen = match code_effects {
-                    Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => {
-                        !pipeline
-                    }
+                    Effects::Write
+                    | Effects::ReadWrite
+                    | Effects::Sync
+                    | Effects::Host
+                    | Effects::Collective => !pipeline,
                     Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => false,
                 };
                 if seen {

@@ -111,6 +111,7 @@ fn touches_memory(func: &StagedFunc, id: OpId) -> bool {
         | Effects::ReadWrite
         | Effects::Sync
         | Effects::Host
+        | Effects::Collective
         | Effects::Control => true,
     }
 }

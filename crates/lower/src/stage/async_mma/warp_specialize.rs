@@ -177,7 +177,11 @@ fn fills(func: &StagedFunc, id: OpId) -> bool {
 fn has_effects(func: &StagedFunc, id: OpId) -> bool {
     use tessera_ir::Effects;
     match tessera_ir::Opcode::info(func.ops[id].code).effects {
-        Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => true,
+        Effects::Write
+        | Effects::ReadWrite
+        | Effects::Sync
+        | Effects::Host
+        | Effects::Collective => true,
         // Reads are kept where their result is needed, control ops where an op inside is;
         // terminators are made anew for each role.
         Effects::Pure | Effects::Read | Effects::Control | Effects::Terminator => false,
