@@ -37,7 +37,7 @@ pub struct SplitK {
 /// The axis of the grid along which groups share a loop.
 const AXIS: i64 = 2;
 /// Parts whose loads are in flight together in the second kernel; those beyond the last read zeros.
-const AT_ONCE: i64 = 4;
+const TOGETHER: i64 = 4;
 /// The names of the first axes of the arrays of sums.
 pub const SPLITS: &str = "k_splits";
 pub const GROUPS: &str = "k_split_groups";
@@ -115,7 +115,7 @@ fn is_on_axis(func: &TileFunc, id: OpId) -> bool {
 }
 
 /// Whether `end` is `arg` and what does not depend on carried values, added to it, and nothing else
-/// in the loop uses the sum on its way.
+/// in the loop uses the sum before its end.
 fn is_sum(
     func: &TileFunc,
     body: BlockId,
@@ -331,7 +331,7 @@ fn added(
     let group = group(rw, loc);
     let body = rw.new.body;
     let mut build = rw.builder(body, loc.clone());
-    let [zero, step] = [0, AT_ONCE].map(|n| build.index(n));
+    let [zero, step] = [0, TOGETHER].map(|n| build.index(n));
     let splits = build.dim(SPLITS);
     let types = sums.iter().map(|(shape, dtype)| Type::tile(shape, *dtype)).collect::<Vec<_>>();
     let spec = OpSpec::new(TileOp::For, &[zero, splits, step]).group("init", inits);
@@ -345,7 +345,7 @@ fn added(
     let mut yields = Vec::new();
     for ((&array, &sum), (shape, _)) in arrays.iter().zip(&carried).zip(sums) {
         let mut parts = Vec::new();
-        for further in 0..AT_ONCE {
+        for further in 0..TOGETHER {
             let mut build = rw.builder(inner, loc.clone());
             let zero = build.index(0);
             let further = build.index(further);

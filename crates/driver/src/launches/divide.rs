@@ -58,7 +58,7 @@ impl Divided {
         all
     }
 
-    /// Bytes of the sums of so many parts.
+    /// Bytes of the sums of this number of parts.
     pub fn bytes(&self, args: &LaunchArgs, splits: i64) -> u64 {
         self.sizes(args, splits).iter().map(|bytes| bytes.next_multiple_of(LINE)).sum()
     }

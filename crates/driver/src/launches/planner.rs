@@ -36,7 +36,7 @@ pub struct Planner {
     operands: Vec<usize>,
     /// The kernel as two, where its loop only adds up.
     pub divided: Option<Divided>,
-    asked: Asked,
+    requested: Requested,
     speed: Speed,
     /// What staging found, by function and the layouts of arrays.
     footprints: ForkLock<BTreeMap<(usize, Said), Option<Footprint>>>,
@@ -44,7 +44,7 @@ pub struct Planner {
 
 /// What the schedule says.
 #[derive(Copy, Clone, Debug, Default)]
-struct Asked {
+struct Requested {
     stages: Option<u64>,
     /// Whether operands are to be copied; the cost model decides where it is left open.
     pad: Option<bool>,
@@ -71,14 +71,14 @@ impl Planner {
         }
         let config = func.attrs.get("config").and_then(Attr::as_dict);
         let int = |name: &str| config.and_then(|c| c.get(name).and_then(Attr::as_int));
-        let asked = Asked {
+        let requested = Requested {
             stages: int("num_stages").and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0),
             pad: config.and_then(|c| c.get("operand_padding").and_then(Attr::as_bool)),
             splits: int("k_splits").filter(|&n| n > 0),
         };
         let off = Off::of(func);
-        let pads = !off.has(Step::OperandPadding) && asked.pad != Some(false);
-        let splits = !off.has(Step::SplitK) && asked.splits != Some(1);
+        let pads = !off.has(Step::OperandPadding) && requested.pad != Some(false);
+        let splits = !off.has(Step::SplitK) && requested.splits != Some(1);
         let operands = if pads { operands(func) } else { Vec::new() };
         let divided = if splits { Divided::of(func) } else { None };
         if operands.is_empty() && divided.is_none() {
@@ -90,7 +90,7 @@ impl Planner {
             choice: choice.clone(),
             operands,
             divided,
-            asked,
+            requested,
             speed: speed_of(choice).ok()?,
             footprints: ForkLock::default(),
         })
@@ -113,7 +113,7 @@ impl Planner {
             buffer(args, place).is_none_or(|b| ArrayClass::of_param(kind, b).tma_compatible)
         };
         let groups = args.grid.iter().map(|&n| n.max(0) as u64).fold(1, u64::saturating_mul);
-        let whole = self.asked.splits.is_none() && groups >= self.speed.processors;
+        let whole = self.requested.splits.is_none() && groups >= self.speed.processors;
         (self.divided.is_none() || whole) && self.operands.iter().all(good)
     }
 
@@ -134,8 +134,8 @@ impl Planner {
         }
         let own = Layouts { kernel: (0, &self.func, &self.frame), copied: &[] };
         let before = self.seconds(args, own, &speed)?;
-        let pad_pinned = self.asked.pad == Some(true) && !layouts.is_empty();
-        let pinned = pad_pinned || self.asked.splits.is_some();
+        let pad_pinned = self.requested.pad == Some(true) && !layouts.is_empty();
+        let pinned = pad_pinned || self.requested.splits.is_some();
         let least = if pinned { f64::INFINITY } else { GAIN * before };
         let mut best = (least, false, None);
         let copies: f64 = layouts.iter().map(|(_, layout)| copy_seconds(layout, &speed)).sum();
@@ -146,7 +146,7 @@ impl Planner {
             let (count, ahead) = if padded { (layouts.len(), copies) } else { (0, 0.0) };
             let copied = &layouts[..count];
             let numbers = self.numbers(args, &speed).into_iter().map(Some);
-            let whole = (padded && self.asked.splits.is_none()).then_some(None);
+            let whole = (padded && self.requested.splits.is_none()).then_some(None);
             for splits in whole.into_iter().chain(numbers) {
                 let seconds = match splits {
                     None => self.seconds(args, Layouts { copied, ..own }, &speed),
@@ -168,7 +168,7 @@ impl Planner {
 
     /// The numbers of parts to consider.
     fn numbers(&self, args: &LaunchArgs, speed: &Speed) -> Vec<i64> {
-        match (&self.divided, self.asked.splits) {
+        match (&self.divided, self.requested.splits) {
             (None, _) => Vec::new(),
             (Some(_), Some(pinned)) if args.grid[2] == 1 => vec![pinned],
             (Some(divided), _) => divided.numbers(args, speed.processors),
@@ -224,7 +224,7 @@ impl Planner {
         })?;
         let (dims, grid, domain, lanes) = (&args.dims, args.grid, args.domain, args.lanes);
         let launch = tessera_cost::Launch { dims, grid, domain, lanes };
-        let (footprint, stages) = (Some(&footprint), self.asked.stages);
+        let (footprint, stages) = (Some(&footprint), self.requested.stages);
         let known = Known { launch, rows_on: &aligned, footprint, stages };
         predict(func, &known, speed).map(|e| e.seconds)
     }
