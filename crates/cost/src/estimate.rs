@@ -13,7 +13,7 @@ use tessera_target::speed::{LINE, Speed};
 pub struct Requested {
     /// The pipeline depth, where it is known; 1 where MMAs wait for loads of their own iteration.
     pub stages: Option<u64>,
-    /// Blocks that a processor holds at once: while one waits for memory, the others compute.
+    /// Blocks that a processor holds together: while one waits for memory, the others compute.
     pub resident: u64,
     /// Whether rows of arrays begin at cache lines: no piece is in two lines.
     pub whole_lines: bool,
