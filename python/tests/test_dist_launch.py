@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import dist, index_launch
+from tessera import _core, dist, index_launch
 
 SEED = int(os.environ.get("TESSERA_FUZZ_SEED") or time.time() // 86400)
 SECONDS = float(os.environ.get("TESSERA_FUZZ_SECONDS") or 0)
@@ -191,8 +191,9 @@ def test_independent_launches_run_together_and_dependent_ones_in_order():
     from tessera.dist._tasks import Tasks
 
     tasks, barrier, order = Tasks(), threading.Barrier(2, timeout=20), []
-    tasks.submit([(barrier.wait, [(0, [[(i, 1, 1)]], "write")], None) for i in range(2)])
-    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, [[(0, 1, 4)]], "read_write")], None) for n in range(3)])
+    elements = lambda start, count: _core.Positions([[(start, 1, count)]])
+    tasks.submit([(barrier.wait, [(0, elements(i, 1), "write")], None) for i in range(2)])
+    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, elements(0, 4), "read_write")], None) for n in range(3)])
     tasks.wait_all()
     assert order == [0, 1, 2]
 
@@ -383,6 +384,16 @@ def test_wrong_answers_and_exceptions_of_mappers(monkeypatch):
     assert error.value.code == "E_MAPPER" and ts.runtime.set_mapper(None) == None  # noqa: E711
 
 
+def test_the_devices_of_a_mesh_with_arrays_are_settled():
+    mesh, mine = dist.mesh(12, ("dp", "tp"), (2, 6)), MyMapper()
+    dist.replicate(np.ones(2), mesh)
+    with ts.runtime.set_mapper(mine):
+        dist.replicate(np.ones(2), mesh)
+        assert mine.questions == []
+        dist.replicate(np.ones(2), dist.mesh(12, ("dp", "tp"), (2, 6)))
+    assert [q[:2] for q in mine.questions] == [("place", "dp"), ("place", "tp")]
+
+
 def test_places_of_devices():
     from tessera.dist._mapper import order
 
@@ -392,3 +403,63 @@ def test_places_of_devices():
     assert order(mesh, {"dp": "local_switch", "tp": None}) == [0, 2, 4, 6, 1, 3, 5, 7]
     assert order(mesh, {"dp": "spread", "tp": None}) == list(range(8))
     assert order(mesh, {"dp": (1, 0), "tp": None}) == [4, 5, 6, 7, 0, 1, 2, 3]
+
+
+def adds(dtype):
+    @ts.kernel
+    def add_up(x: ts.Region[ts.read, ts.Tensor["n", dtype]], total: ts.Region[ts.reduce_sum, ts.Tensor["n", dtype]]):
+        i = ts.tile.linear_id()
+        if i < n:
+            total[i] += x[i]
+
+    return add_up
+
+
+@pytest.mark.parametrize("dtype", [ts.bf16, ts.f16, ts.f32, ts.f64, ts.i8, ts.i32])
+def test_sums_over_ranks_are_in_the_accumulation_dtype_and_rounded_once(dtype):
+    """Nine contributions, of which eight are below half a unit of the sum's last place."""
+    small = 0.0 if str(dtype).startswith("i") else 2.0 ** (-9 if dtype == ts.bf16 else -12)
+    given = ts.array(np.array([1.0] + [small] * 8), dtype)
+    mesh = dist.mesh(9, ("tp",), (9,))
+    wide = np.float64 if dtype == ts.f64 else np.float32
+    expected = ts.array(given.astype(wide).sum(dtype=wide).reshape(1), dtype)
+    total = dist.tensor((1,), None, mesh, dtype)
+    index_launch("tp")(adds(dtype))(dist.shard(given, dist.spec("tp"), mesh), total)
+    assert total.numpy().tobytes() == expected.tobytes() and (small == 0 or total.numpy()[0] != 1)
+    contributions = dist.from_local([given[r : r + 1] for r in range(9)], dist.spec(sum=("tp",)), mesh)
+    assert contributions.numpy().tobytes() == contributions.reshard(dist.spec("tp")).numpy().tobytes() == expected.tobytes()
+
+
+def test_domains_parts_and_launches_on_ambient_explicit_and_unit_meshes():
+    D, how = ts.domain.Rect((7,)), dist.Block(mesh_axes=("tp",))
+
+    def run(mesh=None):
+        X, Y = ts.array.from_domain(D, "f32", how, mesh, fill="ones"), ts.array.from_domain(D, "f32", how, mesh)
+        parts = index_launch("tp", mesh)(axpy)(X.parts("tp"), Y.parts("tp"), 2.0)
+        assert np.array_equal(Y.numpy(), np.full(7, 2))
+        return Y.mesh, [p.shape for p in parts]
+
+    four = dist.mesh(4, ("tp",), (4,))
+    assert run(four) == (four, [(2,), (2,), (2,), (1,)])
+    with dist.mesh(3, ("tp",), (3,)) as ambient:
+        assert run() == (ambient, [(3,), (3,), (1,)]) and run(four)[0] == four
+    assert run() == (dist.mesh(1, ("tp",), (1,)), [(7,)])
+
+
+def test_launches_over_parts_that_overlap_are_ordered():
+    """Parts along one axis and along another of one array: each task waits for all that share elements with it."""
+    mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
+    x = dist.shard(np.zeros((4, 6), np.float32), dist.spec("dp", "tp"), mesh)
+    one = dist.tensor((4, 6), dist.spec("dp", "tp"), mesh, init=1)
+    for step in range(1, 6):
+        index_launch(("dp", "tp"))(add_2d)(one, x)
+        index_launch(("tp", "dp"))(add_2d)(one, x)
+        x.parts("tp")[step % 3][...] = 2.0 * step
+        assert (x.numpy() == 2 * step).all()
+
+
+@ts.kernel(lanes=(8, 8))
+def add_2d(x: ts.Region[ts.read, ts.Tensor["m", "n", ts.f32]], y: ts.Region[ts.read_write, ts.Tensor["m", "n", ts.f32]]):
+    i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
+    if i < m and j < n:
+        y[i, j] = y[i, j] + x[i, j]

@@ -1,8 +1,8 @@
 //! The plan that brings an array from one placement to another: which rank sends which elements to whom.
 
-use crate::intervals::Piece;
+use crate::intervals::{IndexSet, Piece};
 use crate::mesh::Mesh;
-use crate::placement::{Block, Placed, State};
+use crate::placement::{Placed, State};
 use crate::spec::Combine;
 use std::fmt;
 use tessera_diag::{Code, Diagnostic};
@@ -36,59 +36,80 @@ pub struct Exchange {
     pub moves: Vec<Move>,
 }
 
+/// Elements that go from one block to another, both by their places in [`Placed::blocks`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockMove {
+    pub source: usize,
+    pub target: usize,
+    /// Which contribution it is part of.
+    pub contribution: u64,
+    /// By dim: the places in the source and in the target.
+    pub dims: Vec<Vec<Piece>>,
+}
+
+/// What goes between the blocks of two placements, by target and then by contribution.
+pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Diagnostic> {
+    if from.shape() != to.shape() {
+        let (a, b) = (from.shape(), to.shape());
+        let text = format!("expected placements of one shape, got {a:?} and {b:?}");
+        return Err(Diagnostic::new(Code::E_SHAPE_MISMATCH, text)
+            .help("an exchange does not change the shape"));
+    }
+    let kept = from.mesh() == to.mesh()
+        && from.placement().combine() == to.placement().combine()
+        && from.placement().contributed() == to.placement().contributed();
+    let kind = match from.placement().combine() {
+        Some(_) if kept => Kind::Kept,
+        Some(op) => Kind::Combined(op),
+        None => Kind::Values,
+    };
+    let sources = from.blocks();
+    let mut moves = Vec::new();
+    for (target, there) in to.blocks().iter().enumerate() {
+        if there.index.iter().any(|set| set.is_empty())
+            || kind != Kind::Kept && there.contribution > 0
+        {
+            continue;
+        }
+        let begin = moves.len();
+        for (source, here) in sources
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| kind != Kind::Kept || s.contribution == there.contribution)
+        {
+            let common = |(s, t): (&IndexSet, &IndexSet)| {
+                let pieces = s.pieces(t);
+                (!pieces.is_empty()).then_some(pieces)
+            };
+            let dims: Option<Vec<Vec<Piece>>> =
+                here.index.iter().zip(&there.index).map(common).collect();
+            if let Some(dims) = dims {
+                moves.push(BlockMove { source, target, contribution: here.contribution, dims });
+            }
+        }
+        moves[begin..].sort_by_key(|m| m.contribution);
+    }
+    Ok((kind, moves))
+}
+
 impl Exchange {
     /// To every rank, or (`once`) only to the lowest rank of those that hold copies of a block. A rank that has elements itself sends
     /// them to itself; others are taken in turn.
     pub fn new(from: &Placed, to: &Placed, once: bool) -> Result<Exchange, Diagnostic> {
-        if from.shape() != to.shape() {
-            let text = format!(
-                "expected placements of one shape, got {:?} and {:?}",
-                from.shape(),
-                to.shape()
-            );
-            return Err(Diagnostic::new(Code::E_SHAPE_MISMATCH, text)
-                .help("an exchange does not change the shape"));
-        }
-        let kept = from.mesh() == to.mesh()
-            && from.placement().combine() == to.placement().combine()
-            && from.placement().contributed() == to.placement().contributed();
-        let kind = match from.placement().combine() {
-            Some(_) if kept => Kind::Kept,
-            Some(op) => Kind::Combined(op),
-            None => Kind::Values,
-        };
+        let (kind, found) = between(from, to)?;
         let (sources, targets) = (from.blocks(), to.blocks());
         let mut moves = Vec::new();
-        for target in &targets {
-            if target.index.iter().any(|set| set.is_empty())
-                || kind != Kind::Kept && target.contribution > 0
-            {
-                continue;
-            }
-            let mut found: Vec<(&Block, Vec<Vec<Piece>>)> = Vec::new();
-            for source in sources
-                .iter()
-                .filter(|s| kind != Kind::Kept || s.contribution == target.contribution)
-            {
-                let pieces = source.index.iter().zip(&target.index).map(|(s, t)| s.pieces(t));
-                let dims: Vec<Vec<Piece>> = pieces.collect();
-                if dims.iter().all(|d| !d.is_empty()) {
-                    found.push((source, dims));
-                }
-            }
-            found.sort_by_key(|(source, _)| source.contribution);
+        for of_target in found.chunk_by(|a, b| a.target == b.target) {
+            let target = &targets[of_target[0].target];
             let receivers = if once { &target.ranks[..1] } else { &target.ranks[..] };
             for (place, receiver) in receivers.iter().enumerate() {
-                for (source, dims) in &found {
+                for BlockMove { source, contribution, dims, .. } in of_target {
+                    let source = &sources[*source];
                     let own = from.mesh() == to.mesh() && source.ranks.contains(receiver);
                     let sender =
                         if own { *receiver } else { source.ranks[place % source.ranks.len()] };
-                    moves.push(Move {
-                        from: sender,
-                        to: *receiver,
-                        contribution: source.contribution,
-                        dims: dims.clone(),
-                    });
+                    let (contribution, dims) = (*contribution, dims.clone());
+                    moves.push(Move { from: sender, to: *receiver, contribution, dims });
                 }
             }
         }

@@ -16,6 +16,7 @@
 //! assert_eq!(block, ["2:4", "6:7"]);
 //! ```
 
+mod copy;
 mod exchange;
 mod intervals;
 mod mesh;
@@ -23,7 +24,8 @@ mod placement;
 mod scan;
 mod spec;
 
-pub use exchange::{Collective, Exchange, Kind, Move, collectives};
+pub use copy::{Shape, copy};
+pub use exchange::{BlockMove, Collective, Exchange, Kind, Move, between, collectives};
 pub use intervals::{IndexSet, Piece, Run};
 pub use mesh::Mesh;
 pub use placement::{Block, Part, Placed, Placement, State};

@@ -45,6 +45,7 @@ mod scalar;
 mod scalar_fn;
 mod strict;
 mod suggest;
+mod together;
 
 pub use block::{BlockFormat, Quantized, dequantize, quantize};
 pub use canonical::{
@@ -71,3 +72,4 @@ pub use strict::{
     fast as strict_f32, quick_expansion, quick_f32,
 };
 pub use suggest::{UnknownDType, unknown_dtype_suggestions};
+pub use together::combine_arrays;

@@ -1,5 +1,6 @@
 //! Meshes, placements and the order of tasks, for the package `dist`. Sets of positions are lists of (start, step, count).
 
+use crate::dist_memory as memory;
 use crate::enter::enter_call;
 use pyo3::prelude::*;
 use std::collections::hash_map::DefaultHasher;
@@ -21,7 +22,7 @@ type BlockRow = (Vec<u64>, Vec<Runs>, u64);
 /// Coordinates, positions and blocks.
 type PartRow = (Vec<u64>, Vec<Runs>, Vec<usize>);
 /// Storage, positions by dim, privilege.
-type UseRow = (u64, Vec<Runs>, String);
+type UseRow<'py> = (u64, Bound<'py, Positions>, String);
 
 fn runs(set: &IndexSet) -> Runs {
     set.runs().iter().map(|r| (r.start, r.step, r.count)).collect()
@@ -35,15 +36,30 @@ fn wrong(code: Code, text: String, help: &str) -> Diagnostics {
     Diagnostic::new(code, text).help(help).into()
 }
 
-fn use_of((storage, index, privilege): UseRow) -> Result<Use, Diagnostics> {
-    let set = |runs: Runs| {
-        let runs = runs.into_iter().map(|(start, step, count)| Run { start, step, count });
-        IndexSet::of(runs.collect())
-    };
-    let index: Option<Vec<IndexSet>> = index.into_iter().map(set).collect();
-    let index = index.ok_or_else(|| {
-        wrong(Code::E_ARGUMENT, "positions are not in order".into(), "give ascending runs")
-    })?;
+/// Elements of an array: the combinations of positions of its dims. Made once for each part, and used by many launches.
+#[pyclass(frozen, module = "tessera._core")]
+pub struct Positions(Vec<IndexSet>);
+
+#[tessera_entry::entry]
+#[pymethods]
+impl Positions {
+    #[new]
+    fn new(py: Python<'_>, index: Vec<Runs>) -> PyResult<Positions> {
+        let set = |runs: Runs| {
+            let runs = runs.into_iter().map(|(start, step, count)| Run { start, step, count });
+            IndexSet::of(runs.collect())
+        };
+        checked(py, || {
+            let index: Option<Vec<IndexSet>> = index.into_iter().map(set).collect();
+            index.map(Positions).ok_or_else(|| {
+                wrong(Code::E_ARGUMENT, "positions are not in order".into(), "give ascending runs")
+            })
+        })
+    }
+}
+
+fn use_of((storage, index, privilege): UseRow<'_>) -> Result<Use, Diagnostics> {
+    let index = index.get().0.clone();
     let privilege = Privilege::parse(&privilege).ok_or_else(|| {
         let text = format!("expected a privilege, got `{privilege}`");
         wrong(Code::E_ARGUMENT, text, "`read`, `write`, `read_write`, `reduce_sum`, …")
@@ -293,6 +309,21 @@ impl PlacedArray {
         })
     }
 
+    /// Fills blocks of another placement, from blocks of this one; all are row-major arrays of one dtype in host memory, in the order of
+    /// `blocks`. Contributions are combined where the other placement has other ones. Gives the kind of the exchange, and which blocks
+    /// were filled: to others nothing goes.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        to: &PlacedArray,
+        sources: Vec<Bound<'_, PyAny>>,
+        targets: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<(&'static str, Vec<bool>)> {
+        let here = sources.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
+        let there = targets.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
+        enter_call(py, || memory::fill(&self.0, &to.0, &here, &there))
+    }
+
     /// The plan that brings it to another placement.
     fn exchange(&self, py: Python<'_>, to: &PlacedArray, once: bool) -> PyResult<ExchangeRow> {
         checked(py, || {
@@ -338,7 +369,7 @@ impl TaskOrder {
     }
 
     /// The number of a new task, and the tasks that it waits for.
-    fn add(&mut self, py: Python<'_>, uses: Vec<UseRow>) -> PyResult<(u64, Vec<u64>)> {
+    fn add(&mut self, py: Python<'_>, uses: Vec<UseRow<'_>>) -> PyResult<(u64, Vec<u64>)> {
         let tasks = &mut self.0;
         checked(py, || {
             let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>()?;
@@ -352,7 +383,7 @@ impl TaskOrder {
     }
 
     /// The tasks that interfere with a use of these elements.
-    fn waits(&self, py: Python<'_>, wanted: UseRow) -> PyResult<Vec<u64>> {
+    fn waits(&self, py: Python<'_>, wanted: UseRow<'_>) -> PyResult<Vec<u64>> {
         let tasks = &self.0;
         checked(py, || Ok(tasks.waits(&use_of(wanted)?).into_iter().map(|t| t.0).collect()))
     }
@@ -364,10 +395,11 @@ impl TaskOrder {
 #[allow(clippy::type_complexity)] // Two pairs of numbers.
 pub fn task_conflict(
     py: Python<'_>,
-    tasks: Vec<Vec<UseRow>>,
+    tasks: Vec<Vec<UseRow<'_>>>,
 ) -> PyResult<Option<((usize, usize), (usize, usize))>> {
     checked(py, || {
-        let task = |uses: Vec<UseRow>| uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
+        let task =
+            |uses: Vec<UseRow<'_>>| uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
         let tasks = tasks.into_iter().map(task).collect::<Result<Vec<_>, _>>()?;
         Ok(conflict(&tasks).map(|c| (c.first, c.second)))
     })

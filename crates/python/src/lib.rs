@@ -11,6 +11,7 @@ mod declare;
 mod device_array;
 mod devices;
 mod dist;
+mod dist_memory;
 mod dlpack;
 mod dtype;
 mod enter;
@@ -54,7 +55,9 @@ mod _core {
         matmul_plans, named_stream, platforms, set_stream,
     };
     #[pymodule_export]
-    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, TaskOrder, task_conflict};
+    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, Positions, TaskOrder, task_conflict};
+    #[pymodule_export]
+    use crate::dist_memory::combined;
     #[pymodule_export]
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]

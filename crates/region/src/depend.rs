@@ -12,6 +12,8 @@ pub struct Tasks {
     next: u64,
     /// By storage.
     uses: BTreeMap<u64, Vec<(TaskId, Use)>>,
+    /// By task, the storages that it uses.
+    storages: BTreeMap<TaskId, Vec<u64>>,
 }
 
 impl Tasks {
@@ -25,6 +27,10 @@ impl Tasks {
             let known = self.uses.get(&new.storage).into_iter().flatten();
             before.extend(known.filter(|(_, u)| u.interferes(new)).map(|(t, _)| *t));
         }
+        let mut storages: Vec<u64> = uses.iter().map(|u| u.storage).collect();
+        storages.sort_unstable();
+        storages.dedup();
+        self.storages.insert(task, storages);
         for new in uses {
             let known = self.uses.entry(new.storage).or_default();
             // A later task that interferes with a use that is overwritten interferes with this one too, and so waits for it.
@@ -38,10 +44,13 @@ impl Tasks {
 
     /// A task has finished: nobody needs to wait for it.
     pub fn done(&mut self, task: TaskId) {
-        self.uses.retain(|_, uses| {
+        for storage in self.storages.remove(&task).into_iter().flatten() {
+            let Some(uses) = self.uses.get_mut(&storage) else { continue };
             uses.retain(|(t, _)| *t != task);
-            !uses.is_empty()
-        });
+            if uses.is_empty() {
+                self.uses.remove(&storage);
+            }
+        }
     }
 
     /// The tasks that use elements in a way that interferes with this use: it must wait for them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -38,7 +39,7 @@ class DistArray:
         self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
         self._storage = next(_numbers)
         #: What `parts` found, by axes.
-        self._parts: dict[tuple[str, ...], list] = {}
+        self._parts: dict[tuple[str, ...], list[Part]] = {}
         #: The extents of the whole array.
         self.shape: tuple[int, ...] = tuple(shape)
         #: The dtype of the value. Contributions are kept in the accumulation dtype.
@@ -113,10 +114,10 @@ class DistArray:
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
         axes = _given.axes(axis)
-        rows = self._parts.get(axes)
-        if rows is None:
-            rows = self._parts[axes] = self._placed.parts(list(axes))
-        return [Part(self, axes, *row) for row in rows]
+        parts = self._parts.get(axes)
+        if parts is None:
+            parts = self._parts[axes] = [Part(self, axes, *row) for row in self._placed.parts(list(axes))]
+        return list(parts)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
@@ -132,9 +133,12 @@ class DistArray:
     def __getitem__(self, index: Any) -> Any:
         raise fail("E_UNSUPPORTED", "a DistArray has no subscripts outside a jitted function", "`x.numpy()[i]` gathers the value first; `x.parts(axis)` has the blocks")
 
-    def _use(self, privilege: str) -> tuple[int, list, str]:
-        whole = [[(0, 1, n)] for n in (self._placed.contributions, *self.shape)]
-        return self._storage, whole, privilege
+    @functools.cached_property
+    def _positions(self) -> Any:
+        return _core.Positions([[(0, 1, n)] for n in (self._placed.contributions, *self.shape)])
+
+    def _use(self, privilege: str) -> tuple[int, Any, str]:
+        return self._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
         if self._storage != in_order.get():
@@ -227,10 +231,13 @@ class Part:
     def __dlpack__(self, **options: Any) -> Any:
         return self._block().__dlpack__(**options)
 
-    def _use(self, privilege: str) -> tuple[int, list, str]:
+    @functools.cached_property
+    def _positions(self) -> Any:
         held = sorted({self.array._rows[b][2] for b in self._blocks})
-        contributions = [(c, 1, 1) for c in held]
-        return self.array._storage, [contributions, *self._runs], privilege
+        return _core.Positions([[(c, 1, 1) for c in held], *self._runs])
+
+    def _use(self, privilege: str) -> tuple[int, Any, str]:
+        return self.array._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
         TASKS.wait_for(self._use(privilege))
@@ -252,7 +259,7 @@ def _again(shape: tuple[int, ...], mesh: Mesh, spec: ShardSpec, of: str, blocks:
     """The array that was pickled or copied."""
     made = dtype_of(of)
     placed = place(shape, made, spec, mesh)
-    held = [_blocks.on(b.copy(), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
+    held = [_blocks.on(numpy.array(b, order="C"), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
     return DistArray(shape, placed, mesh, spec, made, held, requires_grad)
 
 
@@ -320,8 +327,9 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
 
 
 def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, block: Callable[[list, int, int], numpy.ndarray], requires_grad: bool) -> DistArray:
-    """An array with blocks by positions, contribution and rank."""
-    blocks = [_blocks.on(block(runs, contribution, ranks[0]), mesh.player(ranks[0])) for ranks, runs, contribution in placed.blocks()]
+    """An array with blocks by positions, contribution and rank. Blocks are row-major."""
+    made = ((ranks[0], numpy.asarray(block(runs, contribution, ranks[0]), order="C")) for ranks, runs, contribution in placed.blocks())
+    blocks = [_blocks.on(b, mesh.player(rank)) for rank, b in made]
     return DistArray(shape, placed, mesh, spec, of, blocks, requires_grad)
 
 
@@ -460,35 +468,18 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
 
 def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
     """The blocks of an array in another placement, in host memory."""
-    kind, op, moves = x._placed.exchange(placed, True)
     rows = placed.blocks()
     source = _stored(x)
-    incoming: dict[int, dict[int, numpy.ndarray]] = {ranks[0]: {} for ranks, _, _ in rows}
-    sizes = {ranks[0]: _blocks.extents(runs) for ranks, runs, _ in rows}
-    for sender, receiver, contribution, dims in moves:
-        there = incoming[receiver].get(contribution)
-        if there is None and kind == "combined":
-            # What is combined makes a new block: the sender's is only read.
-            view = _blocks.seen(_blocks.host(x._blocks[x._block_of[sender]]), dims, sizes[receiver])
-            if view is not None:
-                incoming[receiver][contribution] = view
-                continue
-        if there is None:
-            there = incoming[receiver][contribution] = numpy.empty(sizes[receiver], source)
-        _blocks.put(there, _blocks.host(x._blocks[x._block_of[sender]]), dims)
-    made = []
-    for ranks, runs, contribution in rows:
-        arrived = incoming[ranks[0]]
-        if not arrived:
+    made = [numpy.empty(_blocks.extents(runs), source) for _, runs, _ in rows]
+    kind, filled = x._placed.fill(placed, [_blocks.host(b) for b in x._blocks], made)
+    for at, (_, _, contribution) in enumerate(rows):
+        if not filled[at]:
             # No elements, or a contribution that is no value's.
             fill = _blocks.identity(placed.combine, stored) if placed.combine and (kind != "kept" or contribution) else 0
-            made.append(_blocks.filled(_blocks.extents(runs), fill, stored))
+            made[at] = _blocks.filled(made[at].shape, fill, stored)
             continue
-        values = [arrived[c] for c in sorted(arrived)]
-        value = _blocks.combined(op, values) if kind == "combined" else values[0]
-        if kind == "combined":
-            value = _blocks.cast(value, numpy_dtype(x.dtype))
-        made.append(_blocks.cast(value, stored))
+        value = _blocks.cast(made[at], numpy_dtype(x.dtype)) if kind == "combined" else made[at]
+        made[at] = _blocks.cast(value, stored)
     return made
 
 
@@ -496,8 +487,7 @@ def _gathered(x: DistArray) -> numpy.ndarray:
     """The value of an array in host memory. No rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    made = _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
-    return made.copy() if any(made is b for b in x._blocks) else made
+    return _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:

@@ -46,13 +46,6 @@ def places(index: Sequence[Runs]) -> Any:
     return numpy.ix_(*(_positions(runs) for runs in index))
 
 
-def put(target: numpy.ndarray, source: numpy.ndarray, dims: Sequence[Sequence[tuple[int, int, int, int, int]]]) -> None:
-    """Copies the elements that a move names; pieces are (from, step, to, step, count)."""
-    there = [[(to, step, n) for _, _, to, step, n in pieces] for pieces in dims]
-    here = [[(at, step, n) for at, step, _, _, n in pieces] for pieces in dims]
-    target[places(there)] = source[places(here)]
-
-
 def host(block: Any) -> numpy.ndarray:
     """The elements of a block in host memory: its own where it is there."""
     return to_host(block) if isinstance(block, _core.Array) else block
@@ -97,80 +90,11 @@ def filled(shape: tuple[int, ...], value: Any, of: numpy.dtype) -> numpy.ndarray
     return numpy.full(shape, value, of)
 
 
-def seen(source: numpy.ndarray, dims: Sequence[Sequence[tuple[int, int, int, int, int]]], shape: tuple[int, ...]) -> numpy.ndarray | None:
-    """The elements of a move as a view of the sender's block, where they fill a block of this shape; None where they do not."""
-    found = []
-    for pieces, extent in zip(dims, shape, strict=True):
-        if len(pieces) != 1:
-            return None
-        ((at, step, to, to_step, n),) = pieces
-        if to != 0 or n != extent or (to_step != 1 and n > 1):
-            return None
-        found.append(slice(at, at + n * step, step) if n > 1 else slice(at, at + n))
-    return source[tuple(found)] if found else source
-
-
-def _combine(op: str, a: numpy.ndarray, b: numpy.ndarray, out: numpy.ndarray) -> None:
-    """``a op b``, to ``out``."""
-    with numpy.errstate(all="ignore"):
-        if op == "sum":
-            (numpy.logical_or if a.dtype.kind == "b" else numpy.add)(a, b, out=out)
-            return
-        if op == "prod":
-            (numpy.logical_and if a.dtype.kind == "b" else numpy.multiply)(a, b, out=out)
-            return
-        zeros = negative = None
-        if a.dtype.kind == "f":
-            # -0.0 is less than 0.0, which NumPy leaves open.
-            zeros = (a == 0) & (b == 0)
-            if zeros.any():
-                negative = numpy.signbit(a) & numpy.signbit(b) if op == "max" else numpy.signbit(a) | numpy.signbit(b)
-        (numpy.maximum if op == "max" else numpy.minimum)(a, b, out=out)
-        if negative is not None:
-            numpy.copyto(out, numpy.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0)), where=zeros)  # type: ignore[arg-type]
-
-
-#: Lanes of the canonical reduction (docs/language.md, section 14).
-_LANES = 64
-#: Elements that are combined at a time: the operands stay in a core's caches.
-_AT_A_TIME = 1 << 15
-
-
 def combined(op: str, contributions: Sequence[numpy.ndarray]) -> numpy.ndarray:
-    """Contributions combined by the canonical reduction over their order: a new array."""
-    first = contributions[0]
-    if len(contributions) == 1:
-        return numpy.array(first)
-    result = numpy.empty(first.shape, first.dtype)
-    if result.ndim == 0:
-        result[...] = _folded(op, [c.reshape(1) for c in contributions])[0]
-        return result
-    # Parts along the first dim: rows of other ranks' blocks may stand apart.
-    rows = max(1, _AT_A_TIME * len(result) // max(1, result.size))
-    for start in range(0, len(result), rows):
-        part = slice(start, start + rows)
-        result[part] = _folded(op, [c[part] for c in contributions])
-    return result
-
-
-def _folded(op: str, contributions: list[numpy.ndarray]) -> numpy.ndarray:
-    lanes: list[Any] = list(contributions[:_LANES])
-    owned = [False] * len(lanes)
-
-    def join(at: int, other: numpy.ndarray) -> None:
-        held = lanes[at]
-        if not owned[at]:
-            lanes[at], owned[at] = numpy.empty(held.shape, held.dtype), True
-        _combine(op, held, other, lanes[at])
-
-    for at, value in enumerate(contributions[_LANES:]):
-        join(at % _LANES, value)
-    half = _LANES // 2
-    while half:
-        for at in range(min(half, len(lanes) - half)):
-            join(at, lanes[at + half])
-        half //= 2
-    return lanes[0]
+    """Contributions combined by the canonical reduction over their order (docs/language.md, section 14). They are of one accumulation dtype."""
+    made = numpy.empty(contributions[0].shape, contributions[0].dtype)
+    _core.combine_arrays(op, [numpy.asarray(c, order="C") for c in contributions], made)
+    return made
 
 
 def cast(values: numpy.ndarray, to: numpy.dtype) -> numpy.ndarray:

@@ -73,7 +73,8 @@ def happened(event: Event) -> None:
     with _lock:
         for counts in _counts:
             counts.events.append(event)
-    _mapper.report(asdict(event))
+    if _mapper.current() is not None:
+        _mapper.report(asdict(event))
 
 
 def collective(kind: str, axes: tuple[str, ...], size: int, nbytes: int) -> None:

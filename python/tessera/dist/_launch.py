@@ -25,6 +25,8 @@ on_leaving.append(leaving)
 
 #: Storage of the arrays of the host, whose positions are addresses.
 _HOST = 2**62
+#: The one element of a storage without dims.
+_ALL = _core.Positions([])
 #: Arrays of the host with more separate pieces than this are taken as the span that they lie in.
 _MOST_PIECES = 4096
 
@@ -148,8 +150,8 @@ class _Launch:
             uses.append([use for _, use in found])
             named.append([a for a, _ in found])
         self._refuse_conflicts(uses, named)
-        arch = str(_core.capabilities(None).get("arch", "cpu"))
-        _mapper.choose_variant(self.kernel.name, arch)
+        if _mapper.current() is not None:
+            _mapper.choose_variant(self.kernel.name, str(_core.capabilities(None).get("arch", "cpu")))
         calls = [self._prepared(task) for task in range(self.count)]
         for text in self.elaboration.kernel.take_warnings():
             warn(text)
@@ -159,10 +161,10 @@ class _Launch:
         whole = [a for a in self.arguments if a.whole is not None]
         for task in range(self.count):
             # What a task contributes is a storage of its own, which the combination reads.
-            rows.append((self._task(task, calls[task], results), [*ordered[task], *((_contribution(a.values[task]), [], "write") for a in whole)], self))
+            rows.append((self._task(task, calls[task], results), [*ordered[task], *((_contribution(a.values[task]), _ALL, "write") for a in whole)], self))
         for a in whole:
             assert a.whole is not None
-            contributed = [(_contribution(v), [], "read") for v in a.values]
+            contributed = [(_contribution(v), _ALL, "read") for v in a.values]
             rows.append((lambda a=a: self._fold(a), [a.whole._use("read_write"), *contributed], self))
         tasks = TASKS.submit(rows)
         _events.launch(self.axes, self.count, self.kernel.name)
@@ -271,12 +273,12 @@ def _memory(value: Any) -> Any:
     return value.array._blocks[value._blocks[0]] if isinstance(value, Part) else value
 
 
-def _uses(value: Any, privilege: str) -> list[tuple[int, list, str]]:
+def _uses(value: Any, privilege: str) -> list[tuple[int, Any, str]]:
     """The elements that a task uses by an argument."""
     if isinstance(value, Part):
         return [value._use(privilege)]
     if isinstance(value, numpy.ndarray):
-        return [(_HOST, [_addresses(value)], privilege)]
+        return [(_HOST, _core.Positions([_addresses(value)]), privilege)]
     return []
 
 

@@ -134,6 +134,8 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
 
 
 def _ask(method: str, *args: Any) -> Any:
+    if _mapper is None:
+        return None
     answering = getattr(_mapper, method, None)
     if answering is None:
         return None
@@ -206,10 +208,14 @@ def report(event: dict[str, Any]) -> None:
 
 def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege: str) -> None:
     """The first array is put on a mesh: asks where the devices of its axes are."""
-    if _mapper is None or len(mesh._placed_axes) == len(mesh.axes):
+    if mesh._is_placed:
         return
     with mesh._placing:
-        if len(mesh._placed_axes) == len(mesh.axes):
+        if mesh._is_placed:
+            return
+        if _mapper is None:
+            # Arrays stay where they are: a mapper that is set later does not move the ranks of this mesh.
+            mesh._is_placed = True
             return
         answers = {}
         for axis, extent in zip(mesh.axes, mesh.shape, strict=True):
@@ -218,7 +224,7 @@ def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege
                 _unknown("place", answer, f'"local_switch", "spread" or the numbers 0 to {extent - 1} in some order')
                 answer = None
             answers[axis] = answer
-        mesh._placed_axes.update(answers)
+        mesh._is_placed = True
         mesh._players = [mesh._players[at] for at in order(mesh, answers)]
 
 

@@ -71,7 +71,8 @@ class Mesh:
         #: The number of ranks.
         self.size: int = grid.size
         self._placing = threading.Lock()
-        self._placed_axes: dict[str, Any] = {}
+        #: Whether an array was put on it: the devices of its ranks are settled.
+        self._is_placed = False
 
     @functools.cached_property
     def devices(self) -> tuple[str, ...]:
@@ -114,7 +115,8 @@ class Mesh:
         grid = self._grid.at(list(fixed.items()))
         made = Mesh.__new__(Mesh)
         made._set(grid)
-        made._players = [self._players[r] for r in _ranks_inside(self, grid)]
+        same = len(set(self._players)) == 1
+        made._players = self._players[: grid.size] if same else [self._players[r] for r in _ranks_inside(self, grid)]
         made.is_virtual = self.is_virtual
         return made
 
@@ -160,7 +162,8 @@ class Mesh:
         if self._grid.is_part:
             fixed = dict(re.findall(r"(\w+) = (\d+)", repr(self._grid).partition(" at ")[2]))
             return _part, (self.parent, {name: int(c) for name, c in fixed.items()})
-        return Mesh, (list(self.devices), self.axes, self.shape)
+        on_host = all(d == "cpu:0" for d in self.devices)
+        return Mesh, (self.size if on_host else list(self.devices), self.axes, self.shape)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))

@@ -16,7 +16,7 @@ from .. import _core
 from . import _mapper
 
 #: (storage, positions of each dim, privilege), as `_core` takes them.
-Use = tuple[int, list, str]
+Use = tuple[int, Any, str]
 
 
 class Task:
@@ -70,7 +70,8 @@ class Tasks:
                 self._threads += 1
                 # Without a frame of Python's library below: that would be taken for the user's line.
                 _thread.start_new_thread(self._work, ())
-            self._changed.notify_all()
+            if self._ready:
+                self._changed.notify(len(self._ready))
         return made
 
     def _work(self) -> None:
@@ -82,13 +83,8 @@ class Tasks:
                     self._idle -= 1
                 task = self._ready.popleft()
                 task.state = "running"
-            error: BaseException | None = None
-            try:
-                task.context.run(task.run)
-            except BaseException as raised:  # noqa: BLE001 - it is raised where someone waits
-                error = raised
-            self._finish(task, error)
-            del task, error
+            self._run(task)
+            del task
 
     def _finish(self, task: Task, error: BaseException | None) -> None:
         with self._changed:
@@ -117,16 +113,45 @@ class Tasks:
     def wait_for(self, use: Use) -> None:
         """Waits until elements can be used; raises what went wrong before that."""
         with self._changed:
-            tasks = [self._live[n] for n in self._order.waits(use)]
-        self.wait(tasks)
+            tasks = [self._live[n] for n in self._order.waits(use)] if self._live else []
+        if tasks:
+            self.wait(tasks)
         # What went wrong before, and was not waited for, may have left the elements as they were.
         self.raise_unseen()
 
+    def _help(self, pending: Callable[[], bool]) -> None:
+        """Runs ready tasks on this thread as long as something is pending, and waits where none is ready. Short tasks are so run without a
+        change of threads."""
+        while True:
+            task = None
+            try:
+                with self._changed:
+                    if not pending():
+                        return
+                    if not self._ready:
+                        # With a limit, so that a signal is seen.
+                        self._changed.wait(0.2)
+                        continue
+                    task = self._ready.popleft()
+                    task.state = "running"
+                self._run(task)
+            except BaseException as stopped:
+                # A signal between two steps: nobody else would end the task.
+                if task is not None:
+                    self._finish(task, stopped)
+                raise
+
+    def _run(self, task: Task) -> None:
+        error: BaseException | None = None
+        try:
+            task.context.run(task.run)
+        except BaseException as raised:  # noqa: BLE001 - it is raised where someone waits
+            error = raised
+        self._finish(task, error)
+
     def wait(self, tasks: list[Task]) -> None:
+        self._help(lambda: any(t.state in ("waiting", "running") for t in tasks))
         with self._changed:
-            while any(t.state in ("waiting", "running") for t in tasks):
-                # With a limit, so that a signal is seen.
-                self._changed.wait(0.2)
             failed = next((t.error for t in tasks if t.error is not None), None)
             if failed is not None:
                 self._seen(failed)
@@ -142,13 +167,13 @@ class Tasks:
 
     def wait_all(self) -> None:
         """Waits for all tasks; raises the first error that nobody has seen."""
-        with self._changed:
-            while self._live:
-                self._changed.wait(0.2)
+        self._help(lambda: bool(self._live))
         self.raise_unseen()
 
     def raise_unseen(self) -> None:
         """Raises an error of earlier tasks that nobody has waited for."""
+        if not self._unseen:
+            return
         with self._changed:
             error = min(self._unseen, key=lambda e: e[0])[2] if self._unseen else None
             if error is not None:

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_graph::{GraphModule, GraphOp};
+use tessera_graph::GraphModule;
 use tessera_ir::{PassContext, PassOptions, Type};
 use tessera_numerics::Profile;
 use tessera_plan::{Machine, Places, Plan, PlanOptions, Step, assign, plan_graph};
@@ -104,8 +104,10 @@ pub fn compile_graph_for(
     is_small(module)?;
     tessera_graph::verify_module(module)?;
     // Programs of ranks are compiled for all ranks together: they share the device.
-    let ranked =
-        module.funcs.iter().any(|f| f.ops.iter().any(|(_, op)| op.code == GraphOp::Manual));
+    let ranked = module
+        .funcs
+        .iter()
+        .any(|f| f.ops.iter().any(|(_, op)| op.code == tessera_graph::GraphOp::Manual));
     let expanded = ranked.then(|| -> Result<GraphModule, Diagnostics> {
         let mut all = module.clone();
         tessera_autodiff::expand_ranks(&mut all)?;
