@@ -93,7 +93,11 @@ fn the_loop(func: &TileFunc) -> Option<OpId> {
             let quiet = match op.code.info().effects {
                 Effects::Pure | Effects::Read | Effects::Control => true,
                 Effects::Terminator => op.code == TileOp::Yield,
-                Effects::Write | Effects::ReadWrite | Effects::Sync | Effects::Host => false,
+                Effects::Write
+                | Effects::ReadWrite
+                | Effects::Sync
+                | Effects::Host
+                | Effects::Collective => false,
             };
             quiet && !is_on_axis(func, o)
         })
