@@ -61,6 +61,9 @@ struct Pad {
     copy: Arc<dyn Artifact>,
 }
 
+/// The code of a divided kernel, and its two launches.
+type Both<'a> = (&'a [Arc<dyn Artifact>; 2], [LaunchArgs; 2]);
+
 /// The artifact of a function, with plans where they can be of use.
 pub fn planned(
     own: Box<dyn Artifact>,
@@ -144,12 +147,7 @@ impl Planned {
     }
 
     /// The two launches of a divided kernel.
-    fn both(
-        &self,
-        plan: &Plan,
-        args: &LaunchArgs,
-        at: u64,
-    ) -> Option<(&[Arc<dyn Artifact>; 2], [LaunchArgs; 2])> {
+    fn both(&self, plan: &Plan, args: &LaunchArgs, at: u64) -> Option<Both<'_>> {
         let (splits, divided) = (plan.splits?, self.planner.divided.as_ref()?);
         let args = divided.args(args, splits, at);
         Some((divided.code(&self.planner.choice, &args)?, args))
