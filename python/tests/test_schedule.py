@@ -127,6 +127,8 @@ def test_results_do_not_depend_on_it():
     (lambda: ts.Schedule(warps=-1), "`warps`: expected a positive integer, got -1"),
     (lambda: ts.Schedule(warps=True), "`warps`: expected a positive integer, got True"),
     (lambda: ts.Schedule(cluster=3), "`cluster`: expected 1, 2, 4, 8 or 16 blocks, got 3"),
+    (lambda: ts.Schedule(k_splits=0), "`k_splits`: expected a positive integer, got 0"),
+    (lambda: ts.Schedule(operand_padding=1), "`operand_padding`: expected True or False, got 1"),
     (lambda: ts.Schedule(lazy_rescale=2), "`lazy_rescale`: expected True or False, got 2"),
     (lambda: ts.Schedule(off=["in_flight"]), "`off`: expected passes that can be left out"),
     (lambda: BASE.scheduled(BQ=1), "`product`: expected fields of a schedule .*BM.* got `BQ`"),

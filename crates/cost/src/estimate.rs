@@ -11,8 +11,10 @@ use tessera_target::speed::{LINE, Speed};
 /// The schedule of a launch, beside its counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
-    /// The pipeline depth, where it is pinned.
+    /// The pipeline depth, where it is known; 1 where MMAs wait for loads of their own iteration.
     pub stages: Option<u64>,
+    /// Blocks that a processor holds together: while one waits for memory, the others compute.
+    pub resident: u64,
     /// Whether rows of arrays begin at cache lines: no piece is in two lines.
     pub whole_lines: bool,
     /// Registers of a thread that its tiles take beyond those it may have.
@@ -23,7 +25,7 @@ pub struct Requested {
 
 impl Default for Requested {
     fn default() -> Self {
-        Self { stages: None, whole_lines: true, spilled: 0, by_warps: false }
+        Self { stages: None, resident: 1, whole_lines: true, spilled: 0, by_warps: false }
     }
 }
 
@@ -93,9 +95,10 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
     let rounds = groups.div_ceil(processors);
     // The last wave takes as long as the others, however few groups are in it.
     let uneven = (rounds * processors) as f64 / groups as f64;
+    // As many as there are in a wave.
+    let requested = Requested { resident: requested.resident.clamp(1, rounds), ..requested };
     let products: f64 = counts.products.iter().map(|p| clocks(p, requested, speed)).sum();
     let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0));
-    let products = if requested.by_warps { BY_WARPS * products } else { products };
     let slower = 1.0 + f64::from(requested.spilled) / SPILLED;
     let arithmetic = (products + others) * slower * uneven / (processors as f64 * speed.clock);
     let twice = if requested.whole_lines { 1.0 } else { 2.0 };
@@ -137,14 +140,15 @@ fn clocks(product: &Product, requested: Requested, speed: &Speed) -> f64 {
         None if speed.matrix > 0.0 => (speed.scalar.max(1.0), 1.0 / product.efficiency()),
         _ => (speed.scalar.max(1.0), 1.0),
     };
+    let slower = if requested.by_warps { BY_WARPS * slower } else { slower };
     let whole = product.multiply_adds() * slower / rate;
     let iteration = whole / product.times.max(1) as f64;
     match requested.stages {
         // A stage is occupied from its load until its MMA is complete; only then can a later
         // iteration use it.
         Some(stages) => {
-            product.times as f64
-                * iteration.max((speed.memory_latency + iteration) / stages.max(1) as f64)
+            let ahead = (stages.max(1) * requested.resident) as f64;
+            product.times as f64 * iteration.max((speed.memory_latency + iteration) / ahead)
         }
         None => whole,
     }

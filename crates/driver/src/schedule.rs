@@ -18,7 +18,7 @@ struct Field {
     of_parameters: bool,
 }
 
-const FIELDS: [Field; 11] = [
+const FIELDS: [Field; 13] = [
     Field {
         name: "num_warps",
         expected: "a count of warps",
@@ -49,6 +49,13 @@ const FIELDS: [Field; 11] = [
     Field { name: PERSISTENT, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: MULTICAST, expected: "True or False", allows: is_flag, of_parameters: true },
     Field { name: LAZY_RESCALE, expected: "True or False", allows: is_flag, of_parameters: true },
+    Field { name: PADDING, expected: "True or False", allows: is_flag, of_parameters: false },
+    Field {
+        name: "k_splits",
+        expected: "a count of parts",
+        allows: is_count,
+        of_parameters: false,
+    },
     Field { name: OFF, expected: "names of passes", allows: is_names, of_parameters: false },
 ];
 const CLUSTER: &str = "1, 2, 4, 8 or 16 blocks";
@@ -58,6 +65,8 @@ const MULTICAST: &str = "multicast";
 const PERSISTENT: &str = "persistent";
 const WARP_SPECIALIZATION: &str = "warp_specialization";
 const OFF: &str = "off";
+/// A cost model decides where neither is said.
+const PADDING: &str = "operand_padding";
 
 fn is_count(value: &Capture) -> bool {
     matches!(value, Capture::Int(0..=1024))
@@ -119,6 +128,9 @@ pub fn attrs(config: &Config, off: Off) -> Attrs {
     for field in &FIELDS {
         let param = constant(config, field);
         match config.tunables.get(field.name).or(param) {
+            Some(Capture::Bool(yes)) if field.name == PADDING => {
+                said.set(PADDING, Attr::Bool(*yes));
+            }
             Some(Capture::Bool(false) | Capture::Int(0)) if can_be_off(field) => {
                 said.set(field.name, Attr::Bool(false));
             }
@@ -154,7 +166,7 @@ fn constant<'a>(config: &'a Config, field: &Field) -> Option<&'a Capture> {
 }
 
 fn can_be_off(field: &Field) -> bool {
-    matches!(field.name, LAZY_RESCALE | MULTICAST | PERSISTENT)
+    matches!(field.name, LAZY_RESCALE | MULTICAST | PADDING | PERSISTENT)
 }
 
 /// What was found for what a configuration leaves open, and the passes that were left out.

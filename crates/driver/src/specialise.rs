@@ -3,7 +3,7 @@
 use crate::backends::Choice;
 use crate::mode::Mode;
 use crate::tables::Tables;
-use crate::{cache, config, inspect, knobs, schedule};
+use crate::{cache, config, inspect, knobs, launches, schedule};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -153,7 +153,9 @@ impl Lowered {
         let (profile, store, arrays) = (mode.profile, cache::store()?, said.clone());
         let call = params.iter().map(|&p| call.get(p).cloned().flatten()).collect();
         let options = CompileOptions { profile, store, arrays, call };
-        let artifact = choice.backend.compile(&scheduled(&func, config, mode.off), &options)?;
+        let requested = scheduled(&func, config, mode.off);
+        let artifact = choice.backend.compile(&requested, &options)?;
+        let artifact = launches::planned(artifact, &requested, choice, mode);
         notes.extend(artifact.warnings().iter().cloned());
         notes.extend(cache::take_warnings());
         stages.push((format!("compile for {}", choice.backend.name()), start.elapsed()));

@@ -43,6 +43,7 @@ mod ragged;
 mod runs;
 mod sign;
 mod split;
+mod split_k;
 pub mod stage;
 mod stage_waits;
 mod taint;
@@ -65,6 +66,7 @@ pub use normalise::Normalise;
 pub use ownership::{Ownership, Shows, order_shows};
 pub use ragged::Ragged;
 pub use split::split;
+pub use split_k::{GROUPS, SPLITS, SplitK, split_k};
 pub use tickets::Differs;
 
 use tessera_diag::Diagnostics;

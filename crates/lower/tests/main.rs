@@ -13,3 +13,4 @@ mod outline;
 mod pipelines;
 mod register_prefetch;
 mod split;
+mod split_k;

@@ -10,10 +10,11 @@ use tessera_ptx::caps::PtxCaps;
 use tessera_ptx::code::{ArrayClass, Classes, Code, MapRecipe};
 use tessera_ptx::compile_emulated;
 use tessera_support::{Flights, ForkLock, Hash128, StableHasher};
-use tessera_target::arrays::{classes_first, misaligned};
+use tessera_target::arrays::{Said, classes_first, classes_said, misaligned};
 use tessera_target::frame::{self, Frame};
 use tessera_target::{
-    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, MachineCaps,
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, Footprint, LaunchArgs,
+    MachineCaps,
 };
 use tessera_tile::TileFunc;
 
@@ -60,6 +61,11 @@ impl Backend for Emulated {
             machine: MachineCaps::Gpu(Box::new(self.caps.gpu.clone())),
             emulated: [("device", "an interpreter of PTX")].into(),
         }
+    }
+
+    fn footprint(&self, func: &TileFunc, profile: Profile, arrays: &Said) -> Option<Footprint> {
+        let classes = classes_said(&Frame::new(func).ok()?, arrays);
+        tessera_ptx::footprint(func, &self.caps, profile, &classes)
     }
 
     fn compile(

@@ -17,6 +17,12 @@ pub struct Footprint {
     /// Whether all MMAs are asynchronous; none where there are no MMAs, or no asynchronous ones on
     /// the target.
     pub async_mma: Option<bool>,
+    /// The fewest stages of the pipelines that loops of MMAs read; 1 where such a loop waits for
+    /// loads of its own iteration. None where no MMA reads what its loop loads.
+    pub stages: Option<u32>,
+    /// Blocks that a multiprocessor holds, by threads, by registers and by the shared memory of
+    /// pipelines and buffers.
+    pub resident: u32,
 }
 
 /// Registers that code needs beside tiles: addresses, counters, masks. Among the kernels of

@@ -24,6 +24,8 @@ FIELDS = {
     "persistent": "persistent",
     "warp_specialization": "warp_specialization",
     "lazy_rescale": "lazy_rescale",
+    "operand_padding": "operand_padding",
+    "k_splits": "k_splits",
     "off": "off",
 }
 _NAMES = {name: field for field, name in FIELDS.items()}
@@ -51,7 +53,8 @@ class Schedule(Mapping[str, Any]):
     cores. ``multicast``: with ``False`` each of them loads the operands that they share. ``warp_specialization``: ``"cooperative"``, where
     warpgroups divide each tile, or ``"pingpong"``, where they take whole tiles in turn. ``persistent``: ``False`` gives each block
     one output tile, which is faster where all blocks are resident. ``lazy_rescale``: ``False`` rescales the accumulator of an
-    online softmax in every iteration. ``off``: passes of the compiler that are switched off. Any other name is a tunable or a
+    online softmax in every iteration. ``operand_padding``: whether operands of MMAs whose rows cannot be copied asynchronously
+    are first copied to aligned rows. ``k_splits``: into how many parts a loop that only adds up is divided, and 1 for none. ``off``: passes of the compiler that are switched off. Any other name is a tunable or a
     constant of the kernel.
 
     ``Schedule(text)`` reads the text that ``inspect_ir("schedule")`` prints, with what the compiler chose.
@@ -130,7 +133,7 @@ def _checked(name: str, value: Any) -> Any:
         return _core.error("E_ARGUMENT", f"`{name}`: expected {expected}, got {value!r}", help, *caller())
 
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    if name in ("warps", "stages", "raster") and not (is_int and 1 <= value <= 1024):
+    if name in ("warps", "stages", "raster", "k_splits") and not (is_int and 1 <= value <= 1024):
         raise wrong("a positive integer", "leave it out: the compiler chooses")
     if name in ("cluster", "cluster_m", "cluster_n") and not (is_int and value in (1, 2, 4, 8, 16)):
         raise wrong("1, 2, 4, 8 or 16 blocks", "leave it out: the compiler chooses")
@@ -138,6 +141,8 @@ def _checked(name: str, value: Any) -> Any:
         raise wrong('"cooperative" or "pingpong"', "leave it out: the compiler chooses")
     if name in ("lazy_rescale", "multicast", "persistent") and not isinstance(value, bool):
         raise wrong("True or False", "leave it out: True where that is legal")
+    if name == "operand_padding" and not isinstance(value, bool):
+        raise wrong("True or False", "leave it out: a cost model decides")
     if name == "off":
         names = [value] if isinstance(value, str) else value
         known = _core.pass_names()

@@ -81,6 +81,20 @@ pub fn with_context(
     bytes: u64,
     launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
 ) -> Result<(), Diagnostics> {
+    with_memory(queue, bytes, |address| {
+        let device = open(queue.device)?;
+        // SAFETY: as many bytes were allocated, and the pool keeps them for the stream.
+        unsafe { device.fill(address, 0, bytes, queue.stream) }?;
+        launch(address)
+    })
+}
+
+/// The same with memory that holds anything.
+pub fn with_memory(
+    queue: Queue,
+    bytes: u64,
+    launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
+) -> Result<(), Diagnostics> {
     let device = open(queue.device)?;
     // SAFETY: the library that owns the stream keeps it for the call.
     unsafe { device.check_stream(queue.stream) }?;
@@ -89,8 +103,6 @@ pub fn with_context(
     let home = if captured { 0 } else { queue.stream };
     let memory = device.clone().alloc(bytes, home)?;
     memory.used_on(queue.stream);
-    // SAFETY: as many bytes were allocated, and the pool keeps them for the stream.
-    unsafe { device.fill(memory.address(), 0, bytes, queue.stream) }?;
     launch(memory.address())?;
     if captured {
         recording::keep(memory);

@@ -7,7 +7,7 @@ mod recording;
 mod stream;
 mod transfer;
 
-pub use memory::{Memory, with_context, with_workspace};
+pub use memory::{Memory, with_context, with_memory, with_workspace};
 pub use recording::{
     About, Graph, begin_recording, drop_recording, end_recording, is_recording, launched, launches,
 };

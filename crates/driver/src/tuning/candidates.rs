@@ -4,24 +4,28 @@
 use super::hook::{self, Moment, Phase};
 use super::{machine, parallel};
 use crate::backends::Choice;
-use crate::bind::{Bound, Slot};
+use crate::bind::{Bound, Slot, stored};
 use crate::config::{self, show_all};
 use crate::dims::Sizes;
 use crate::kernel::KernelHandle;
 use crate::launch::Prepared;
+use crate::launches::Planner;
 use crate::mode::Mode;
+use crate::pack::row_major;
+use crate::predict::{self, Known, slot_rows_on};
 use crate::specialise::{self, Lowered, Specialised, first_message, lanes_or_default, scheduled};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_cost::{Counts, Estimate};
+use tessera_cost::Estimate;
 use tessera_diag::{Code, Diagnostics, Kind};
 use tessera_frontend::{Capture, Config};
 use tessera_ir::{Attr, Value};
+use tessera_numerics::{DType, Scalar};
 use tessera_support::Hash128;
 use tessera_target::arrays::{ArrayClass, Said};
 use tessera_target::speed::{LINE, Speed};
-use tessera_target::{Footprint, interruption};
+use tessera_target::{ArgValue, BufferArg, Footprint, LaunchArgs, interruption};
 use tessera_tile::{KernelKind, TileFunc, kind_of};
 use tessera_tune::resource::{Limits, Requested, need, refuse};
 use tessera_tune::{Record, RecordState, Row, rank};
@@ -37,8 +41,8 @@ pub struct Candidate {
     pub known: bool,
     pub row: Row,
     lowered: Option<Lowered>,
-    /// What a block of it will take, where the backend knows.
-    footprint: Option<Footprint>,
+    /// What a block of it will take, where the backend knows, and what its launches may be.
+    staged: Staged,
     /// An earlier candidate that gives the same code, and is measured for both.
     twin: Option<usize>,
     pub compiled: Option<Ready>,
@@ -71,7 +75,7 @@ pub fn list(kernel: &KernelHandle, config: &Config) -> Vec<Candidate> {
             known: false,
             row,
             lowered: None,
-            footprint: None,
+            staged: Staged::default(),
             twin: None,
             compiled: None,
         }
@@ -125,8 +129,15 @@ impl Candidate {
     }
 }
 
+/// What is known of a candidate after staging.
+#[derive(Default)]
+pub struct Staged {
+    footprint: Option<Footprint>,
+    planner: Option<Planner>,
+}
+
 /// A candidate that has been lowered, and what it will take.
-type Looked = (Lowered, Option<Footprint>);
+type Looked = (Lowered, Staged);
 
 /// Elaborates and lowers all candidates to consider, for arrays of these layouts, and predicts
 /// their times.
@@ -144,7 +155,8 @@ pub fn lower(
         let lowered = specialise::lower(&kernel.kernel, config, choice, mode)?;
         let func = scheduled(&lowered.func, config, mode.off);
         let footprint = choice.backend.footprint(&func, mode.profile, arrays);
-        Ok((lowered, footprint))
+        let planner = Planner::of(&func, choice, mode);
+        Ok((lowered, Staged { footprint, planner }))
     };
     let ended = parallel::each(
         &configs,
@@ -156,8 +168,8 @@ pub fn lower(
     );
     for (place, result) in found {
         match result {
-            Ok((lowered, footprint)) => {
-                (all[place].lowered, all[place].footprint) = (Some(lowered), footprint);
+            Ok((lowered, staged)) => {
+                (all[place].lowered, all[place].staged) = (Some(lowered), staged);
             }
             Err(errors) => all[place].fall(RecordState::Failed, first_message(&errors)),
         }
@@ -176,8 +188,7 @@ pub fn prune_and_predict(
     for candidate in all {
         let Some(lowered) = &candidate.lowered else { continue };
         let requested = candidate.requested();
-        let footprint = candidate.footprint.as_ref();
-        let predicted = judge.predict(&lowered.func, requested, footprint);
+        let predicted = judge.predict(&lowered.func, requested, &candidate.staged);
         candidate.row.predicted = predicted.map(|e| e.seconds);
         if let Some(why) = judge.refuse(&lowered.func, requested) {
             candidate.fall(RecordState::Pruned, why);
@@ -188,12 +199,12 @@ pub fn prune_and_predict(
 
 /// What candidates for a call are judged by.
 struct Judge<'a> {
+    kernel: &'a KernelHandle,
     bound: &'a Bound,
     limits: Limits,
     speed: Speed,
-    whole_lines: bool,
     /// The alignment of the rows of each array, in bytes.
-    lies_on: BTreeMap<String, u64>,
+    rows_on: BTreeMap<String, u64>,
 }
 
 /// The layouts of the arrays of a call; arrays that do not exist yet get the usual one.
@@ -206,13 +217,16 @@ pub fn arrays(kernel: &KernelHandle, bound: &Bound) -> Said {
 }
 
 impl<'a> Judge<'a> {
-    fn new(kernel: &KernelHandle, bound: &'a Bound, choice: &Choice) -> Result<Self, Diagnostics> {
+    fn new(
+        kernel: &'a KernelHandle,
+        bound: &'a Bound,
+        choice: &Choice,
+    ) -> Result<Self, Diagnostics> {
         // Only GPUs have blocks with resources of their own; a processor's memory is one.
         let limits = choice.caps()?.gpu().map_or_else(Limits::default, Limits::of);
         let names = kernel.params.items.iter().map(|param| param.name.clone());
-        let lies_on: BTreeMap<String, u64> = names.zip(bound.slots.iter().map(lies_on)).collect();
-        let whole_lines = lies_on.values().all(|&bytes| bytes == LINE);
-        Ok(Self { bound, limits, speed: machine::speed(choice)?, whole_lines, lies_on })
+        let rows_on = names.zip(bound.slots.iter().map(slot_rows_on)).collect();
+        Ok(Self { kernel, bound, limits, speed: machine::speed(choice)?, rows_on })
     }
 
     /// Why a candidate cannot be, if it cannot.
@@ -220,22 +234,45 @@ impl<'a> Judge<'a> {
         refuse(&need(func, requested, &self.limits), &self.limits)
     }
 
-    fn predict(
-        &self,
-        func: &TileFunc,
-        requested: Requested,
-        footprint: Option<&Footprint>,
-    ) -> Option<Estimate> {
+    fn predict(&self, func: &TileFunc, requested: Requested, staged: &Staged) -> Option<Estimate> {
         let stages = requested.stages.and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-        let requested = tessera_cost::Requested {
-            stages,
-            whole_lines: self.whole_lines,
-            spilled: footprint.map_or(0, Footprint::spilled),
-            by_warps: footprint.is_some_and(|f| f.async_mma == Some(false)),
+        let on = |&p: &Value| func.name_of(p).and_then(|name| self.rows_on.get(name)).copied();
+        let rows_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
+        let launch = launch(func, &self.bound.sizes)?;
+        let (rows_on, footprint) = (&rows_on, staged.footprint.as_ref());
+        let known = Known { launch, rows_on, footprint, stages };
+        let estimate = predict::predict(func, &known, &self.speed)?;
+        let best = staged.planner.as_ref().and_then(|p| p.best(&self.args(func, &launch)?));
+        Some(match best {
+            Some(best) => Estimate { seconds: best.after, ..estimate },
+            None => estimate,
+        })
+    }
+
+    /// The launch of a candidate, with arrays in the place of those that do not exist yet; none
+    /// where it has arrays that the call does not give.
+    fn args(&self, func: &TileFunc, launch: &tessera_cost::Launch<'_>) -> Option<LaunchArgs> {
+        let one = |&p: &Value| {
+            let name = func.name_of(p)?;
+            let place = self.kernel.params.items.iter().position(|param| param.name == name)?;
+            Some(match self.bound.slots.get(place)? {
+                Slot::Array(array) => ArgValue::Buffer(array.buffer.clone()),
+                Slot::Missing { dims, elem } => {
+                    let (dims, dtype) = (stored(dims, *elem), elem.storage);
+                    ArgValue::Buffer(BufferArg {
+                        data: std::ptr::without_provenance_mut(LINE as usize),
+                        strides: row_major(&dims, dtype),
+                        dims,
+                        dtype,
+                        writable: true,
+                    })
+                }
+                Slot::Scalar(_) | Slot::Static => ArgValue::Scalar(Scalar::zero(DType::F32)),
+            })
         };
-        let on = |&p: &Value| func.name_of(p).and_then(|name| self.lies_on.get(name)).copied();
-        let lies_on: Vec<u64> = func.params().iter().map(|p| on(p).unwrap_or(LINE)).collect();
-        predict(func, (&self.bound.sizes, &lies_on), requested, &self.speed)
+        let params = func.params().iter().map(one).collect::<Option<_>>()?;
+        let (dims, lanes) = (launch.dims.clone(), launch.lanes);
+        Some(LaunchArgs { params, dims, grid: launch.grid, domain: launch.domain, lanes })
     }
 }
 
@@ -276,24 +313,8 @@ pub fn share(all: &mut [Candidate]) {
     }
 }
 
-/// The alignment of the rows of an array, in bytes and up to a cache line; arrays that do not exist
-/// yet will be aligned.
-fn lies_on(slot: &Slot) -> u64 {
-    let Slot::Array(array) = slot else { return LINE };
-    let b = &array.buffer;
-    let steps = b.dims.iter().zip(&b.strides).filter(|(n, _)| **n > 1).map(|(_, s)| *s);
-    let each = b.dtype.bytes() as i64;
-    let steps = steps.filter(|&s| s != each).fold(b.data as u64, |all, s| all | s.unsigned_abs());
-    // The lowest bit that any of them has.
-    1 << steps.trailing_zeros().min(LINE.trailing_zeros())
-}
-
-fn predict(
-    func: &TileFunc,
-    (sizes, lies_on): (&Sizes, &[u64]),
-    requested: tessera_cost::Requested,
-    speed: &Speed,
-) -> Option<Estimate> {
+/// The geometry of a launch with these sizes.
+fn launch<'s>(func: &TileFunc, sizes: &'s Sizes) -> Option<tessera_cost::Launch<'s>> {
     let eval = |expr: &tessera_ir::DimExpr| sizes.eval(expr).ok();
     let by = lanes_or_default(func);
     let lanes = by.iter().product();
@@ -309,10 +330,7 @@ fn predict(
             *extent = eval(expr)?;
         }
     }
-    let counts = Counts::lying(func, &launch, lies_on).ok()?;
-    let whole_lines = requested.whole_lines || !counts.products.is_empty();
-    let requested = tessera_cost::Requested { whole_lines, ..requested };
-    Some(tessera_cost::estimate(&counts, requested, speed))
+    Some(launch)
 }
 
 /// How many candidates the cost model considers before a first call: each is elaborated and
@@ -337,7 +355,8 @@ pub fn ranked(
         Some(funcs) => funcs,
         None => {
             lower(kernel, &mut all[..looked], choice, mode, &arrays)?;
-            let one = |c: &mut Candidate| Some((c.lowered.take()?.func, c.footprint.take()));
+            let one =
+                |c: &mut Candidate| Some((c.lowered.take()?.func, std::mem::take(&mut c.staged)));
             kernel.tuning.keep_lowered(key, all[..looked].iter_mut().map(one).collect())
         }
     };
@@ -346,8 +365,8 @@ pub fn ranked(
     for (place, candidate) in all.into_iter().enumerate() {
         let requested = candidate.requested();
         let estimate = match funcs.get(place) {
-            Some(Some((func, footprint))) if judge.refuse(func, requested).is_none() => {
-                judge.predict(func, requested, footprint.as_ref())
+            Some(Some((func, staged))) if judge.refuse(func, requested).is_none() => {
+                judge.predict(func, requested, staged)
             }
             Some(_) => continue,
             None => None,

@@ -1,7 +1,7 @@
 //! What a process knows of the candidates of a kernel.
 
 use super::TuneOptions;
-use super::candidates::Ranked;
+use super::candidates::{Ranked, Staged};
 use crate::config::show_all;
 use crate::kernel::KernelHandle;
 use crate::{cache, knobs};
@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_frontend::Capture;
 use tessera_support::{ForkLock, Hash128};
-use tessera_target::Footprint;
 use tessera_tile::TileFunc;
 use tessera_tune::{Chosen, Metric, Record, RecordState, Store, choose, plot, report};
 
@@ -29,7 +28,7 @@ struct Known {
     lowered: BTreeMap<Hash128, Lowered>,
 }
 
-type Lowered = Arc<Vec<Option<(TileFunc, Option<Footprint>)>>>;
+type Lowered = Arc<Vec<Option<(TileFunc, Staged)>>>;
 
 /// Configurations whose candidates are kept; all are dropped where there are more.
 const HELD: usize = 16;
@@ -92,11 +91,7 @@ impl Tuning {
         self.known.lock().lowered.get(&key).cloned()
     }
 
-    pub fn keep_lowered(
-        &self,
-        key: Hash128,
-        funcs: Vec<Option<(TileFunc, Option<Footprint>)>>,
-    ) -> Lowered {
+    pub fn keep_lowered(&self, key: Hash128, funcs: Vec<Option<(TileFunc, Staged)>>) -> Lowered {
         let funcs = Arc::new(funcs);
         let held = &mut self.known.lock().lowered;
         if held.len() >= HELD {

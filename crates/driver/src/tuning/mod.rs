@@ -42,6 +42,7 @@ use tessera_tune::{Record, RecordState, Row};
 pub use hook::{Moment as TuneMoment, Phase as TunePhase, set_progress};
 pub use known::{Report as TuningReport, ReportRow as TuningRow, Source as TuningSource};
 pub(crate) use known::{Tuned, Tuning};
+pub(crate) use machine::speed as speed_of;
 pub use records::{clear, export, import, list, merge};
 
 /// How a kernel is tuned, as its decorator says.

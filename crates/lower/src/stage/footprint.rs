@@ -2,10 +2,11 @@
 //! thread would need fewer registers.
 
 use super::GpuCaps;
-use tessera_ir::{Attr, Attrs};
+use std::collections::BTreeSet;
+use tessera_ir::{Attr, Attrs, BlockId, OpId, Type, Value};
 use tessera_staged::ops::roles::role_info;
-use tessera_staged::{StagedFunc, StagedOp, pressure};
-use tessera_target::Footprint;
+use tessera_staged::{StagedFunc, StagedOp, pressure, shared_bytes};
+use tessera_target::{BESIDE_TILES, Footprint};
 use tessera_tile::{TileFunc, TileOp};
 
 /// Threads of a warp, and the granularity of register allocation.
@@ -18,8 +19,15 @@ pub fn footprint(func: &StagedFunc, caps: &GpuCaps) -> Footprint {
     let threads = int("threads").map_or(LANES, small);
     let even = caps.registers_per_sm / threads.max(1) / UNIT * UNIT;
     let even = int("regs").map_or(even.min(caps.registers_per_thread), small);
-    let mut found =
-        Footprint { threads, tiles: 0, registers: even, widest: func.loc.clone(), async_mma: None };
+    let mut found = Footprint {
+        threads,
+        tiles: 0,
+        registers: even,
+        widest: func.loc.clone(),
+        async_mma: None,
+        stages: None,
+        resident: 1,
+    };
     for widest in pressure(func) {
         let own = widest.role.and_then(|role| role_info(func, role).regs);
         let registers = own.map_or(even, small).min(caps.registers_per_thread);
@@ -33,7 +41,74 @@ pub fn footprint(func: &StagedFunc, caps: &GpuCaps) -> Footprint {
         }
     }
     found.async_mma = products(func);
+    found.stages = stages(func);
+    found.resident = resident(func, &found, caps);
     found
+}
+
+/// Blocks of a multiprocessor. Where registers are divided among roles, one block has all.
+fn resident(func: &StagedFunc, found: &Footprint, caps: &GpuCaps) -> u32 {
+    if func.attrs.get("regs").is_some() {
+        return 1;
+    }
+    let each = (found.tiles + BESIDE_TILES).min(caps.registers_per_thread).next_multiple_of(UNIT);
+    let by_registers = caps.registers_per_sm / (each * found.threads.max(1));
+    let shared = u32::try_from(shared_bytes(func)).unwrap_or(u32::MAX);
+    let by_shared = caps.shared_per_sm / shared.saturating_add(caps.shared_reserved).max(1);
+    let by_threads = caps.threads_per_sm / found.threads.max(1);
+    by_registers.min(by_shared).min(by_threads).clamp(1, caps.blocks_per_sm.max(1))
+}
+
+/// How far ahead loops load what their MMAs read.
+fn stages(func: &StagedFunc) -> Option<u32> {
+    let mut fewest = None;
+    for id in func.walk() {
+        let op = &func.ops[id];
+        if !matches!(op.code, StagedOp::MmaIssue | StagedOp::Tile(TileOp::Mma)) {
+            continue;
+        }
+        let Some(body) = innermost_loop(func, op.block) else { continue };
+        let one = op.operands[..2].iter().filter_map(|&v| source(func, v, body));
+        fewest = one.chain(fewest).min();
+    }
+    fewest
+}
+
+/// The body of the loop around a block.
+fn innermost_loop(func: &StagedFunc, block: BlockId) -> Option<BlockId> {
+    let is_loop =
+        |id: &OpId| matches!(func.ops[*id].code, StagedOp::Tile(TileOp::For | TileOp::While));
+    let around = func.ancestors(block).into_iter().find(is_loop)?;
+    func.ops[around].regions.iter().copied().find(|&r| func.block_within(block, r))
+}
+
+/// The stages of the pipelines that a value of a loop's body is made from, 1 for a load from global
+/// memory in the same iteration, and none for what comes from outside or was computed.
+fn source(func: &StagedFunc, value: Value, body: BlockId) -> Option<u32> {
+    let (mut open, mut seen, mut fewest) = (vec![value], BTreeSet::new(), None::<u32>);
+    while let Some(v) = open.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        let Some(op) = func.def(v).filter(|op| func.block_within(op.block, body)) else { continue };
+        let found = match op.code {
+            StagedOp::Tile(TileOp::Load | TileOp::Gather) => {
+                matches!(func.ty(op.operands[0]), Type::View { .. }).then_some(1)
+            }
+            StagedOp::Wait => match func.ty(op.operands[0]) {
+                Type::Pipeline { stages, .. } => Some(*stages),
+                _ => None,
+            },
+            // The results of an MMA are no operands of another that were loaded.
+            StagedOp::Tile(TileOp::Mma) | StagedOp::MmaIssue | StagedOp::MmaRetire => None,
+            _ => {
+                open.extend(&op.operands);
+                None
+            }
+        };
+        fewest = found.into_iter().chain(fewest).min();
+    }
+    fewest
 }
 
 /// Whether all MMAs are asynchronous; none where there are no MMAs.

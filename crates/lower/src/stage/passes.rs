@@ -87,6 +87,10 @@ steps! {
     LoopKernel = "loop_kernel",
     /// Kernels write carried values where the next iteration reads them, without copies.
     CopyElision = "copy_elision",
+    /// Operands of MMAs that cannot be copied asynchronously are first copied to aligned rows.
+    OperandPadding = "operand_padding",
+    /// A loop of MMAs is divided among several groups where there are few.
+    SplitK = "split_k",
     /// Clocks around loops are removed; `k.profile()` switches it off, and loops report how long they take.
     NoClocks = "clock_elision",
 }
