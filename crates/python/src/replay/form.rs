@@ -86,7 +86,7 @@ impl Form {
         let size = found.dtype.bytes() as i64;
         let fits = found.dtype == whole.dtype
             && at % size == 0
-            && value.get_type().is(&base.get_type())
+            && value.get_type().is(base.get_type())
             && value.hasattr(intern!(py, "as_strided")).ok()?;
         let strides = PyTuple::new(py, strides.iter().map(|s| s / size)).ok()?.unbind();
         fits.then_some(Form::Strided { of, shape, strides, at: at / size })
