@@ -81,7 +81,15 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
     Tensor.__module__ = "torch"
     torch = _module(monkeypatch, "torch", Tensor=Tensor, tensor=Tensor, stream=0, float32="torch.float32")
     torch.empty = lambda shape, dtype, device: Tensor(ts.empty(shape, dtype.split(".")[1], device=device))
-    torch.empty_like = lambda x, dtype, requires_grad: torch.empty(x.shape, dtype, x.device)
+    # On the device `meta` it has strides alone.
+    torch.empty_like = lambda x, device, requires_grad: x
+
+    def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: str) -> Tensor:
+        made = torch.empty(shape, dtype, device)
+        assert made.stride() == tuple(strides)
+        return made
+
+    torch.empty_strided = empty_strided
     _module(monkeypatch, "torch._C", _cuda_getCurrentRawStream=lambda device: torch.stream)
     if exchange:
         Tensor.__dlpack_c_exchange_api__ = _capsule(torch)

@@ -71,7 +71,7 @@ def test_a_setting_that_is_none_is_refused(name, value, message):
 @pytest.mark.skipif(HERE == STEPS, reason="this processor has everything")
 def test_instructions_that_the_processor_lacks_are_refused():
     done = run("-c", CALL, PYTHONPATH=PATH, TESSERA_CPU=STEPS[-1])
-    assert done.stdout.startswith("DeviceError E_DRIVER TESSERA_CPU asks for amx"), done.stderr
+    assert done.stdout.startswith("DeviceError E_DRIVER TESSERA_CPU requests amx"), done.stderr
 
 
 def test_a_setting_is_part_of_what_is_kept_on_disk(tmp_path):

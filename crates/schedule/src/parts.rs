@@ -126,7 +126,12 @@ fn extent(func: &Func<Schedule>, v: Value) -> Option<(i64, i64)> {
         begin = (begin.0.checked_add(offset)?, begin.1.checked_add(offset)?);
         let steps = op.attr("iteration_bytes").and_then(Attr::as_ints).unwrap_or_default();
         for (&index, step) in op.group("at").iter().zip(steps) {
-            begin = reach(begin, trip(func, index)?, step)?;
+            let count = trip(func, index)?;
+            if count == 0 {
+                // Nothing is accessed in a loop without iterations.
+                return Some((0, 0));
+            }
+            begin = reach(begin, count, step)?;
         }
         at = *op.operands.first()?;
     }
