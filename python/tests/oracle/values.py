@@ -304,7 +304,7 @@ def strong(v: Any) -> Val:
     if isinstance(v, float):
         return Val("f32", const("f32", v))
     if isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iuf":
-        # A dtype called on a literal, as outside of kernels.
+        # A dtype called on a literal, as outside kernels.
         kind = f"{v.dtype.kind}{8 * v.dtype.itemsize}"
         return Val(kind, const(kind, v.item()))
     raise OracleError("E_TYPE", f"a number is wanted, got {v!r}")
