@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
+import warnings
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -368,3 +370,40 @@ def test_numbers_of_traced_functions_keep_their_kinds():
     with pytest.raises(ts.TesseraError):
         f(x, 1 << 70)
     np.testing.assert_array_equal(f(x, 1), x)
+
+
+def test_a_number_that_the_host_reads_from_the_front_of_an_array():
+    for value in (1.0, 3.0, 5.0):
+        b = np.abs(np.random.default_rng(5).standard_normal((40, 40))).astype(np.float32)
+        b[0, 0] = value
+        got = ts.op.rmsnorm(b, None, b[0, 0, ...])
+        want = b / np.sqrt((b.astype(np.float64) ** 2).mean(-1, keepdims=True) + value)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_objects_of_others_are_not_taken_for_ours():
+    @dataclasses.dataclass(frozen=True)
+    class Layer:
+        api_name: str
+        width: int
+
+    class Parts:
+        def __init__(self, width):
+            self.width = width
+
+        def rests_on(self):
+            return ()
+
+    f = ts.jit(lambda x, layer: x * layer.width, static_argnums=1)
+    x = np.arange(4, dtype=np.float32)
+    for make in (lambda w: Layer("users", w), Parts):
+        assert [float(f(x, make(w))[1]) for w in (2, 3, 2)] == [2.0, 3.0, 2.0]
+
+
+def test_a_former_keyword_warns_in_every_call():
+    q = np.ones((1, 1, 16, 16), np.float32)
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(DeprecationWarning, match="free_reference"):
+                ts.op.flash_attention(q, q, q, free_reference=True)

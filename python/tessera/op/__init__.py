@@ -133,7 +133,6 @@ def grouped_gemm(a: Any, b: Any, sizes: Any, *, activation: Any = "identity", ou
 # Attention
 
 
-@renamed_keywords(**_FORMER)
 def flash_attention(
     q: Any,
     k: Any,
@@ -490,6 +489,10 @@ _UNRECORDED = {
 }
 
 
+#: Operations with keywords of former names. Each call warns, also one that is replayed.
+_RENAMED = {"flash_attention": _FORMER}
+
+
 def _replayed(operation: Any) -> Any:
     """The operation with call replay: its calls are recorded."""
     recorded = _core.Operation(operation)
@@ -507,7 +510,8 @@ def _make_public() -> None:
     for name in __all__:
         operation = _followed(globals()[name])
         operation = _traceable(operation) if name in _TRACED else operation
-        globals()[name] = _placed(operation if name in _UNRECORDED else _replayed(operation))
+        operation = operation if name in _UNRECORDED else _replayed(operation)
+        globals()[name] = _placed(renamed_keywords(**_RENAMED[name])(operation) if name in _RENAMED else operation)
 
 
 _make_public()

@@ -163,9 +163,14 @@ impl Sequence {
             steps.push(places);
         }
         let result = Form::of(result, &known)?;
-        let begins = |i: usize| known.iter().position(|(_, v)| v.address == known[i].1.address);
-        let used =
-            (0..count).all(|i| seen[i] || begins(i).is_some_and(|first| first < i && seen[first]));
+        // What the host reads is often a view of an array that is launched: only the same array again is sure to be in its launch.
+        let again = |i: usize| {
+            let first = known.iter().position(|(_, v)| v.address == known[i].1.address);
+            first.is_some_and(|first| {
+                first < i && seen[first] && known[i].1 == known[first].1 && known[i].1.rank > 0
+            })
+        };
+        let used = (0..count).all(|i| seen[i] || again(i));
         if !used {
             return None;
         }

@@ -6,6 +6,7 @@ use crate::exchange::Exchange;
 use crate::readers::{self, Reader};
 use crate::values::Func;
 use crate::{dlpack, streams};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -181,17 +182,22 @@ impl<'py> Walk<'py> {
     /// Functions of the caller's and of the language, and objects that say what they rest on.
     fn named(&mut self, value: &Bound<'py, PyAny>) -> Option<()> {
         let py = value.py();
-        if let Ok(handle) = value.getattr(intern!(py, "handle"))
-            && let Ok(func) = handle.cast::<Func>()
-        {
+        // Objects of others may have attributes of these names, which say something else or run code.
+        let class = value.get_type();
+        let ours = class.module().ok()?;
+        if !ours.to_str().ok()?.starts_with("tessera.") {
+            return None;
+        }
+        let handle = interrupted(py, value.getattr_opt(intern!(py, "handle")))?;
+        if let Some(func) = handle.as_ref().and_then(|handle| handle.cast::<Func>().ok()) {
             self.tokens.func(&func.get().source);
             return Some(());
         }
-        if let Ok(name) = value.getattr(intern!(py, "api_name")) {
+        if let Some(name) = interrupted(py, value.getattr_opt(intern!(py, "api_name")))? {
             self.tokens.text(Mark::Builtin, name.cast_exact::<PyString>().ok()?.to_str().ok()?);
             return Some(());
         }
-        let parts = value.call_method0(intern!(py, "rests_on")).ok()?;
+        let parts = interrupted(py, value.call_method0(intern!(py, "rests_on")))?;
         self.class(value);
         self.value(&parts, Numbers::Fixed)
     }
@@ -229,6 +235,18 @@ impl<'py> Walk<'py> {
             self.value(value, numbers(&name))
         })
     }
+}
+
+/// What Python gave. An interrupt that came meanwhile comes again at the next opportunity; other errors are those of the
+/// full path.
+fn interrupted<T>(py: Python<'_>, done: PyResult<T>) -> Option<T> {
+    done.inspect_err(|error| {
+        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            // SAFETY: it may be called at any time.
+            unsafe { pyo3::ffi::PyErr_SetInterrupt() }
+        }
+    })
+    .ok()
 }
 
 /// A number from the word that holds it: see [`word`].
