@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.kernel.schedule import FORMER_KEYWORDS
 
 BLOCK = 8
 FACTOR = 2.0
@@ -401,9 +402,10 @@ def test_objects_of_others_are_not_taken_for_ours():
 
 
 def test_a_former_keyword_warns_in_every_call():
+    (former,) = FORMER_KEYWORDS
     q = np.ones((1, 1, 16, 16), np.float32)
     for _ in range(3):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            with pytest.raises(DeprecationWarning, match="free_reference"):
-                ts.op.flash_attention(q, q, q, free_reference=True)
+            with pytest.raises(DeprecationWarning, match=former):
+                ts.op.flash_attention(q, q, q, **{former: True})
