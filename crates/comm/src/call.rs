@@ -138,7 +138,11 @@ impl fmt::Display for Call {
             Kind::Broadcast { root } => write!(f, " from position {root}")?,
             Kind::Permute(pairs) => {
                 let each: Vec<String> = pairs.iter().map(|(s, t)| format!("{s} to {t}")).collect();
-                write!(f, " {}", if each.is_empty() { "along no pairs".into() } else { each.join(", ") })?;
+                write!(
+                    f,
+                    " {}",
+                    if each.is_empty() { "along no pairs".into() } else { each.join(", ") }
+                )?;
             }
             Kind::AllGather | Kind::AllToAll => {}
             Kind::Barrier => return Ok(()),

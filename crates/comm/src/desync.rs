@@ -15,7 +15,9 @@ pub fn differ(sequence: u64, a: (usize, &Call), b: (usize, &Call)) -> Diagnostic
     let error = Diagnostic::new(Code::E_DESYNC, message).at(second.at.clone()).help(HELP);
     match first.at == second.at {
         true => error,
-        false => error.label(first.at.clone(), format!("rank {one} calls {}", first.shown().name())),
+        false => {
+            error.label(first.at.clone(), format!("rank {one} calls {}", first.shown().name()))
+        }
     }
 }
 
@@ -52,8 +54,10 @@ pub fn stuck(waiting: &[Waiting]) -> Diagnostic {
         let (text, call) = match rank {
             Waiting::Ended { .. } => ("its program has ended".to_string(), None),
             Waiting::For { token, call, .. } => {
-                let at = if call.at.is_known() { format!(" at {}", call.at) } else { String::new() };
-                let number = token.map_or(String::new(), |t| format!(", collective {} of its group", t.sequence));
+                let at =
+                    if call.at.is_known() { format!(" at {}", call.at) } else { String::new() };
+                let number = token
+                    .map_or(String::new(), |t| format!(", collective {} of its group", t.sequence));
                 (format!("waits in {call}{number}{at}"), Some(call))
             }
         };

@@ -23,7 +23,11 @@ pub struct Combination {
 }
 
 impl Combination {
-    pub fn start(transport: &dyn Transport, rank: usize, request: Request) -> Result<Self, Diagnostic> {
+    pub fn start(
+        transport: &dyn Transport,
+        rank: usize,
+        request: Request,
+    ) -> Result<Self, Diagnostic> {
         let members = transport.members(request.group);
         let member = members.iter().position(|r| *r == rank);
         let refused = |text: &str| {
@@ -133,8 +137,10 @@ impl Combination {
             let values: Vec<&[u8]> = self.scratch.chunks(own).collect();
             if !combine_arrays(self.op, self.request.call.dtype, &values, &mut block) {
                 let call = &self.request.call;
-                let text =
-                    format!("expected contributions that `{}` combines, got {call}", self.op.name());
+                let text = format!(
+                    "expected contributions that `{}` combines, got {call}",
+                    self.op.name()
+                );
                 let error = Diagnostic::new(Code::E_TYPE, text).at(call.at.clone());
                 return Err(error.help("cast to the accumulation dtype first"));
             }

@@ -91,7 +91,8 @@ impl Piece {
         if self.bytes() == 0 {
             return true;
         }
-        let last = (self.rows - 1).checked_mul(self.stride).and_then(|n| n.checked_add(self.offset));
+        let last =
+            (self.rows - 1).checked_mul(self.stride).and_then(|n| n.checked_add(self.offset));
         last.and_then(|n| n.checked_add(self.len)).is_some_and(|end| end <= bytes)
     }
 

@@ -81,15 +81,19 @@ impl Request {
             | Kind::Barrier => true,
         };
         if !positions_fit {
-            return wrong(format!("expected positions of a group of {n}, each once, got {}", self.call));
+            return wrong(format!(
+                "expected positions of a group of {n}, each once, got {}",
+                self.call
+            ));
         }
         let of_one = |i: usize| counts[if counts.len() == 1 { 0 } else { i }];
         let own = |i: usize, many: usize| of_one(if many == 1 { member } else { i });
-        let sizes_fit = self.send.iter().enumerate().all(|(i, p)| p.bytes() as u64 == own(i, sent) * item)
-            && self.receive.iter().enumerate().all(|(i, p)| {
-                // What comes from the others is theirs to say.
-                *kind == Kind::AllToAll || p.bytes() as u64 == own(i, received) * item
-            });
+        let sizes_fit =
+            self.send.iter().enumerate().all(|(i, p)| p.bytes() as u64 == own(i, sent) * item)
+                && self.receive.iter().enumerate().all(|(i, p)| {
+                    // What comes from the others is theirs to say.
+                    *kind == Kind::AllToAll || p.bytes() as u64 == own(i, received) * item
+                });
         let inside = self.send.iter().all(|p| p.fits(self.from.bytes()))
             && self.receive.iter().all(|p| p.fits(self.to.bytes()));
         if !sizes_fit || !inside {

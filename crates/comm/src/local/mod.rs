@@ -109,9 +109,8 @@ impl Local {
             return Err(why.clone());
         }
         let found = state.groups.get(group.0 as usize);
-        let found = found.and_then(|g| {
-            Some((g.members.clone(), g.members.iter().position(|r| *r == rank)?))
-        });
+        let found = found
+            .and_then(|g| Some((g.members.clone(), g.members.iter().position(|r| *r == rank)?)));
         found.ok_or_else(|| {
             let text = format!("expected a group that rank {rank} is in, got group {}", group.0);
             Diagnostic::new(Code::E_ARGUMENT, text).help("make the group before the program runs")
@@ -125,7 +124,11 @@ impl Local {
         let each = |piece: &Piece| {
             let ends = (0..piece.bytes()).step_by(self.options.part);
             let part = |from: usize| {
-                job::checksum(&request.from, piece, from..piece.bytes().min(from + self.options.part))
+                job::checksum(
+                    &request.from,
+                    piece,
+                    from..piece.bytes().min(from + self.options.part),
+                )
             };
             ends.map(part).collect()
         };
@@ -194,7 +197,8 @@ impl Transport for Local {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<GroupId, Diagnostic> {
-        let apart = ranks.iter().enumerate().all(|(i, r)| *r < self.ranks && !ranks[..i].contains(r));
+        let apart =
+            ranks.iter().enumerate().all(|(i, r)| *r < self.ranks && !ranks[..i].contains(r));
         if ranks.is_empty() || !apart {
             let text = format!("expected ranks of {}, each once, got {ranks:?}", self.ranks);
             let help = "give the ranks along some axes of a mesh";

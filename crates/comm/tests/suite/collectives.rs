@@ -5,8 +5,8 @@ use crate::{Random, seed};
 use std::ops::Range;
 use std::sync::Arc;
 use tessera_comm::{
-    Call, Cursor, GroupId, Kind, Local, LocalOptions, Order, Piece, Progress, Request, Threads, Token,
-    Transport, Waiting, run,
+    Call, Cursor, GroupId, Kind, Local, LocalOptions, Order, Piece, Progress, Request, Threads,
+    Token, Transport, Waiting, run,
 };
 use tessera_diag::Diagnostic;
 use tessera_numerics::{DType, ReduceOp, canonical_reduce};
@@ -202,7 +202,8 @@ fn round(random: &mut Random, extents: &[usize]) -> Round {
             .map(|&b| {
                 let base = random.below(1 << 30) as i64;
                 Array::make([a, b, c], |i, j, k| {
-                    let mixed = (base + ((i * 7 + j) * 11 + k) as i64).wrapping_mul(0x5851_f42d_4c95_7f2d);
+                    let mixed =
+                        (base + ((i * 7 + j) * 11 + k) as i64).wrapping_mul(0x5851_f42d_4c95_7f2d);
                     element(dtype, mixed >> 17)
                 })
             })
@@ -233,7 +234,8 @@ fn round(random: &mut Random, extents: &[usize]) -> Round {
                 Kind::Broadcast { root } => (given[*root].clone(), scaled(&counts[0][..1])),
                 Kind::Permute(pairs) => {
                     let zero = Array::make(given[m].dims, |_, _, _| vec![0; dtype.bytes()]);
-                    let source = pairs.iter().find(|(_, t)| *t == m).map(|(s, _)| given[*s].clone());
+                    let source =
+                        pairs.iter().find(|(_, t)| *t == m).map(|(s, _)| given[*s].clone());
                     (source.unwrap_or(zero), scaled(&counts[0][..1]))
                 }
                 Kind::Barrier => (given[m].clone(), Vec::new()),
@@ -322,7 +324,8 @@ fn program(seed: u64) {
         _ => vec![2, 1 + random.below(2), 2],
     };
     let ranks: usize = extents.iter().product();
-    let rounds: Vec<Round> = (0..1 + random.below(6)).map(|_| round(&mut random, &extents)).collect();
+    let rounds: Vec<Round> =
+        (0..1 + random.below(6)).map(|_| round(&mut random, &extents)).collect();
     let options = LocalOptions {
         checksums: random.below(4) > 0,
         part: random.pick(&[16, 48, 1 << 10]),
@@ -336,8 +339,10 @@ fn program(seed: u64) {
     };
     let mut given: Vec<Vec<Vec<u8>>> =
         rounds.iter().map(|r| r.given.iter().map(Array::bytes).collect()).collect();
-    let mut made: Vec<Vec<Vec<u8>>> =
-        rounds.iter().map(|r| r.wanted.iter().map(|x| vec![0xee; x.bytes().len()]).collect()).collect();
+    let mut made: Vec<Vec<Vec<u8>>> = rounds
+        .iter()
+        .map(|r| r.wanted.iter().map(|x| vec![0xee; x.bytes().len()]).collect())
+        .collect();
     let mut scripts = Vec::new();
     for rank in 0..ranks {
         let mut actions = Vec::new();
@@ -375,7 +380,12 @@ fn program(seed: u64) {
             continue;
         }
         for rank in 0..ranks {
-            assert_eq!(made[i][rank], r.wanted[rank].bytes(), "seed {seed}: {:?} of rank {rank}", r.kind);
+            assert_eq!(
+                made[i][rank],
+                r.wanted[rank].bytes(),
+                "seed {seed}: {:?} of rank {rank}",
+                r.kind
+            );
         }
     }
 }
@@ -383,7 +393,8 @@ fn program(seed: u64) {
 #[test]
 fn random_programs_of_ranks() {
     let first = seed() << 20;
-    let seconds = std::env::var("TESSERA_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3.0);
+    let seconds =
+        std::env::var("TESSERA_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3.0);
     let until = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds);
     (0..200).for_each(program);
     let more = (first..).take_while(|_| std::time::Instant::now() < until);
@@ -396,7 +407,13 @@ fn sums_are_canonical() {
     let mut random = Random(seed());
     for n in [1, 2, 3, 7, 9, 65, 72] {
         let given: Vec<Vec<f32>> = (0..n)
-            .map(|_| (0..33).map(|_| random.below(1 << 24) as f32 * 1e-7 * 10f32.powi(random.below(9) as i32)).collect())
+            .map(|_| {
+                (0..33)
+                    .map(|_| {
+                        random.below(1 << 24) as f32 * 1e-7 * 10f32.powi(random.below(9) as i32)
+                    })
+                    .collect()
+            })
             .collect();
         let wanted: Vec<f32> = (0..33)
             .map(|i| canonical_reduce(ReduceOp::Sum, given.iter().map(|v| v[i])).unwrap())

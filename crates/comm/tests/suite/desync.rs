@@ -3,8 +3,8 @@
 use crate::script::{Action, Script, call, in_place, line, memory};
 use crate::{Random, seed};
 use tessera_comm::{
-    Call, Corruption, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request, Threads,
-    Transport, run,
+    Call, Corruption, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request,
+    Threads, Transport, run,
 };
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_numerics::{DType, ReduceOp};
@@ -105,8 +105,7 @@ fn ranks_that_wait_for_others_are_found_immediately() {
     let local = Local::new(2, LocalOptions::default());
     let (a, b) = (local.group(&[0, 1]).unwrap(), local.group(&[1, 0]).unwrap());
     let in_group = |group, at| (group, call(SUM, DType::F32, &[4], at));
-    let programs =
-        [vec![in_group(a, 3), in_group(b, 4)], vec![in_group(b, 8), in_group(a, 9)]];
+    let programs = [vec![in_group(a, 3), in_group(b, 4)], vec![in_group(b, 8), in_group(a, 9)]];
     let error = refused(&local, &programs, 5);
     let mut lines: Vec<u32> = error.labels.iter().map(|l| l.loc.line()).collect();
     lines.push(error.loc.line());
@@ -115,9 +114,11 @@ fn ranks_that_wait_for_others_are_found_immediately() {
 
     // Of 72 ranks one does something else.
     let local = Local::new(72, LocalOptions::default());
-    let (all, one) = (local.group(&(0..72).collect::<Vec<_>>()).unwrap(), local.group(&[5]).unwrap());
-    let programs: Vec<_> =
-        (0..72).map(|r| if r == 5 { vec![in_group(one, 6)] } else { vec![in_group(all, 3)] }).collect();
+    let (all, one) =
+        (local.group(&(0..72).collect::<Vec<_>>()).unwrap(), local.group(&[5]).unwrap());
+    let programs: Vec<_> = (0..72)
+        .map(|r| if r == 5 { vec![in_group(one, 6)] } else { vec![in_group(all, 3)] })
+        .collect();
     let error = refused(&local, &programs, 5);
     assert!(error.notes[0].starts_with("ranks 0 to 4, 6 to 71: waits in"), "{error}");
     assert_eq!(error.notes[1], "rank 5: its program has ended");
@@ -129,12 +130,19 @@ fn random_programs_with_one_fault_end_in_an_error() {
     let mut random = Random(seed());
     for round in 0..400 {
         let ranks = 2 + random.below(6);
-        let local = Local::new(ranks, LocalOptions { order: Order::Random(round), ..LocalOptions::default() });
+        let local = Local::new(
+            ranks,
+            LocalOptions { order: Order::Random(round), ..LocalOptions::default() },
+        );
         let group = local.group(&(0..ranks).collect::<Vec<_>>()).unwrap();
         let steps = 1 + random.below(5);
         let program: Vec<(GroupId, Call)> = (0..steps)
             .map(|i| {
-                let kind = random.pick(&[SUM, Kind::AllReduce(ReduceOp::Max), Kind::Broadcast { root: 1 }]);
+                let kind = random.pick(&[
+                    SUM,
+                    Kind::AllReduce(ReduceOp::Max),
+                    Kind::Broadcast { root: 1 },
+                ]);
                 let dtype = random.pick(&[DType::F32, DType::I64]);
                 (group, call(kind, dtype, &[1 + random.below(3) as u64], 1 + i as u32))
             })
@@ -148,7 +156,9 @@ fn random_programs_with_one_fault_end_in_an_error() {
             1 => odd[at].1.counts[0] += 1,
             2 => odd[at].1.dtype = DType::F64,
             3 => drop(odd.remove(at)),
-            4 => odd.insert(at, (group, call(Kind::AllReduce(ReduceOp::Prod), DType::F32, &[1], 20))),
+            4 => {
+                odd.insert(at, (group, call(Kind::AllReduce(ReduceOp::Prod), DType::F32, &[1], 20)))
+            }
             _ => odd[at].1.kind = Kind::Broadcast { root: 0 },
         }
         refused(&local, &programs, round);
@@ -168,13 +178,17 @@ fn damaged_messages_are_found() {
     for (kind, counts) in kinds {
         for at in 0..2 {
             let corruption = Some(Corruption { rank: 1, at });
-            let local = Local::new(2, LocalOptions { part: 32, corruption, ..LocalOptions::default() });
+            let local =
+                Local::new(2, LocalOptions { part: 32, corruption, ..LocalOptions::default() });
             let group = local.group(&[0, 1]).unwrap();
             let name = kind.name();
             let mut buffers = vec![(vec![1u8; 160], vec![0u8; 320]); 2];
             let mut scripts = Vec::new();
             for (i, (from, to)) in buffers.iter_mut().enumerate() {
-                let (half, whole) = (|i: usize| Piece::contiguous(80 * i, 80), |i: usize| Piece::contiguous(160 * i, 160));
+                let (half, whole) = (
+                    |i: usize| Piece::contiguous(80 * i, 80),
+                    |i: usize| Piece::contiguous(160 * i, 160),
+                );
                 let (send, receive) = match &kind {
                     Kind::ReduceScatter(_) => (vec![half(0), half(1)], vec![half(0)]),
                     Kind::AllGather => (vec![whole(0)], vec![whole(0), whole(1)]),
@@ -199,7 +213,8 @@ fn damaged_messages_are_found() {
                 scripts.push(Script::new(actions));
             }
             let mut cursors: Vec<&mut dyn Cursor> = scripts.iter_mut().map(|s| s as _).collect();
-            let errors = run(&local, &mut cursors, &Threads(2), Order::First).expect_err("a damaged message");
+            let errors = run(&local, &mut cursors, &Threads(2), Order::First)
+                .expect_err("a damaged message");
             let error = errors.iter().next().unwrap();
             assert_eq!(error.code, Code::E_DESYNC);
             assert!(error.message.ends_with(&format!("checksum of rank 1's {name}")), "{error}");
@@ -258,16 +273,20 @@ fn requests_are_checked() {
     // SAFETY: nothing is read: it is refused.
     let on_device = unsafe { Memory::device(std::ptr::null_mut(), 16, device) };
     assert_eq!(refused(&|r| r.to = on_device).code, Code::E_UNSUPPORTED);
-    assert!(local.group(&[]).is_err() && local.group(&[0, 0]).is_err() && local.group(&[2]).is_err());
+    assert!(
+        local.group(&[]).is_err() && local.group(&[0, 0]).is_err() && local.group(&[2]).is_err()
+    );
     // None of that counts as a collective.
     let mut buffers = [vec![1u8; 16], vec![1u8; 16]];
-    let tokens: Vec<_> = buffers.iter_mut().enumerate().map(|(r, b)| local.start(r, good(b)).unwrap()).collect();
+    let tokens: Vec<_> =
+        buffers.iter_mut().enumerate().map(|(r, b)| local.start(r, good(b)).unwrap()).collect();
     assert_eq!(tokens[0].sequence, 0);
     while local.progress().unwrap() != tessera_comm::Progress::Nothing {}
     assert!(tokens.iter().all(|t| local.test(*t).unwrap()));
     // Contributions of a dtype that is not combined.
     let narrow = |b: &mut Vec<u8>| in_place(group, call(SUM, DType::BF16, &[8], 3), b);
-    let tokens: Vec<_> = buffers.iter_mut().enumerate().map(|(r, b)| local.start(r, narrow(b))).collect();
+    let tokens: Vec<_> =
+        buffers.iter_mut().enumerate().map(|(r, b)| local.start(r, narrow(b))).collect();
     assert!(tokens.iter().all(Result::is_ok));
     assert_eq!(local.progress().unwrap_err().code, Code::E_TYPE);
 }
@@ -276,14 +295,18 @@ fn requests_are_checked() {
 fn an_abort_ends_what_waits() {
     let (local, group) = whole(2);
     let mut buffer = vec![0u8; 16];
-    let token = local.start(0, in_place(group, call(SUM, DType::F32, &[4], 3), &mut buffer)).unwrap();
+    let token =
+        local.start(0, in_place(group, call(SUM, DType::F32, &[4], 3), &mut buffer)).unwrap();
     assert!(!local.test(token).unwrap());
     let why = Diagnostic::new(Code::E_DESYNC, "the other program failed");
     local.abort(&why);
     local.abort(&Diagnostic::new(Code::E_DESYNC, "later"));
     assert_eq!(local.test(token).unwrap_err(), why);
     assert_eq!(local.progress().unwrap_err(), why);
-    assert_eq!(local.start(1, in_place(group, call(SUM, DType::F32, &[4], 3), &mut buffer)).unwrap_err(), why);
+    assert_eq!(
+        local.start(1, in_place(group, call(SUM, DType::F32, &[4], 3), &mut buffer)).unwrap_err(),
+        why
+    );
 }
 
 /// An error of one rank's program ends all.

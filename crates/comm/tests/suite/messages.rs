@@ -51,7 +51,10 @@ fn headers_read_back_and_say_whether_calls_agree() {
     for kind in &kinds {
         for dtype in [DType::F32, DType::I8] {
             for counts in [[4, 4], [4, 5]] {
-                all.push(Header { checksum: 7, ..Header::new(3, 9, 1, &call(kind.clone(), dtype, &counts, 1)) });
+                all.push(Header {
+                    checksum: 7,
+                    ..Header::new(3, 9, 1, &call(kind.clone(), dtype, &counts, 1))
+                });
             }
         }
     }
@@ -91,7 +94,8 @@ fn pieces_are_blocks_along_a_dim() {
         // Each byte, and whether its element is in the block.
         let inner: usize = item * extents.iter().skip(dim + 1).product::<usize>();
         let inside = |b: &usize| {
-            dim == extents.len() || (start..start + count).contains(&(b / inner.max(1) % extent.max(1)))
+            dim == extents.len()
+                || (start..start + count).contains(&(b / inner.max(1) % extent.max(1)))
         };
         let wanted: Vec<usize> = (0..bytes).filter(inside).collect();
         assert_eq!(piece.bytes(), wanted.len(), "{extents:?} {dim} {start} {count}");

@@ -160,8 +160,7 @@ impl<'a> World<'a> {
         for rank in 0..ranks.len() {
             let Some((func, id)) = ranks[rank].place()? else { continue };
             let op = &func.ops[id];
-            let axes =
-                MeshAxes::of(&op.attrs).map_err(|r| fault(r.code, r.message, &op.loc))?;
+            let axes = MeshAxes::of(&op.attrs).map_err(|r| fault(r.code, r.message, &op.loc))?;
             let members: Vec<usize> = match is_collective(op.code) {
                 true => group(mesh, &axes.names, rank).into_values().collect(),
                 false => vec![rank],
