@@ -359,7 +359,7 @@ fn program(seed: u64) {
                 to: memory(&mut made[i][rank]),
                 receive,
             };
-            actions.push(Action::Start(request));
+            actions.push(Action::Start(Box::new(request)));
             open.push(i);
             // Some wait immediately, some later, some never; in any order.
             while !open.is_empty() && random.below(3) > 0 {
@@ -379,13 +379,8 @@ fn program(seed: u64) {
         if r.kind == Kind::Barrier {
             continue;
         }
-        for rank in 0..ranks {
-            assert_eq!(
-                made[i][rank],
-                r.wanted[rank].bytes(),
-                "seed {seed}: {:?} of rank {rank}",
-                r.kind
-            );
+        for (rank, (found, wanted)) in made[i].iter().zip(&r.wanted).enumerate() {
+            assert_eq!(*found, wanted.bytes(), "seed {seed}: {:?} of rank {rank}", r.kind);
         }
     }
 }
@@ -427,7 +422,10 @@ fn sums_are_canonical() {
                 given.iter().map(|v| v.iter().flat_map(|x| x.to_ne_bytes()).collect()).collect();
             let sum = |b: &mut Vec<u8>| {
                 let call: Call = call(Kind::AllReduce(ReduceOp::Sum), DType::F32, &[33], 1);
-                Script::new(vec![Action::Start(in_place(group, call, b)), Action::Wait(0)])
+                Script::new(vec![
+                    Action::Start(Box::new(in_place(group, call, b))),
+                    Action::Wait(0),
+                ])
             };
             let mut scripts: Vec<Script> = buffers.iter_mut().map(sum).collect();
             let mut cursors: Vec<&mut dyn Cursor> = scripts.iter_mut().map(|s| s as _).collect();
@@ -458,7 +456,7 @@ fn results_may_share_memory() {
             let call = call(Kind::AllGather, DType::U8, &[2; 4], 1);
             let send = vec![Piece::contiguous(0, 2)];
             let request = Request { group, call, from: memory(b), send, to, receive };
-            Script::new(vec![Action::Start(request)])
+            Script::new(vec![Action::Start(Box::new(request))])
         })
         .collect();
     let mut cursors: Vec<&mut dyn Cursor> = scripts.iter_mut().map(|s| s as _).collect();

@@ -20,7 +20,7 @@ fn attempt(local: &Local, programs: &[Vec<(GroupId, Call)>], seed: u64) -> Resul
     for (program, buffers) in programs.iter().zip(&mut buffers) {
         let mut actions = Vec::new();
         for (i, ((group, call), buffer)) in program.iter().zip(buffers).enumerate() {
-            actions.push(Action::Start(in_place(*group, call.clone(), buffer)));
+            actions.push(Action::Start(Box::new(in_place(*group, call.clone(), buffer))));
             actions.push(Action::Wait(i));
         }
         scripts.push(Script::new(actions));
@@ -205,9 +205,9 @@ fn damaged_messages_are_found() {
                 };
                 let mut one = one;
                 let actions = vec![
-                    Action::Start(one(3)),
+                    Action::Start(Box::new(one(3))),
                     Action::Wait(0),
-                    Action::Start(one(4 + i as u32)),
+                    Action::Start(Box::new(one(4 + i as u32))),
                     Action::Wait(1),
                 ];
                 scripts.push(Script::new(actions));
@@ -322,7 +322,7 @@ fn an_error_of_a_program_is_the_error_of_the_run() {
         let (local, group) = whole(2);
         let mut buffer = vec![0u8; 16];
         let request = in_place(group, call(SUM, DType::F32, &[4], 3), &mut buffer);
-        let mut script = Script::new(vec![Action::Start(request), Action::Wait(0)]);
+        let mut script = Script::new(vec![Action::Start(Box::new(request)), Action::Wait(0)]);
         let mut cursors: [&mut dyn Cursor; 2] = [&mut script, &mut Fails];
         let errors = run(&local, &mut cursors, &Threads(2), Order::Random(seed)).unwrap_err();
         assert_eq!(errors.iter().next().unwrap().code, Code::E_DIV_ZERO);

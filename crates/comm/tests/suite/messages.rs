@@ -11,7 +11,7 @@ fn slowly(bytes: &[u8]) -> u32 {
     for byte in bytes {
         for bit in 0..8 {
             let carry = (crc ^ u32::from(*byte) >> bit) & 1;
-            crc = crc >> 1 ^ carry * 0x82f6_3b78;
+            crc = (crc >> 1) ^ (carry * 0x82f6_3b78);
         }
     }
     !crc

@@ -6,7 +6,7 @@ use tessera_diag::{Diagnostics, Loc, SourceFile};
 use tessera_numerics::DType;
 
 pub enum Action {
-    Start(Request),
+    Start(Box<Request>),
     Wait(usize),
     /// Work of the rank: fills one buffer from another.
     Compute(Box<dyn FnMut() + Send>),
@@ -27,7 +27,7 @@ impl Cursor for Script {
         loop {
             match self.actions.next() {
                 None => return Ok(Step::Ended),
-                Some(Action::Start(request)) => return Ok(Step::Start(Box::new(request))),
+                Some(Action::Start(request)) => return Ok(Step::Start(request)),
                 Some(Action::Wait(number)) => return Ok(Step::Wait(number)),
                 Some(Action::Compute(mut work)) => work(),
             }
