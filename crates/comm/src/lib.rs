@@ -19,7 +19,8 @@
 //! that make different calls get `E_DESYNC` with both places.
 //!
 //! **Combinations are ordered.** A transport moves bytes; a reduction is `all_to_all`, the canonical reduction over the coordinates of the
-//! group (LANGUAGE 14), and `all_gather` ([`ordered`]). Its bits are the same over every transport, and its bytes are those of a ring.
+//! group (LANGUAGE 14), and `all_gather` ([`ordered`]). Its bits are the same over every transport, and a rank sends no more bytes than by
+//! any other algorithm.
 //! A transport that combines by itself in that order says so ([`Transport::combines`]).
 
 mod call;
