@@ -60,6 +60,7 @@ mod vmap;
 pub use custom::{check_custom_jvp, check_custom_vjp};
 pub use kernel::{KernelDef, KernelSet, value_and_grad};
 pub use ranks::expand_ranks;
+pub use region::{Outlined, outline};
 
 use context::Context;
 use tessera_diag::{Code, Diagnostic, Diagnostics};

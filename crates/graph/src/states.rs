@@ -87,6 +87,8 @@ struct Flow<'a> {
     found: Vec<Finding>,
     /// Operands that have to vary along more axes, by op and place.
     wanted: Vec<(OpId, usize, Axes)>,
+    /// A condition varies: ranks run different ops.
+    diverges: bool,
     /// Errors and wishes are noted: the states are final.
     last: bool,
 }
@@ -94,7 +96,16 @@ struct Flow<'a> {
 impl<'a> Flow<'a> {
     fn new(module: Option<&'a GraphModule>, func: &'a GraphFunc, mesh: &'a MeshAxes) -> Self {
         let (found, wanted) = (Vec::new(), Vec::new());
-        Self { module, func, mesh, of: SideTable::new(0), found, wanted, last: true }
+        Self {
+            module,
+            func,
+            mesh,
+            of: SideTable::new(0),
+            found,
+            wanted,
+            diverges: false,
+            last: true,
+        }
     }
 
     fn states(&self, values: &[Value]) -> Vec<Axes> {
@@ -244,6 +255,7 @@ impl<'a> Flow<'a> {
 
     /// A region that not all ranks run may hold no collective of theirs with the others.
     fn check_collectives(&mut self, id: OpId, condition: Axes, regions: &[BlockId]) {
+        self.diverges |= condition != 0;
         for &region in regions {
             let met = collectives(self, self.func, region) & condition;
             if met != 0 {
@@ -367,11 +379,12 @@ pub fn is_transparent(op: &Op<crate::Graph>) -> bool {
 }
 
 /// The states that a callee returns, and what is wrong in it.
-fn inside(flow: &Flow<'_>, callee: &GraphFunc, states: &[Axes]) -> (Vec<Axes>, Vec<Finding>) {
+fn inside(flow: &mut Flow<'_>, callee: &GraphFunc, states: &[Axes]) -> (Vec<Axes>, Vec<Finding>) {
     let mut inner = Flow::new(flow.module, callee, flow.mesh);
     inner.last = flow.last;
     inner.set(callee.params(), states);
     let out = inner.block(callee.body);
+    flow.diverges |= inner.diverges;
     let loc = |id: OpId| callee.ops[id].loc.line();
     let named = inner.found.into_iter().map(|found| {
         let message = match loc(found.op) {
@@ -415,6 +428,19 @@ pub fn check(module: Option<&GraphModule>, func: &GraphFunc, id: OpId) -> Vec<Fi
         }
     }
     flow.found
+}
+
+/// Whether the ranks of a program run different ops: a condition in it varies.
+pub fn diverges(module: &GraphModule, func: &GraphFunc, id: OpId) -> bool {
+    let op = &func.ops[id];
+    let (Ok(manual), Some(&region)) = (Manual::of(&op.attrs), op.regions.first()) else {
+        return false;
+    };
+    let mut flow = Flow::new(Some(module), func, &manual.mesh);
+    let states: Vec<_> = manual.ins.iter().map(|s| axes_of(&manual.mesh, s)).collect();
+    flow.set(&func.blocks[region].args, &states);
+    flow.block(region);
+    flow.diverges
 }
 
 /// [`check`] of every `manual` of a module, calls included, and of collectives that no rank runs.

@@ -1,6 +1,7 @@
 //! A plan run from its text by the interpreter of Schedule IR: the oracle of executors.
 
 use super::program::GraphProgram;
+use super::rank_run::WithRanks;
 use super::run::GraphKernels;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -28,7 +29,8 @@ impl GraphProgram {
             return Err(unknown("as many ops as the plan has"));
         }
         let written = read.into_iter().zip(written).collect();
-        let mut steps = Steps { program: self, written, kernels };
+        let mut kernels = WithRanks { ranks: &self.ranks, kernels };
+        let mut steps = Steps { program: self, written, kernels: &mut kernels };
         let mut out = run_schedule(func, &mut inputs.to_vec(), &mut steps, order)?;
         // A result may have the memory of a value of another shape.
         for (array, ty) in out.iter_mut().zip(self.results()) {

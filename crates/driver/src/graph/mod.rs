@@ -14,6 +14,8 @@ mod kernels;
 mod layouts;
 mod list;
 mod program;
+mod rank_run;
+mod ranks;
 mod run;
 
 pub use calls::{MadeKernel, MadeKernels};

@@ -4,6 +4,7 @@ use super::calls::{MadeKernels, place};
 use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
+use super::ranks::{RankPrograms, take_out};
 use super::run::Recorded;
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
@@ -65,6 +66,8 @@ pub struct GraphProgram {
     pub(super) idle: ForkLock<Vec<Recorded>>,
     /// Operation counts, as far as a profile requested them.
     counted: ForkLock<Counted>,
+    /// Programs of ranks that it calls.
+    pub(super) ranks: RankPrograms,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -124,19 +127,29 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
-    // Programs of ranks are compiled for all ranks together: they share the device.
+    // Programs of ranks are compiled for all ranks together, which share the device, or run rank by rank.
     let ranked = module
         .funcs
         .iter()
         .any(|f| f.ops.iter().any(|(_, op)| op.code == tessera_graph::GraphOp::Manual));
-    let expanded = ranked.then(|| -> Result<GraphModule, Diagnostics> {
+    let expanded = ranked.then(|| -> Result<(GraphModule, RankPrograms), Diagnostics> {
         let mut all = module.clone();
+        tessera_graph::walk::dce_module(&mut all, &[func]);
+        let mut programs = RankPrograms::new();
+        // On a device, and where extents are open, all ranks are one function.
+        if !choice.is_on_device() {
+            let plan = PlanOptions::default();
+            let options = GraphOptions { plan, ..options.clone() };
+            programs = take_out(&mut all, &mut |module, func, args| {
+                compile_graph_for(module, func, args, choice.clone(), &options)
+            })?;
+        }
         tessera_autodiff::expand_ranks(&mut all)?;
         tessera_graph::walk::dce_module(&mut all, &[func]);
         is_small(&all)?;
-        Ok(all)
+        Ok((all, programs))
     });
-    let expanded = expanded.transpose()?;
+    let (expanded, ranks) = expanded.transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
     let machine = machine(&choice)?;
     // Devices have short code for the functions themselves.
@@ -155,7 +168,8 @@ pub fn compile_graph_for(
         on_host(&plan.steps)?;
     }
     let planned = start.elapsed();
-    GraphProgram::from_plan(plan, made, choice, (options, given), planned)
+    let made = GraphProgram::from_plan(plan, made, choice, (options, given), planned)?;
+    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), ..made })
 }
 
 /// Refuses functions that would take minutes to plan and to compile.
@@ -221,6 +235,7 @@ impl GraphProgram {
             choice,
             stats,
             idle: ForkLock::default(),
+            ranks: RankPrograms::new(),
             there: ForkLock::default(),
             counted: ForkLock::default(),
         })

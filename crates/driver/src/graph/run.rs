@@ -3,6 +3,7 @@
 use super::arena::Block;
 use super::list::{Addresses, Command, Executor, List, execute, one};
 use super::program::GraphProgram;
+use super::rank_run::WithRanks;
 use crate::profile::{self, Span};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -240,7 +241,8 @@ impl GraphProgram {
             bases[*buffer] = output.data as u64;
         }
         let mut at = Addresses::new(bases, &recorded.list);
-        let mut host = OnHost { program: self, kernels, watched: profile::is_on() };
+        let mut kernels = WithRanks { ranks: &self.ranks, kernels };
+        let mut host = OnHost { program: self, kernels: &mut kernels, watched: profile::is_on() };
         let done = match clock {
             None => execute(&mut recorded.list.commands, &mut host, &mut at),
             Some(clock) => timed(&mut recorded.list.commands, &mut host, &mut at, clock),

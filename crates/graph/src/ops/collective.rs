@@ -61,6 +61,48 @@ impl MeshAxes {
         self.names.iter().position(|n| n == name)
     }
 
+    /// The coordinates of a rank, row-major over the axes.
+    pub fn coords(&self, rank: usize) -> Vec<usize> {
+        let mut rest = rank;
+        let mut out = vec![0; self.sizes.len()];
+        for (at, &size) in self.sizes.iter().enumerate().rev() {
+            out[at] = rest % size as usize;
+            rest /= size as usize;
+        }
+        out
+    }
+
+    /// The position of a rank along named axes, row-major in their order, and how many there are.
+    pub fn position(&self, rank: usize, names: &[String]) -> (usize, usize) {
+        let at = self.coords(rank);
+        let places = names.iter().filter_map(|n| self.place(n));
+        places.fold((0, 1), |(p, n), i| {
+            let size = self.sizes[i] as usize;
+            (p * size + at[i], n * size)
+        })
+    }
+
+    /// The ranks that synchronise with one along named axes, in the order of their positions.
+    pub fn group(&self, rank: usize, names: &[String]) -> Vec<usize> {
+        let at = self.coords(rank);
+        let beside = |other: &usize| {
+            let there = self.coords(*other);
+            (0..at.len()).all(|i| names.contains(&self.names[i]) || there[i] == at[i])
+        };
+        let mut all: Vec<usize> = (0..self.count() as usize).filter(beside).collect();
+        all.sort_by_key(|&r| self.position(r, names).0);
+        all
+    }
+
+    /// Where the block of a rank begins in a value with these extents, and the extents of the block.
+    pub fn block(&self, split: &Split, dims: &[usize], rank: usize) -> (Vec<usize>, Vec<usize>) {
+        let each = dims.iter().zip(split).map(|(&d, axes)| {
+            let (p, n) = self.position(rank, axes);
+            (p * (d / n), d / n)
+        });
+        each.unzip()
+    }
+
     /// As attributes of an op.
     pub fn attrs(&self) -> Attrs {
         Attrs::new()

@@ -16,36 +16,6 @@ use tessera_graph::{GraphFunc, GraphOp};
 use tessera_ir::{Attr, Op, OpId};
 use tessera_numerics::{DType, ReduceOp, Scalar};
 
-/// The coordinates of a rank, row-major over the axes.
-fn coords(mesh: &MeshAxes, rank: usize) -> Vec<usize> {
-    let mut rest = rank;
-    let mut out = vec![0; mesh.sizes.len()];
-    for (at, &size) in mesh.sizes.iter().enumerate().rev() {
-        out[at] = rest % size as usize;
-        rest /= size as usize;
-    }
-    out
-}
-
-/// The position along named axes, row-major in their order, of how many.
-fn position(mesh: &MeshAxes, at: &[usize], names: &[String]) -> (usize, usize) {
-    let places = names.iter().filter_map(|n| mesh.place(n));
-    places.fold((0, 1), |(p, n), i| {
-        let size = mesh.sizes[i] as usize;
-        (p * size + at[i], n * size)
-    })
-}
-
-/// Where the block of a rank begins, and its extents.
-fn block(mesh: &MeshAxes, split: &Split, dims: &[usize], rank: usize) -> (Vec<i64>, Vec<usize>) {
-    let at = coords(mesh, rank);
-    let each = dims.iter().zip(split).map(|(&d, axes)| {
-        let (p, n) = position(mesh, &at, axes);
-        ((p * (d / n)) as i64, d / n)
-    });
-    each.unzip()
-}
-
 fn part(x: &Array, start: &[i64], dims: &[usize]) -> Option<Array> {
     strided(x, dims, start, &vec![1; dims.len()], None)
 }
@@ -80,9 +50,8 @@ fn combined(all: &[&Array], op: ReduceOp) -> Option<Array> {
 /// The whole of which ranks have these blocks; of copies the first counts.
 fn whole(mesh: &MeshAxes, split: &Split, blocks: &[&Array]) -> Option<Array> {
     let first = blocks.first()?;
-    let at = coords(mesh, 0);
     let dims: Vec<usize> =
-        first.dims.iter().zip(split).map(|(d, axes)| d * position(mesh, &at, axes).1).collect();
+        first.dims.iter().zip(split).map(|(d, axes)| d * mesh.position(0, axes).1).collect();
     let mut data = Data::fill(Scalar::zero(first.dtype()), 0);
     for x in blocks {
         data = super::shape::append(data, &x.data)?;
@@ -91,8 +60,7 @@ fn whole(mesh: &MeshAxes, split: &Split, blocks: &[&Array]) -> Option<Array> {
     // The rank that has each block: the lowest of those with these coordinates.
     let mut ranks: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
     for rank in (0..blocks.len()).rev() {
-        let here = coords(mesh, rank);
-        ranks.insert(split.iter().map(|axes| position(mesh, &here, axes).0).collect(), rank);
+        ranks.insert(split.iter().map(|axes| mesh.position(rank, axes).0).collect(), rank);
     }
     let mut from = Vec::new();
     super::array::positions(&dims, |p| {
@@ -102,17 +70,6 @@ fn whole(mesh: &MeshAxes, split: &Split, blocks: &[&Array]) -> Option<Array> {
         from.push(ranks.get(&block).map_or(super::array::NOWHERE, |r| r * each + inside));
     });
     Array::new(vec![blocks.len() * each], first.elem, data).take(&dims, &from, None)
-}
-
-/// The ranks that synchronise with one along some axes, by their position along them.
-fn group(mesh: &MeshAxes, names: &[String], rank: usize) -> BTreeMap<usize, usize> {
-    let at = coords(mesh, rank);
-    let beside = |other: &usize| {
-        let there = coords(mesh, *other);
-        (0..at.len()).all(|i| names.contains(&mesh.names[i]) || there[i] == at[i])
-    };
-    let all = (0..mesh.count() as usize).filter(beside);
-    all.map(|r| (position(mesh, &coords(mesh, r), names).0, r)).collect()
 }
 
 impl<'a> World<'a> {
@@ -131,7 +88,8 @@ impl<'a> World<'a> {
             for ((x, split), &arg) in
                 operands.iter().zip(&manual.ins).zip(&func.blocks[region].args)
             {
-                let (start, dims) = block(mesh, split, &x.dims, rank);
+                let (start, dims) = mesh.block(split, &x.dims, rank);
+                let start: Vec<i64> = start.iter().map(|&n| n as i64).collect();
                 let made = part(x, &start, &dims).ok_or_else(|| broken("a block", loc))?;
                 own.env.insert(arg, made);
             }
@@ -162,7 +120,7 @@ impl<'a> World<'a> {
             let op = &func.ops[id];
             let axes = MeshAxes::of(&op.attrs).map_err(|r| fault(r.code, r.message, &op.loc))?;
             let members: Vec<usize> = match is_collective(op.code) {
-                true => group(mesh, &axes.names, rank).into_values().collect(),
+                true => mesh.group(rank, &axes.names),
                 false => vec![rank],
             };
             let mut here = true;
@@ -220,7 +178,7 @@ fn together(
     let all = || -> Outcome<Vec<&Array>> { members.iter().map(|&r| x(r)).collect() };
     let mut out = Vec::new();
     for &rank in members {
-        let (own, n) = position(mesh, &coords(mesh, rank), &axes.names);
+        let (own, n) = mesh.position(rank, &axes.names);
         let made = match op.code {
             Vary => Some(x(rank)?.clone()),
             AxisIndex => {
