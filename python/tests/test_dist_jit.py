@@ -7,6 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import collective, dist, xp
+from tessera.arrays.create import numpy_dtype
 
 RNG = np.random.default_rng(5)
 
@@ -223,3 +224,31 @@ def test_random_placements_in_and_out():
         y = f(dist.shard(x, spec(), mesh))
         assert y.dtype == dist.shard(x, None, mesh).dtype and np.array_equal(y.numpy(), x * 3 + shape[0]), seed
         assert y.placements == ("S(0)", "S(1)") or 1 in shape
+
+
+def test_contributions_may_travel_in_a_narrower_dtype():
+    mesh = dist.mesh(4, ("tp",), (4,))
+    x = RNG.standard_normal((8, 3)).astype("f4")
+    bf16 = x.astype(numpy_dtype(ts.bf16)).astype("f4")
+    tp = dist.spec("tp")
+    sums = bf16.reshape(4, 2, 3).astype("f8").sum(0)
+    for wire, rel in (("bf16", 2**-8), ("f16", 2**-11)):
+        with dist.count() as c:
+            got = dist.shard_map(lambda b: collective.all_reduce(b, "tp", wire=wire), mesh, tp, None)(x)
+        assert got.numpy().dtype == np.float32 and c["all_reduce"] == 1 and c.nbytes == 2 * 3 * 2
+        if wire == "bf16":
+            np.testing.assert_allclose(got.numpy(), sums, rtol=rel)
+            assert (got.numpy().view("u4") & 0xFFFF == 0).all()  # bf16 has the upper half
+        part = dist.shard_map(lambda b: collective.reduce_scatter(b[0], "tp", wire=wire), mesh, dist.spec("tp"), tp)(x.reshape(4, 2, 3).repeat(2, 1))
+        assert part.shape == (4, 3) and part.dtype == ts.f32
+    exact = dist.shard_map(lambda b: collective.all_reduce(b, "tp"), mesh, tp, None)(x)
+    assert not np.array_equal(exact.numpy(), got.numpy())
+
+    def call(wire, of=x):
+        return lambda: dist.shard_map(lambda b: collective.all_reduce(b, "tp", wire=wire), mesh, tp, None)(of)
+
+    refused("E_TYPE", "expected a float that is narrower than the value (f32) as `wire`, got f32", call("f32"))
+    refused("E_TYPE", "as `wire`, got i8", call("i8"))
+    refused("E_TYPE", "narrower than the value (i32)", call("bf16", np.ones(4, "i4")))
+    parts = dist.from_local([x[0]] * 4, dist.spec(sum=("tp",)), mesh)
+    refused("E_UNSUPPORTED", "got it for an array", lambda: collective.all_reduce(parts, "tp", wire="bf16"))

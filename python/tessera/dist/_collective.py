@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from ..arrays.create import numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import dtype as dtype_of
 from ..base.promotion import is_float
@@ -155,21 +156,39 @@ def _left(combine: tuple[str, tuple[str, ...]], names: tuple[str, ...]) -> tuple
     return combine[0], tuple(a for a in combine[1] if a not in names)
 
 
-def all_reduce(x: Any, axis: str | Sequence[str], op: str = "sum") -> Any:
-    """The values of all ranks along an axis, combined (``sum max min prod mean``), for all of them. Sums are combined in the accumulation
-    dtype and stored once; under ``strict`` in the canonical order over coordinates. Of an array: contributions become copies."""
-    _operator(op, "all_reduce")
+def _wired(what: str, x: Any, wire: Any, run: Callable[[Any], Any]) -> Any:
+    """``run`` of a value that travels in the dtype ``wire``: rounded before it is sent, and once more when it is combined."""
+    if wire is None:
+        return run(x)
     if isinstance(x, DistArray):
+        raise fail("E_UNSUPPORTED", f"{what}: expected `wire` in the program of a rank, got it for an array", "cast the contributions before `dist.from_local`")
+    x = _value(x, what)
+    of = dtype_of(wire)
+    if not is_float(x._dtype) or not is_float(str(of)) or numpy_dtype(of).itemsize >= numpy_dtype(x.dtype).itemsize:
+        raise fail("E_TYPE", f"{what}: expected a float that is narrower than the value ({x._dtype}) as `wire`, got {of}", 'write `wire="bf16"`, or leave it out')
+    return prim.cast(run(prim.cast(x, str(of))), x._dtype)
+
+
+def all_reduce(x: Any, axis: str | Sequence[str], op: str = "sum", *, wire: Any = None) -> Any:
+    """The values of all ranks along an axis, combined (``sum max min prod mean``), for all of them. Sums are combined in the accumulation
+    dtype and stored once; under ``strict`` in the canonical order over coordinates. Of an array: contributions become copies. ``wire`` is a
+    narrower dtype to send floats in, such as ``"bf16"``."""
+    _operator(op, "all_reduce")
+    if isinstance(x, DistArray) and wire is None:
         names = _axes_of(x, axis, "all_reduce")
         combine = _contributions(x, names, op, "all_reduce")
         return reshard(x, spec_of(_placed(x)[0], _left(combine, names)))
-    x = _value(x, "all_reduce")
-    return _reduced(op, "all_reduce", x, axes_attrs(mesh_of_rank("all_reduce"), axis, "all_reduce"))
+
+    def run(x: Any) -> Tracer:
+        x = _value(x, "all_reduce")
+        return _reduced(op, "all_reduce", x, axes_attrs(mesh_of_rank("all_reduce"), axis, "all_reduce"))
+
+    return _wired("all_reduce", x, wire, run)
 
 
-def allreduce(x: Any, axis: str | Sequence[str], op: str = "sum") -> Any:
+def allreduce(x: Any, axis: str | Sequence[str], op: str = "sum", *, wire: Any = None) -> Any:
     """`all_reduce`."""
-    return all_reduce(x, axis, op)
+    return all_reduce(x, axis, op, wire=wire)
 
 
 def all_gather(x: Any, axis: str | Sequence[str], dim: int | None = None) -> Any:
@@ -184,20 +203,24 @@ def all_gather(x: Any, axis: str | Sequence[str], dim: int | None = None) -> Any
     return one("all_gather", [x], {**attrs, "dim": _dim(x, 0 if dim is None else dim, "all_gather")})
 
 
-def reduce_scatter(x: Any, axis: str | Sequence[str], op: str = "sum", dim: int | None = None) -> Any:
+def reduce_scatter(x: Any, axis: str | Sequence[str], op: str = "sum", dim: int | None = None, *, wire: Any = None) -> Any:
     """The values of all ranks along an axis, combined as by `all_reduce`; each rank takes its own block of ``dim`` (0). Of an array:
-    contributions become a split."""
+    contributions become a split. ``wire`` is a narrower dtype to send floats in, such as ``"bf16"``."""
     _operator(op, "reduce_scatter")
-    if isinstance(x, DistArray):
+    if isinstance(x, DistArray) and wire is None:
         names = _axes_of(x, axis, "reduce_scatter")
         combine = _contributions(x, names, op, "reduce_scatter")
         at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
         return reshard(x, spec_of(_with(x, _placed(x)[0], at, names, "reduce_scatter"), _left(combine, names)))
-    x = _value(x, "reduce_scatter")
-    attrs = axes_attrs(mesh_of_rank("reduce_scatter"), axis, "reduce_scatter")
-    at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
-    _even(x, at, attrs, "reduce_scatter")
-    return _reduced(op, "reduce_scatter", x, {**attrs, "dim": at})
+
+    def run(x: Any) -> Tracer:
+        x = _value(x, "reduce_scatter")
+        attrs = axes_attrs(mesh_of_rank("reduce_scatter"), axis, "reduce_scatter")
+        at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
+        _even(x, at, attrs, "reduce_scatter")
+        return _reduced(op, "reduce_scatter", x, {**attrs, "dim": at})
+
+    return _wired("reduce_scatter", x, wire, run)
 
 
 def all_to_all(x: Any, axis: str | Sequence[str], split_dim: int, concat_dim: int | None = None) -> Any:

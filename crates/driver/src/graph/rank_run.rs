@@ -80,7 +80,17 @@ fn extents(array: &BufferArg) -> Vec<usize> {
     array.dims.iter().map(|&d| d.max(0) as usize).collect()
 }
 
+/// A thread that runs ranks is worth starting where they have this many bytes of values.
+const SHARE: usize = 1 << 20;
+
 impl RankProgram {
+    /// How many threads run ranks. Kernels of a rank use the threads of the backend beside them.
+    fn workers(&self) -> usize {
+        let ranks = self.manual.mesh.count() as usize;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores.min(ranks).min(1 + self.bytes.saturating_mul(ranks) / SHARE)
+    }
+
     fn rig(&self) -> Result<Rig, Diagnostics> {
         let mesh = &self.manual.mesh;
         let n = mesh.count() as usize;
@@ -124,8 +134,7 @@ impl RankProgram {
         let mut cursors: Vec<RankCursor<'_>> =
             (0..n).map(|rank| RankCursor::new(self, &rig, rank)).collect();
         let mut all: Vec<&mut dyn Cursor> = cursors.iter_mut().map(|c| c as _).collect();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        run(&rig.local, &mut all, &Threads(cores.min(n)), Order::First)?;
+        run(&rig.local, &mut all, &Threads(self.workers()), Order::First)?;
         for ((array, split), &slot) in outs.iter().zip(&self.manual.outs).zip(&self.yields) {
             self.put(array, split, &self.slots[slot], &rig);
         }

@@ -104,7 +104,8 @@ pub fn take_out(
             if source.ops[id].code != GraphOp::Manual || !is_for_cursors(module, &source, id) {
                 continue;
             }
-            let name = format!("ranks_{}", made.len());
+            // No name that a kernel of a user may have.
+            let name = format!("{}.ranks_{}", source.name, made.len());
             let program = Cutting::new(module, &source, id, compile)?.cut()?;
             call(&mut module.funcs[at], id, &name)?;
             made.insert(name, program);
