@@ -188,12 +188,10 @@ def test_contributions_to_a_whole_array_go_where_it_is():
 
 def test_independent_launches_run_together_and_dependent_ones_in_order():
     """Two tasks that wait for each other finish only if they run at the same time."""
-    from tessera.dist._tasks import Tasks
-
-    tasks, barrier, order = Tasks(), threading.Barrier(2, timeout=20), []
+    tasks, barrier, order = _core.TaskQueue(), threading.Barrier(2, timeout=20), []
     elements = lambda start, count: _core.Positions([[(start, 1, count)]])
-    tasks.submit([(barrier.wait, [(0, elements(i, 1), "write")], None) for i in range(2)])
-    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, elements(0, 4), "read_write")], None) for n in range(3)])
+    tasks.submit([(barrier.wait, [(0, elements(i, 1), "write")]) for i in range(2)], 2)
+    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, elements(0, 4), "read_write")]) for n in range(3)], 2)
     tasks.wait_all()
     assert order == [0, 1, 2]
 
