@@ -200,9 +200,10 @@ def test_a_failing_task_cancels_what_depends_on_it_and_names_kernel_part_and_ran
     mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
     x = dist.shard(np.array([1, 1, -1], np.float32), dist.spec("tp"), mesh)
     y, z, w = (dist.tensor((3,), dist.spec("tp"), mesh) for _ in range(3))
-    index_launch("tp")(positive)(x, y)
     index_launch("tp")(axpy)(x, w, 1.0)
+    index_launch("tp")(positive)(x, y)
     with pytest.raises(ts.TesseraError) as found:
+        # Where the task has failed already, the launch raises its error.
         index_launch("tp")(copy)(y, z)
         z.numpy()
     assert "in the kernel `positive`, part (tp=2), rank 2" in str(found.value) and found.value.rank == 2

@@ -208,7 +208,10 @@ def test_uneven_and_empty_blocks_and_meshes_larger_than_arrays():
     for ranks, n in ((9, 4), (4, 4), (5, 1), (3, 0), (8, 17)):
         mesh = dist.mesh(ranks, ("d",), (ranks,))
         for how in (dist.Block, dist.Cyclic, lambda a: dist.BlockCyclic(a, 2)):
-            x = array.from_domain(domain.Rect((n,)), "f32", how(("d",)), mesh, fill="ones")
+            if n:
+                x = array.from_domain(domain.Rect((n,)), "f32", how(("d",)), mesh, fill="ones")
+            else:
+                x = dist.tensor((n,), how(("d",)), mesh, init=1)
             for _ in range(3):
                 index_launch("d")(add_one)(x)
             assert np.array_equal(x.numpy(), np.full(n, 4)), (ranks, n, how)

@@ -116,7 +116,8 @@ def test_memory_of_tasks_is_given_back():
     del x
     for _ in range(50):
         gc.collect()
-        # What a worker let go of is dropped by the next thread that has the interpreter.
+        # What a worker let go of is dropped by the next call.
+        dist.wait()
         if not any(b() is not None for b in blocks):
             break
         time.sleep(0.02)
@@ -134,9 +135,11 @@ def test_a_failing_task_and_the_ones_behind_it_let_go_of_their_arrays():
     dist.wait()
     for _ in range(50):
         gc.collect()
+        dist.wait()
         if sys.getrefcount(y._blocks[0]) <= before + 1:
             break
         time.sleep(0.02)
+    # One more: the part, which launches use again.
     assert sys.getrefcount(y._blocks[0]) <= before + 1
 
 

@@ -160,8 +160,7 @@ impl fmt::Display for Exchange {
                 let end = start + (p.count - 1) * step + 1;
                 if step == 1 { format!("{start}:{end}") } else { format!("{start}:{end}:{step}") }
             };
-            let dim =
-                |pieces: &Pieces| pieces.iter().map(slice).collect::<Vec<_>>().join(" + ");
+            let dim = |pieces: &Pieces| pieces.iter().map(slice).collect::<Vec<_>>().join(" + ");
             dims.iter().map(dim).collect::<Vec<_>>().join(", ")
         };
         match self.kind {

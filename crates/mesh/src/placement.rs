@@ -259,8 +259,7 @@ impl Placed {
 
     fn find_blocks(&self) -> Vec<Block> {
         let (axes, extents) = (self.distinguishing(), self.mesh.extents());
-        let along: Vec<Vec<IndexSet>> =
-            (0..self.shape.len()).map(|dim| self.along(dim)).collect();
+        let along: Vec<Vec<IndexSet>> = (0..self.shape.len()).map(|dim| self.along(dim)).collect();
         let mut at = BTreeMap::new();
         let mut found: Vec<Block> = Vec::new();
         for rank in 0..self.mesh.size() {

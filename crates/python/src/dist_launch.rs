@@ -1,8 +1,8 @@
 //! Index launches: the calls of all tasks are checked, and then submitted together.
 
+use crate::device_array::DeviceArray;
 use crate::dist::{Positions, UseRow, privilege_of, use_of};
 use crate::dist_tasks::{Failed, TaskGroup, TaskQueue, call, name};
-use crate::device_array::DeviceArray;
 use crate::enter::exception;
 use crate::kernel::Kernel;
 use crate::prepared::{Gives, PreparedCall};
@@ -207,7 +207,9 @@ impl IndexLaunch {
                 column.map_or(one, |column| column.shown[task].bind(py).clone())
             };
             match given.cast::<PyTuple>() {
-                Ok(several) => made.append(PyTuple::new(py, several.iter().map(stands).collect::<Vec<_>>())?)?,
+                Ok(several) => {
+                    made.append(PyTuple::new(py, several.iter().map(stands).collect::<Vec<_>>())?)?
+                }
                 Err(_) => made.append(stands(given))?,
             }
         }

@@ -19,7 +19,10 @@ const LISTEN: Duration = Duration::from_millis(50);
 pub enum Fault {
     /// In a call, with what names its task, and the number there.
     Found(Diagnostics, Arc<Py<PyAny>>, usize),
-    Raised { error: PyErr, interrupts: bool },
+    Raised {
+        error: PyErr,
+        interrupts: bool,
+    },
     Panic(String),
     GivenUp,
 }
@@ -86,12 +89,7 @@ impl Failed {
 }
 
 /// The exception of a task, with its kernel, part and rank.
-pub fn name(
-    py: Python<'_>,
-    error: &PyErr,
-    named: &Py<PyAny>,
-    task: usize,
-) -> PyResult<PyErr> {
+pub fn name(py: Python<'_>, error: &PyErr, named: &Py<PyAny>, task: usize) -> PyResult<PyErr> {
     let made = named.bind(py).call_method1("named", (error.value(py), task))?;
     let made = PyErr::from_value(made);
     made.set_cause(py, error.cause(py));
@@ -160,7 +158,8 @@ impl TaskQueue {
 }
 
 fn inside(py: Python<'_>, what: &str) -> PyErr {
-    let text = format!("{what} inside a task: a task that waits for later ones would wait for itself");
+    let text =
+        format!("{what} inside a task: a task that waits for later ones would wait for itself");
     let found = Diagnostic::new(Code::E_UNSUPPORTED, text)
         .help("methods of mappers are called by tasks too: launch when they have returned");
     exception(py, &found.into())
@@ -239,7 +238,8 @@ impl TaskQueue {
     /// Waits for all tasks, for the end of the program; gives what was not raised. A second interrupt gives up what has not begun.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let end = self.0.end_of_all();
-        let waited = if self.0.is_empty() { Ok(()) } else { self.wait_until(py, &Until::Below(end)) };
+        let waited =
+            if self.0.is_empty() { Ok(()) } else { self.wait_until(py, &Until::Below(end)) };
         if waited.is_err() {
             py.detach(|| self.0.give_up());
             self.0.report_all();
@@ -247,7 +247,10 @@ impl TaskQueue {
         self.0.close();
         waited?;
         let all = self.0.report_all();
-        Ok(all.iter().map(|failure| failure.exception(py).into_value(py).into_bound(py).into_any()).collect())
+        Ok(all
+            .iter()
+            .map(|failure| failure.exception(py).into_value(py).into_bound(py).into_any())
+            .collect())
     }
 
     /// How many tasks have not ended.

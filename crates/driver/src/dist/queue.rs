@@ -188,8 +188,7 @@ impl<F: Failure> Queue<F> {
                 }
             }
             let launch = launch.clone();
-            let task =
-                Task { work: Some(work), missing, next: Vec::new(), awaited: false, launch };
+            let task = Task { work: Some(work), missing, next: Vec::new(), awaited: false, launch };
             state.live.insert(number, task);
             state.end = number + 1;
             if missing == 0 {
@@ -410,11 +409,9 @@ impl<F: Failure> Queue<F> {
         self.state.lock().report()
     }
 
-    /// All failures that were not reported, in program order. They are then.
+    /// The failures that were not reported, one for each launch, in program order.
     pub fn report_all(&self) -> Vec<F> {
-        let mut unseen = std::mem::take(&mut self.state.lock().unseen);
-        unseen.sort_by_key(|u| u.task);
-        unseen.into_iter().map(|u| u.failure).collect()
+        std::iter::from_fn(|| self.report()).collect()
     }
 
     /// Ends all tasks that have not begun. Those that run go on.

@@ -31,8 +31,8 @@ impl Failure for Wrong {
 
 fn seed() -> u64 {
     let given = std::env::var("TESSERA_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = given
-        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs() / 86400));
+    let seed =
+        given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs() / 86400));
     println!("TESSERA_FUZZ_SEED={seed}");
     seed
 }
@@ -305,8 +305,11 @@ fn a_wait_inside_a_task_is_for_earlier_ones() {
         assert_eq!(inner.wait(&Until::Below(u64::MAX), PATIENCE), Waited::Done);
         Ok(())
     };
-    let rows =
-        vec![row("write 0[0:1]", || Ok(())), row("write 0[1:2]", wait), row("write 0[2:3]", || Ok(()))];
+    let rows = vec![
+        row("write 0[0:1]", || Ok(())),
+        row("write 0[1:2]", wait),
+        row("write 0[2:3]", || Ok(())),
+    ];
     let launch = queue.submit(rows, 0).expect("nothing failed");
     assert!(queue.step(|_| 1));
     assert_eq!((queue.len(), launch.is_done()), (1, false));
