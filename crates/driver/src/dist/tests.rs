@@ -321,7 +321,13 @@ fn tasks_are_given_up_and_lost() {
     let queue: Arc<Queue<Wrong>> = Arc::default();
     let kept = Arc::new(());
     let held = kept.clone();
-    let rows = vec![row("write 0[0:1]", || Ok(())), row("read 0[0:1]", move || Ok(drop(held)))];
+    let rows = vec![
+        row("write 0[0:1]", || Ok(())),
+        row("read 0[0:1]", move || {
+            drop(held);
+            Ok(())
+        }),
+    ];
     let launch = queue.submit(rows, 0).expect("nothing failed");
     queue.give_up();
     assert!(launch.is_done() && queue.is_empty() && Arc::strong_count(&kept) == 1);
