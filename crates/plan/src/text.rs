@@ -1,6 +1,8 @@
 //! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
 //! and the options that a printed and edited plan requests.
 
+use crate::forward::visit;
+use crate::order::{Order, Point, is_plain, queue};
 use crate::places::{Places, assign, own, scratch};
 use crate::planner::{Array, BufferId, Origin, Plan, PlanOptions, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,9 +227,13 @@ impl Writer<'_> {
             self.memory.insert(b, v);
         }
         let none = <[BTreeSet<BufferId>; 2]>::default();
+        let mut events = Events::of(self.plan, steps);
+        let frees = events.frees(steps, own.here);
+        self.record(block, &mut events, 0, 0);
         for (place, step) in steps.iter().enumerate() {
+            self.wait(block, &events, events.waits(place), queue(step));
             match step {
-                Step::Launch { kernel, args, grid, domain, lanes, label, loc } => {
+                Step::Launch { kernel, args, grid, domain, lanes, label, loc, queue } => {
                     let name = self.plan.kernels[*kernel].name.clone();
                     let mut spec = OpSpec::new(SchedOp::Launch, &[])
                         .attr("kernel", Attr::Ref(name))
@@ -254,6 +260,7 @@ impl Writer<'_> {
                         label: label.clone(),
                         loc: loc.clone(),
                     };
+                    let spec = on_queue(spec, *queue);
                     self.on(block, spec, &args.iter().collect::<Vec<_>>(), what);
                 }
                 Step::Host { op, inputs, outputs, label } => {
@@ -286,9 +293,9 @@ impl Writer<'_> {
                     };
                     self.on(block, spec, &arrays.iter().collect::<Vec<_>>(), what);
                 }
-                Step::Copy { from, to } => {
+                Step::Copy { from, to, queue } => {
                     let both = [self.array(block, from), self.array(block, to)];
-                    self.op(block, OpSpec::new(SchedOp::Copy, &both));
+                    self.op(block, on_queue(OpSpec::new(SchedOp::Copy, &both), *queue));
                 }
                 Step::Cond { pred, then, otherwise, loc } => {
                     let pred = self.array(block, pred);
@@ -320,11 +327,88 @@ impl Writer<'_> {
                     self.region(region, body, &none[0], None);
                 }
             }
-            for (b, _) in own.here.iter().filter(|(_, last)| **last == place) {
-                let memory = self.memory[b];
-                self.op(block, OpSpec::new(SchedOp::Free, &[memory]));
+            for b in frees.get(&Some(place)).into_iter().flatten() {
+                self.free(block, *b, queue(step));
+            }
+            self.record(block, &mut events, place + 1, queue(step));
+        }
+        self.wait(block, &events, events.end(), 0);
+        for b in frees.get(&None).into_iter().flatten() {
+            self.free(block, *b, 0);
+        }
+    }
+
+    fn free(&mut self, block: BlockId, b: BufferId, queue: usize) {
+        let memory = self.memory[&b];
+        self.op(block, on_queue(OpSpec::new(SchedOp::Free, &[memory]), queue));
+    }
+
+    /// An event at a point that something waits for.
+    fn record(&mut self, block: BlockId, events: &mut Events, point: Point, queue: usize) {
+        if events.order.as_ref().is_some_and(|order| order.recorded.contains(&point)) {
+            let event = self.made(block, on_queue(OpSpec::new(SchedOp::Record, &[]), queue), None);
+            events.recorded.insert(point, event);
+        }
+    }
+
+    fn wait(&mut self, block: BlockId, events: &Events, points: &[Point], queue: usize) {
+        for event in points.iter().filter_map(|point| events.recorded.get(point)) {
+            self.op(block, on_queue(OpSpec::new(SchedOp::Wait, &[*event]), queue));
+        }
+    }
+}
+
+/// An op on a queue.
+fn on_queue(spec: OpSpec<Schedule>, queue: usize) -> OpSpec<Schedule> {
+    match queue {
+        0 => spec,
+        queue => spec.attr("queue", Attr::Int(queue as i64)),
+    }
+}
+
+/// The events of a list.
+struct Events {
+    /// None where all steps are on queue 0.
+    order: Option<Order>,
+    recorded: BTreeMap<Point, Value>,
+}
+
+impl Events {
+    fn of(plan: &Plan, steps: &[Step]) -> Self {
+        let order = (!is_plain(steps)).then(|| Order::of(plan, steps));
+        Self { order, recorded: BTreeMap::new() }
+    }
+
+    fn waits(&self, place: usize) -> &[Point] {
+        self.order.as_ref().map_or(&[], |order| &order.waits[place])
+    }
+
+    fn end(&self) -> &[Point] {
+        self.order.as_ref().map_or(&[], |order| &order.end)
+    }
+
+    /// The memory of a list by the step behind which it is freed, none where that is at the end.
+    /// `last` is the last use of each.
+    fn frees(
+        &self,
+        steps: &[Step],
+        last: BTreeMap<BufferId, usize>,
+    ) -> BTreeMap<Option<usize>, Vec<BufferId>> {
+        let mut uses: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
+        if self.order.is_some() {
+            for (place, step) in steps.iter().enumerate() {
+                visit(step, &mut |a, _| uses.entry(a.buffer).or_default().push(place));
             }
         }
+        let mut out: BTreeMap<Option<usize>, Vec<BufferId>> = BTreeMap::new();
+        for (b, last) in last {
+            let free = match &self.order {
+                Some(order) => order.all_over(&uses[&b]),
+                None => Some(last),
+            };
+            out.entry(free).or_default().push(b);
+        }
+        out
     }
 }
 

@@ -112,7 +112,7 @@ impl Placing<'_> {
             self.funcs.push(func);
         }
         let (label, loc) = (label.to_string(), loc.clone());
-        Ok(Step::Launch { kernel, args: arrays, grid, domain, lanes, label, loc })
+        Ok(Step::Launch { kernel, args: arrays, grid, domain, lanes, label, loc, queue: 0 })
     }
 }
 
