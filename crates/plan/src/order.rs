@@ -160,8 +160,4 @@ impl Order {
         };
         (last..self.queues.len()).find(|&at| is_over(at))
     }
-
-    pub fn queue(&self, step: usize) -> usize {
-        self.queues[step]
-    }
 }
