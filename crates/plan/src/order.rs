@@ -98,7 +98,9 @@ fn join(into: &mut [Point], other: &[Point]) {
 }
 
 impl Order {
-    pub fn of(plan: &Plan, steps: &[Step]) -> Order {
+    /// `decided`: the host has waited for queue 0 before it gives out the list, as for a branch. Then all
+    /// queues are behind its head.
+    pub fn of(plan: &Plan, steps: &[Step], decided: bool) -> Order {
         let queues: Vec<usize> = steps.iter().map(queue).collect();
         let count = queues.iter().max().map_or(1, |most| most + 1);
         let mut out = Order {
@@ -111,7 +113,7 @@ impl Order {
         };
         // What is over before the next step of each queue, and whether it has begun.
         let mut over = vec![vec![0; count]; count];
-        let mut begun = vec![false; count];
+        let mut begun = vec![decided; count];
         begun[0] = true;
         for (place, needs) in dependences(plan, steps).into_iter().enumerate() {
             let on = out.queues[place];

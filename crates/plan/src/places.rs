@@ -128,7 +128,8 @@ impl Lives {
     ) {
         let own = own(steps, candidates);
         let list = self.lists.len();
-        let order = (!is_plain(steps)).then(|| Order::of(plan, steps));
+        // A list inside another is a branch.
+        let order = (!is_plain(steps)).then(|| Order::of(plan, steps, of.is_some()));
         self.queued |= order.is_some();
         self.lists.push(List { order, of });
         let mut ends = Vec::new();

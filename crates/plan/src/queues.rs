@@ -39,7 +39,9 @@ const GAIN: f64 = 0.1;
 /// Seconds of the host for a launch, and for recording or waiting for an event.
 const ISSUE: f64 = 2e-6;
 const EVENT: f64 = 0.6e-6;
-/// Seconds between the end of a step and the begin of one on another queue that waits for it.
+/// Seconds between the end of a step and the begin of the next of its queue, and of one on another
+/// queue that waits for it.
+const NEXT: f64 = 1e-6;
 const HANDOVER: f64 = 1.5e-6;
 
 /// Puts steps on queues; a plan that results is checked.
@@ -172,7 +174,7 @@ impl Spread<'_> {
                     }
                 }
             }
-            Step::Copy { to, .. } => speed.launch + 2.0 * bytes(to) / speed.memory,
+            Step::Copy { to, .. } => NEXT + 2.0 * bytes(to) / speed.memory,
             Step::Host { .. } | Step::Call { .. } => speed.launch,
             Step::Cond { then, otherwise, .. } => self.all(then).max(self.all(otherwise)),
             Step::While { test, body, .. } => self.all(test) + self.all(body),
@@ -195,11 +197,14 @@ impl Spread<'_> {
         let dims = BTreeMap::new();
         let launch = Launch { dims: &dims, grid, domain, lanes };
         match Counts::of(&self.plan.kernels[kernel], &launch) {
-            Ok(counts) => estimate(&counts, Requested::default(), speed).seconds,
+            // A launch by itself takes the host too, which is counted apart.
+            Ok(counts) => {
+                NEXT + estimate(&counts, Requested::default(), speed).seconds - speed.launch
+            }
             Err(_) => {
                 let mut moved = 0.0;
                 visit(step, &mut |a, _| moved += bytes(a));
-                speed.launch + moved / (speed.memory * self.share(step).max(0.01))
+                NEXT + moved / (speed.memory * self.share(step).max(0.01))
             }
         }
     }

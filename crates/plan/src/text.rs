@@ -80,7 +80,7 @@ impl Plan {
         let own = scratch(self);
         let body = writer.func.body;
         writer.outside(&own);
-        writer.steps(&self.steps, body, &own);
+        writer.steps(&self.steps, body, &own, false);
         let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[b]).collect();
         writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
         let Writer { func, memory, meanings, places, .. } = writer;
@@ -206,28 +206,35 @@ impl Writer<'_> {
         self.meanings.insert(id, what);
     }
 
-    /// The region of an op, with what is in it; `end` is what it yields.
+    /// The region of an op, with what is in it; `end` is what it yields. `decided`: the host has waited
+    /// for queue 0 before it comes to the region.
     fn region(
         &mut self,
         region: BlockId,
         steps: &[Step],
-        own: &BTreeSet<BufferId>,
+        (own, decided): (&BTreeSet<BufferId>, bool),
         end: Option<&Array>,
     ) {
-        self.steps(steps, region, own);
+        self.steps(steps, region, own, decided);
         let end: Vec<Value> = end.iter().map(|a| self.array(region, a)).collect();
         self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
     }
 
     /// Steps, with the memory that nothing else uses.
-    fn steps(&mut self, steps: &[Step], block: BlockId, inside: &BTreeSet<BufferId>) {
+    fn steps(
+        &mut self,
+        steps: &[Step],
+        block: BlockId,
+        inside: &BTreeSet<BufferId>,
+        decided: bool,
+    ) {
         let own = own(steps, inside);
         for &b in own.here.keys() {
             let v = self.store(block, b);
             self.memory.insert(b, v);
         }
         let none = <[BTreeSet<BufferId>; 2]>::default();
-        let mut events = Events::of(self.plan, steps);
+        let mut events = Events::of(self.plan, steps, decided);
         let frees = events.frees(steps, own.here);
         self.record(block, &mut events, 0, 0);
         for (place, step) in steps.iter().enumerate() {
@@ -303,15 +310,15 @@ impl Writer<'_> {
                     self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
                     let [a, b] = own.branches.get(&place).unwrap_or(&none);
-                    self.region(regions[0], then, a, None);
-                    self.region(regions[1], otherwise, b, None);
+                    self.region(regions[0], then, (a, true), None);
+                    self.region(regions[1], otherwise, (b, true), None);
                 }
                 Step::While { test, pred, body, loc } => {
                     let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
                     self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
-                    self.region(regions[0], test, &none[0], Some(pred));
-                    self.region(regions[1], body, &none[0], None);
+                    self.region(regions[0], test, (&none[0], false), Some(pred));
+                    self.region(regions[1], body, (&none[0], true), None);
                 }
                 Step::Loop { id: number, trip, reverse, position, body } => {
                     let position = self.array(block, position);
@@ -324,7 +331,7 @@ impl Writer<'_> {
                     let region = self.func.ops[id].regions[0];
                     let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
                     self.iterations.insert(*number, iteration);
-                    self.region(region, body, &none[0], None);
+                    self.region(region, body, (&none[0], false), None);
                 }
             }
             for b in frees.get(&Some(place)).into_iter().flatten() {
@@ -374,8 +381,8 @@ struct Events {
 }
 
 impl Events {
-    fn of(plan: &Plan, steps: &[Step]) -> Self {
-        let order = (!is_plain(steps)).then(|| Order::of(plan, steps));
+    fn of(plan: &Plan, steps: &[Step], decided: bool) -> Self {
+        let order = (!is_plain(steps)).then(|| Order::of(plan, steps, decided));
         Self { order, recorded: BTreeMap::new() }
     }
 

@@ -167,8 +167,8 @@ const QUEUES: usize = 4;
 
 /// Puts independent steps on several queues where these run together: on a device. The host is one queue.
 fn spread(plan: &mut Plan, choice: &Choice, options: &PlanOptions) -> Result<(), Diagnostics> {
-    let gpu = choice.caps()?.gpu();
-    let (most, speed) = match (options.queues, gpu) {
+    let caps = choice.caps()?;
+    let (most, speed) = match (options.queues, caps.gpu()) {
         (Some(most), _) => (most, None),
         (None, Some(gpu)) if choice.is_on_device() && !options.off.has(Pass::Queues) => {
             (QUEUES, Some(&gpu.speed))
