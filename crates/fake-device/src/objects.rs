@@ -49,6 +49,10 @@ impl Drop for Memory {
         let mut world = self.device.world();
         world.live.memory -= 1;
         for stream in others {
+            // Nothing of a recording that was given up runs.
+            if world.captures.contains_key(&stream) {
+                continue;
+            }
             let event = world.new_event();
             let _ = world.record(event, stream).and_then(|()| world.wait(event, self.home));
         }

@@ -132,6 +132,12 @@ impl Order {
                 begun[on] = true;
             }
             out.before.push(over[on].clone());
+            if matches!(steps[place], Step::Cond { .. } | Step::While { .. }) {
+                // The host waits for queue 0 before it gives out what is decided, and all later steps.
+                let known = over[on].clone();
+                over.iter_mut().for_each(|other| join(other, &known));
+                begun.fill(true);
+            }
             over[on][on] = place + 1;
             out.behind.push(over[on].clone());
             out.recorded.extend(&waits);
