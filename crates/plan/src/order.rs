@@ -163,9 +163,7 @@ impl Order {
     /// the end of the list.
     pub fn all_over(&self, steps: &[usize]) -> Option<usize> {
         let last = *steps.iter().max()?;
-        let is_over = |at: usize| {
-            steps.iter().all(|&s| self.behind[at][self.queues[s]] > s)
-        };
+        let is_over = |at: usize| steps.iter().all(|&s| self.behind[at][self.queues[s]] > s);
         (last..self.queues.len()).find(|&at| is_over(at))
     }
 }

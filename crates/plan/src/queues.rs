@@ -92,7 +92,8 @@ impl Spread<'_> {
                     inner(self, body);
                 }
                 Step::Loop { body, .. } => inner(self, body),
-                Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+                Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {
+                }
             }
         }
         let Some(found) = self.schedule(&steps) else { return steps };

@@ -45,7 +45,8 @@ impl PlanSteps for Mixes {
             ArgValue::Scalar(_) => None,
         });
         let (written, read): (Vec<_>, Vec<_>) = arrays.partition(|b| b.writable);
-        let mix = |hash: u64, v: u64| (hash ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let mix =
+            |hash: u64, v: u64| (hash ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         // SAFETY: the plan's arrays have these elements.
         let all = read.iter().flat_map(|b| numbers(b)).map(|at| unsafe { at.read_unaligned() });
         let hash = all.fold(17, |hash, v| mix(hash, v as u64));
@@ -116,9 +117,7 @@ impl Maker {
     /// A row of a buffer, or all of it; in loops sometimes another row in each iteration.
     fn part(&mut self, buffer: BufferId, inside: Option<usize>) -> Array {
         match (self.draw.below(3), inside) {
-            (0, Some(number)) => {
-                Array { iterations: vec![(number, 8 * ROW)], ..whole(buffer, 1) }
-            }
+            (0, Some(number)) => Array { iterations: vec![(number, 8 * ROW)], ..whole(buffer, 1) },
             (1, _) => {
                 let row = self.draw.below(ROWS as usize) as i64;
                 Array { offset: 8 * ROW * row, ..whole(buffer, 1) }
@@ -163,11 +162,8 @@ impl Maker {
             let step = match self.draw.below(if depth < DEEPEST { 9 } else { 7 }) {
                 7 => {
                     let position = self.scratch(&[]);
-                    let position = Array {
-                        dims: Vec::new(),
-                        strides: Vec::new(),
-                        ..whole(position, 1)
-                    };
+                    let position =
+                        Array { dims: Vec::new(), strides: Vec::new(), ..whole(position, 1) };
                     let number = self.loops;
                     self.loops += 1;
                     let more = 2 + self.draw.below(4);
@@ -234,8 +230,7 @@ fn inputs(seed: u64) -> Vec<HostArray> {
         let numbers = (0..ROWS * ROW).flat_map(|i| (first + 31 * i as u64).to_le_bytes());
         HostArray { dims: vec![ROWS, ROW], dtype: DType::I64, bytes: numbers.collect() }
     };
-    let choice =
-        HostArray { dims: Vec::new(), dtype: DType::Bool, bytes: vec![(seed % 2) as u8] };
+    let choice = HostArray { dims: Vec::new(), dtype: DType::Bool, bytes: vec![(seed % 2) as u8] };
     vec![stack(seed), stack(seed ^ 0xabcd), choice]
 }
 
@@ -330,7 +325,12 @@ fn chains(count: usize, length: usize, groups: i64, elements: i64) -> Plan {
     let mut plan = Plan {
         name: "f".into(),
         kernels: vec![kernel],
-        buffers: vec![Buffer { bytes, origin: Origin::Argument(0), name: "x".into(), ty: ty.clone() }],
+        buffers: vec![Buffer {
+            bytes,
+            origin: Origin::Argument(0),
+            name: "x".into(),
+            ty: ty.clone(),
+        }],
         steps: Vec::new(),
         params: vec![0],
         results: Vec::new(),

@@ -15,8 +15,8 @@ use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
 use tessera_ir::{Module, PassContext, PassOptions, Type};
-use tessera_numerics::Profile;
 use tessera_lower::stage::Step as Pass;
+use tessera_numerics::Profile;
 use tessera_plan::{
     Machine, Plan, PlanOptions, Queues, Step, Written, plan_graph, queues, rearranged,
 };
