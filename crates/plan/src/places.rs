@@ -170,7 +170,7 @@ impl Lives {
         if !self.queued {
             return true;
         }
-        // The innermost list that holds both, and its steps that they are inside of.
+        // The innermost list that holds both, and its steps around them.
         let (mut a, mut b) = ((first.list, None), (then.list, None));
         while a.0 != b.0 {
             // A list has a larger number than those around it.
