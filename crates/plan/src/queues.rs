@@ -307,9 +307,12 @@ fn assign(
 
 /// The first time from `at` on at which there is room for a step. `running` are ends and shares.
 fn room(running: &[(f64, f64)], at: f64, share: f64) -> f64 {
-    let mut at = at;
     // What occupies nothing has room everywhere.
-    while share > 0.0 {
+    if share == 0.0 {
+        return at;
+    }
+    let mut at = at;
+    loop {
         let now = running.iter().filter(|(end, _)| *end > at);
         if now.clone().map(|(_, share)| share).sum::<f64>() + share <= 1.0 + 1e-9 {
             return at;
@@ -319,5 +322,4 @@ fn room(running: &[(f64, f64)], at: f64, share: f64) -> f64 {
             None => return at,
         }
     }
-    at
 }

@@ -309,7 +309,7 @@ const MACHINE: Speed = Speed {
     launch: 3.9e-6,
 };
 
-/// Chains of launches that do not depend on each other: a long sum in each, by a number of groups.
+/// Chains of launches that do not depend on each other, each a long copy by a number of groups.
 fn chains(count: usize, length: usize, groups: i64, elements: i64) -> Plan {
     let text = format!(
         "func @k0(%x: view<[{elements}], f32, read>, %y: view<[{elements}], f32, write>) {{kind = group, grid = [{groups}]}} {{
