@@ -239,6 +239,11 @@ class Part:
         held = sorted({self.array._rows[b][2] for b in self._blocks})
         return _core.Positions([[(c, 1, 1) for c in held], *self._runs])
 
+    @functools.cached_property
+    def _held(self) -> Any:
+        """The memory of the one block that it is, for launches."""
+        return _core.Held(self.array._storage, self._positions, self.array._blocks[self._blocks[0]])
+
     def _use(self, privilege: str) -> tuple[int, Any, str]:
         return self.array._storage, self._positions, privilege
 

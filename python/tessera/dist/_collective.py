@@ -17,7 +17,7 @@ from . import _blocks, _events
 from ._array import DistArray, in_order, reshard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered, spec_of
-from ._tasks import TASKS, Task
+from ._tasks import TASKS, Task, in_context, threads
 
 __all__ = [
     "Future", "all_gather", "all_gather_async", "all_reduce", "all_reduce_async", "all_to_all", "all_to_all_async", "allreduce", "barrier",
@@ -37,12 +37,12 @@ class Future(Generic[T]):
     def wait(self) -> T:
         """The result, once it is there; raises what went wrong."""
         if self._task is not None:
-            TASKS.wait([self._task])
+            TASKS.wait(self._task)
         return self._value[0]
 
     def done(self) -> bool:
         """Whether `wait` would return immediately."""
-        return self._task is None or self._task.state not in ("waiting", "running")
+        return self._task is None or self._task.state != "running"
 
     def __repr__(self) -> str:
         return f"Future({'done' if self.done() else 'running'})"
@@ -304,8 +304,7 @@ def _future(fn: Callable[..., Any]) -> Callable[..., Future]:
             in_order.set(x._storage)
             value.append(fn(x, *args, **kwargs))
 
-        (task,) = TASKS.submit([(run, [x._use("read")], None)])
-        return Future(value, task)
+        return Future(value, TASKS.submit([(in_context(run), [x._use("read")])], threads()))
 
     start.__name__ = start.__qualname__ = f"{fn.__name__}_async"
     start.__doc__ = f"`{fn.__name__}`, which may go on while the program does. Gives a `Future`."
