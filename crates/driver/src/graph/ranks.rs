@@ -153,6 +153,7 @@ fn is_local_op(module: &GraphModule, func: &GraphFunc, id: OpId, at_top: bool) -
 }
 
 /// The dtype that contributions of a type are combined in.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn combined(ty: &Type) -> Option<DType> {
     let elem = tessera_graph::elem(ty);
     if elem != NumType::plain(elem.storage) {
