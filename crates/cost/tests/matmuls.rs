@@ -219,6 +219,15 @@ fn what_has_an_order_keeps_it_and_has_no_cluster() {
     };
     assert_eq!((of(true).cluster, of(true).stages), (Some([2, 1]), Some(6)));
     assert_eq!((of(false).cluster, of(false).stages), (None, None));
+    // A tile without a neighbour in its cluster is taken among many only.
+    for (m, n) in [(320, 320), (600, 1000), (2000, 4100), (4104, 4104), (4104, 264)] {
+        let odd = Shape { row_bytes: 16, ..shape(1, [m, n, 1000], DType::BF16) };
+        let found = schedule(&Problem { shape: odd, odd_rows: [None; 2], may_split: true }, &HOPPER);
+        let tiles = [m.div_ceil(found.rows), n.div_ceil(found.columns)];
+        let pairs = |count: u64| count.is_multiple_of(2) || count > 16;
+        let sides = found.cluster.unwrap_or([1, 1]);
+        assert!(sides.iter().zip(tiles).all(|(&side, count)| side == 1 || pairs(count)), "{m}x{n}");
+    }
     let long = Shape { ..shape(1, [256, 256, 16384], DType::BF16) };
     let split = |may_split| {
         schedule(&Problem { shape: long, odd_rows: [None; 2], may_split }, &HOPPER).split

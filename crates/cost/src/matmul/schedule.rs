@@ -146,15 +146,3 @@ fn neighbours(m: u64, n: u64, rows: u64, columns: u64) -> Option<[u64; 2]> {
     }
     pairs(n.div_ceil(columns)).then_some([1, 2])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::neighbours;
-
-    #[test]
-    fn a_partial_cluster_is_taken_among_many_only() {
-        assert_eq!(neighbours(384, 5000, 128, 128), Some([1, 2]));
-        assert_eq!(neighbours(384, 384, 128, 128), None);
-        assert_eq!(neighbours(4104, 4104, 128, 256), Some([2, 1]));
-    }
-}
