@@ -2,7 +2,9 @@
 //! were measured (docs/perf/gemm.md); a change of the model must check what becomes of them.
 
 use std::collections::BTreeMap;
-use tessera_cost::matmul::{MatmulPlan, Problem, Schedule, Shape, counts, grouped, plans, schedule};
+use tessera_cost::matmul::{
+    MatmulPlan, Problem, Schedule, Shape, counts, grouped, plans, schedule,
+};
 use tessera_cost::{Counts, Launch, Requested, estimate, weight};
 use tessera_numerics::DType;
 use tessera_target::speed::Speed;
@@ -222,7 +224,8 @@ fn what_has_an_order_keeps_it_and_has_no_cluster() {
     // A tile without a neighbour in its cluster is taken among many only.
     for (m, n) in [(320, 320), (600, 1000), (2000, 4100), (4104, 4104), (4104, 264)] {
         let odd = Shape { row_bytes: 16, ..shape(1, [m, n, 1000], DType::BF16) };
-        let found = schedule(&Problem { shape: odd, odd_rows: [None; 2], may_split: true }, &HOPPER);
+        let found =
+            schedule(&Problem { shape: odd, odd_rows: [None; 2], may_split: true }, &HOPPER);
         let tiles = [m.div_ceil(found.rows), n.div_ceil(found.columns)];
         let pairs = |count: u64| count.is_multiple_of(2) || count > 16;
         let sides = found.cluster.unwrap_or([1, 1]);

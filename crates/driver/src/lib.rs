@@ -25,6 +25,7 @@ mod cost;
 mod described;
 pub mod device;
 mod dims;
+pub mod dist;
 mod explain;
 mod factors;
 mod fetch;
@@ -81,7 +82,9 @@ pub use processor::{Processor, processor, set_threads, threads};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
-pub use tessera_cost::matmul::{Problem as MatmulProblem, Schedule as MatmulSchedule, Shape as MatmulShape};
+pub use tessera_cost::matmul::{
+    Problem as MatmulProblem, Schedule as MatmulSchedule, Shape as MatmulShape,
+};
 pub use tessera_cost::weight as matmul_weight;
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{

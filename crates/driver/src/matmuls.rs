@@ -15,10 +15,7 @@ fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
 }
 
 /// How a matmul is computed on a GPU: see [`tessera_cost::matmul::schedule()`].
-pub fn matmul_schedule(
-    backends: &Backends,
-    problem: &Problem,
-) -> Result<Schedule, Diagnostics> {
+pub fn matmul_schedule(backends: &Backends, problem: &Problem) -> Result<Schedule, Diagnostics> {
     Ok(schedule(problem, &speed(backends)?))
 }
 

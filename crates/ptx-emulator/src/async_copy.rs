@@ -507,8 +507,6 @@ impl Machine<'_> {
     }
 }
 
-/// How TMA reads the elements that it reduces into a tensor.
-#[deny(clippy::wildcard_enum_match_arm)]
 /// Bytes as longer runs. Where an array ends inside a word, what is read and the zeros behind it are
 /// pieces of one copy, and not two accesses of the word.
 fn runs(mut pieces: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
@@ -523,6 +521,8 @@ fn runs(mut pieces: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     out
 }
 
+/// How TMA reads the elements that it reduces into a tensor.
+#[deny(clippy::wildcard_enum_match_arm)]
 fn reduced_type(op: AtomOp, dtype: DType) -> Res<Ty> {
     use DType::*;
     let ty = match dtype {

@@ -127,8 +127,7 @@ fn padded(problem: &Problem, one_by_one: bool) -> [bool; 2] {
     let sizes = [batch * m * k * bytes, batch * k * n * bytes];
     let pays = |(odd, size): (&Option<u64>, u64)| {
         odd.is_some_and(|on| {
-            short >= WORTH_PADDING
-                || bytes == 2 && (on < least || on < wide && size <= SHORT_COPY)
+            short >= WORTH_PADDING || bytes == 2 && (on < least || on < wide && size <= SHORT_COPY)
         })
     };
     match problem.odd_rows.iter().zip(sizes).any(pays) {

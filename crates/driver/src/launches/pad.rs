@@ -261,7 +261,8 @@ mod tests {
         for word in [DType::U8, DType::U16, DType::U32, DType::U64] {
             for wide in WIDTHS {
                 for count in 1..=3 {
-                    let func = tessera_tile::parse(&text(&vec![(word, (TILE / wide, wide)); count]));
+                    let func =
+                        tessera_tile::parse(&text(&vec![(word, (TILE / wide, wide)); count]));
                     tessera_ir::verify(&func.unwrap()).unwrap();
                 }
             }
