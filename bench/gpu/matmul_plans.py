@@ -27,7 +27,7 @@ def parse(arguments=None):
     option("--count", type=int, default=40)
     option("--rounds", type=int, default=9)
     option("--dtypes", default="bf16,f32")
-    option("--most-tiles", type=int, default=264, help="only shapes with at most so many tiles of 128x128 (0: all)")
+    option("--most-tiles", type=int, default=264, help="only shapes of at most this number of tiles of 128x128 (0: all)")
     option("--out", type=Path, metavar="FILE")
     option("--show", type=Path, metavar="FILE", help="prints the table of kept rows, and runs nothing")
     options = parser.parse_args(arguments)
