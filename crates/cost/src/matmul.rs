@@ -58,7 +58,8 @@ pub const FEW: u64 = 64;
 /// The least k of a chunk of such a matmul: long reads matter more. Threads take longer for each.
 const LONG_CHUNK: u64 = 1024;
 const THREADS_CHUNK: u64 = 128;
-/// The rows of its tiles: threads that multiply one by one are many in more and smaller ones.
+/// The rows of its tiles: threads that multiply one by one are many in more and smaller ones, where
+/// 16 columns are enough.
 const NARROW_ROWS: u64 = 64;
 const THREADS_ROWS: u64 = 32;
 /// The fraction of the processors that reaches the full memory bandwidth: more chunks gain nothing
@@ -107,9 +108,10 @@ fn sorted(mut found: Vec<MatmulPlan>) -> Vec<MatmulPlan> {
 /// processors reading.
 fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
     let columns = [16, 32, FEW].into_iter().find(|&w| w >= shape.n).unwrap_or(FEW);
-    let (rows, chunk) = match shape.weight {
-        Some(_) => (NARROW_ROWS, LONG_CHUNK),
-        None => (THREADS_ROWS, THREADS_CHUNK),
+    let chunk = if shape.weight.is_some() { LONG_CHUNK } else { THREADS_CHUNK };
+    let rows = match (shape.weight, columns) {
+        (None, ..=16) => THREADS_ROWS,
+        _ => NARROW_ROWS,
     };
     let count = shape.batch * shape.m.div_ceil(rows);
     let enough =
