@@ -114,8 +114,12 @@ fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
         _ => NARROW_ROWS,
     };
     let count = shape.batch * shape.m.div_ceil(rows);
-    let enough =
-        |s: &u64| count * s >= speed.processors * ENOUGH.0 / ENOUGH.1 || shape.k < chunk * s;
+    // Threads that multiply take longer than the reads, and so more processors.
+    let busy = match shape.weight {
+        Some(_) => speed.processors * ENOUGH.0 / ENOUGH.1,
+        None => speed.processors,
+    };
+    let enough = |s: &u64| count * s >= busy || shape.k < chunk * s;
     let most = SPLITS.into_iter().find(enough).unwrap_or(SPLITS[SPLITS.len() - 1]);
     let most = if may_split { most } else { 1 };
     let splits = SPLITS.into_iter().filter(|&s| s <= most);

@@ -138,7 +138,7 @@ def plan(
 def _rows_of(x: Any) -> tuple[int, int]:
     """On multiples of how many bytes all rows begin, up to 16, and the bytes of a row."""
     along = next((n for axis, n in enumerate(x.shape) if n > 1 and arrays.lies_along(x, axis)), 1)
-    return next(n for n in (16, 8, 4, 2, 1) if is_aligned(x, n)), along * arrays.itemsize(x)
+    return next((n for n in (16, 8, 4, 2) if is_aligned(x, n)), 1), along * arrays.itemsize(x)
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
