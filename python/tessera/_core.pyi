@@ -438,7 +438,7 @@ class IndexLaunch:
 
 def combine_arrays(op: str, values: list[Any], out: Any) -> None: ...
 def matmul_schedule(
-    batch: int, m: int, n: int, k: int, dtype: DType, out_bytes: int, row_bytes: int, odd_rows: tuple[int | None, int | None], may_split: bool
+    batch: int, m: int, n: int, k: int, dtype: DType, out_bytes: int, row_bytes: int, odd_rows: list[tuple[int, int] | None], may_split: bool
 ) -> tuple[
     tuple[int, int, int], int, bool, list[bool], list[int], int, bool, list[tuple[int, int, int, float, str]]
 ]: ...

@@ -25,9 +25,32 @@ impl Product {
         self.rows as f64 * self.columns as f64 * self.depth as f64 * self.times as f64
     }
 
-    /// The fraction of their peak that tensor cores reach with such tiles: operands come from
-    /// shared memory, and small tiles read more for each MMA.
+    /// The fraction of its peak that a processor reaches with such tiles: operands come from
+    /// shared memory, and small tiles read more for each multiply-add.
     pub fn efficiency(&self) -> f64 {
+        match self.weight {
+            Some(_) => self.of_tensor_cores(),
+            None => self.of_threads(),
+        }
+    }
+
+    /// Where threads multiply (f32 on an H200, docs/perf/gemm.md).
+    fn of_threads(&self) -> f64 {
+        match (self.rows, self.columns) {
+            (128.., 256..) | (256.., 128..) => 0.9,
+            (128.., 192..) => 0.86,
+            (128.., 128..) | (64.., 256..) => 0.82,
+            (64.., 128..) | (128.., 64..) => 0.72,
+            (64.., 64..) => 0.6,
+            (128.., _) => 0.48,
+            (64.., 32..) => 0.4,
+            (64.., _) => 0.26,
+            (32.., _) => 0.23,
+            (rows, _) => 0.23 * rows.max(1) as f64 / 32.0,
+        }
+    }
+
+    fn of_tensor_cores(&self) -> f64 {
         match (self.rows, self.columns) {
             (256.., 192..) | (128.., 256..) => 1.0,
             (256.., 128..) => 0.98,

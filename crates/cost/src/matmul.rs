@@ -8,7 +8,7 @@ use crate::counts::{Counts, Product};
 use crate::estimate::{Estimate, Limit, Requested, estimate};
 use tessera_target::speed::{LINE, Speed};
 
-pub use schedule::{Problem, Schedule, schedule};
+pub use schedule::{OddRows, Problem, Schedule, schedule};
 
 /// `[P, M, K]` by `[P, K, N]`.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -55,8 +55,13 @@ const SPLITS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CHUNK: u64 = 512;
 /// Up to this many columns the large matrix is read once, and nothing else takes time.
 pub const FEW: u64 = 64;
-/// The least k of a chunk of such a matmul: long reads matter more.
+/// The least k of a chunk of such a matmul: long reads matter more. Threads take longer for each.
 const LONG_CHUNK: u64 = 1024;
+const THREADS_CHUNK: u64 = 128;
+/// The rows of its tiles: threads that multiply one by one are many in more and smaller ones, where
+/// 16 columns are enough.
+const NARROW_ROWS: u64 = 64;
+const THREADS_ROWS: u64 = 32;
 /// The fraction of the processors that reaches the full memory bandwidth: more chunks gain nothing
 /// for their second launch.
 const ENOUGH: (u64, u64) = (2, 5);
@@ -65,6 +70,10 @@ const ENOUGH: (u64, u64) = (2, 5);
 const SURE: f64 = 1.05;
 /// Bytes of a partial sum in memory between two launches.
 const SUM: u64 = 4;
+/// Partial sums that the second launch loads together, and the part of the memory latency that
+/// each such step takes: they were just written.
+const TOGETHER: u64 = 4;
+const NEAR: f64 = 0.25;
 
 /// The schedules, the fastest first; `may_split` says whether split-K is allowed.
 pub fn plans(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
@@ -95,17 +104,26 @@ fn sorted(mut found: Vec<MatmulPlan>) -> Vec<MatmulPlan> {
     found
 }
 
-/// The schedules for few columns: tiles of 64 rows, and at most as many chunks as keep enough
+/// The schedules for few columns: tiles of few rows, and at most as many chunks as keep enough
 /// processors reading.
 fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
     let columns = [16, 32, FEW].into_iter().find(|&w| w >= shape.n).unwrap_or(FEW);
-    let count = shape.batch * shape.m.div_ceil(64);
-    let enough =
-        |s: &u64| count * s >= speed.processors * ENOUGH.0 / ENOUGH.1 || shape.k < LONG_CHUNK * s;
+    let chunk = if shape.weight.is_some() { LONG_CHUNK } else { THREADS_CHUNK };
+    let rows = match (shape.weight, columns) {
+        (None, ..=16) => THREADS_ROWS,
+        _ => NARROW_ROWS,
+    };
+    let count = shape.batch * shape.m.div_ceil(rows);
+    // Threads that multiply take longer than the reads, and so more processors.
+    let busy = match shape.weight {
+        Some(_) => speed.processors * ENOUGH.0 / ENOUGH.1,
+        None => speed.processors,
+    };
+    let enough = |s: &u64| count * s >= busy || shape.k < chunk * s;
     let most = SPLITS.into_iter().find(enough).unwrap_or(SPLITS[SPLITS.len() - 1]);
     let most = if may_split { most } else { 1 };
     let splits = SPLITS.into_iter().filter(|&s| s <= most);
-    splits.map(|split| plan(shape, 64, columns, split, speed)).collect()
+    splits.map(|split| plan(shape, rows, columns, split, speed)).collect()
 }
 
 fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> MatmulPlan {
@@ -113,10 +131,12 @@ fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> Ma
     let main: Estimate = estimate(&counts(shape, rows, columns, split), requested, speed);
     let mut seconds = main.seconds;
     if split > 1 {
-        // Partial sums are read again, and the result is written.
+        // Partial sums are read again, and the result is written. The groups that do it are short,
+        // and their loads wait for each other.
         let elements = shape.batch * shape.m * shape.n;
         let bytes = elements * (SUM * split + shape.out_bytes);
-        seconds += speed.launch + bytes as f64 / speed.memory;
+        let waits = split.div_ceil(TOGETHER) as f64 * NEAR * speed.memory_latency / speed.clock;
+        seconds += speed.launch + speed.group + waits + bytes as f64 / speed.memory;
     }
     MatmulPlan {
         rows,

@@ -83,7 +83,7 @@ pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
 pub use tessera_cost::matmul::{
-    Problem as MatmulProblem, Schedule as MatmulSchedule, Shape as MatmulShape,
+    OddRows, Problem as MatmulProblem, Schedule as MatmulSchedule, Shape as MatmulShape,
 };
 pub use tessera_cost::weight as matmul_weight;
 pub use tessera_frontend as frontend;

@@ -66,6 +66,7 @@ fn is_crowded(body: &Body, machine: Machine) -> bool {
         of: product.types[0],
         out_bytes: body.writes.first().map_or(1, |w| w.dtype.bytes() as i64),
         rows_on: [LINE; 2],
+        row_bytes: [LINE; 2],
         may_split: false,
     });
     // Two warpgroups share a tile of 128 rows.

@@ -150,6 +150,7 @@ pub fn dot(
         of: types[0].dtype(),
         out_bytes: ty.dtype().bytes() as i64,
         rows_on: [LINE; 2],
+        row_bytes: [LINE; 2],
         may_split: true,
     });
     // Other depths are divided at the launch: chunks of a reshape are equal, and begin where TMA may.

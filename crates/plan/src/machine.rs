@@ -2,7 +2,7 @@
 //! results. Those of matmuls on GPUs are the schedules of [`tessera_cost::matmul`], which the library
 //! uses too.
 
-use tessera_cost::matmul::{Problem, Schedule, Shape, schedule};
+use tessera_cost::matmul::{OddRows, Problem, Schedule, Shape, schedule};
 use tessera_cost::weight;
 use tessera_numerics::DType;
 use tessera_target::speed::{LINE, Speed};
@@ -47,8 +47,9 @@ pub struct Matrix {
     pub of: DType,
     /// Bytes of an element of the result.
     pub out_bytes: i64,
-    /// The bytes that rows of the operands begin at multiples of.
+    /// The bytes that rows of the operands begin at multiples of, and those of a row.
     pub rows_on: [u64; 2],
+    pub row_bytes: [u64; 2],
     /// Whether sums may be in another order than along k.
     pub may_split: bool,
 }
@@ -65,7 +66,11 @@ pub struct Tiles {
 impl Matrix {
     fn problem(&self) -> Problem {
         let size = |n: i64| n.max(0) as u64;
-        let odd_rows = self.rows_on.map(|on| Some(on).filter(|&on| on < TMA_ROWS));
+        let odd = |side: usize| {
+            let rows = OddRows { on: self.rows_on[side], bytes: self.row_bytes[side] };
+            Some(rows).filter(|rows| rows.on < TMA_ROWS)
+        };
+        let odd_rows = [odd(0), odd(1)];
         let good = odd_rows.iter().zip(self.rows_on).filter(|(odd, _)| odd.is_none());
         let row_bytes = good.map(|(_, on)| on).min().unwrap_or(LINE);
         let shape = Shape {

@@ -7,6 +7,7 @@ use crate::nodes::{Access, Body, Node, Product};
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_cost::matmul::Schedule;
 use tessera_ir::{Attr, Attrs};
+use tessera_numerics::DType;
 use tessera_target::speed::LINE;
 
 /// The part of the grid that runs along an axis.
@@ -320,6 +321,13 @@ fn rows_on(body: &Body, access: &Access, bytes: i64) -> u64 {
     1 << all.trailing_zeros().min(LINE.trailing_zeros())
 }
 
+/// The bytes of a row of an operand.
+fn row_bytes(body: &Body, access: &Access, of: DType) -> u64 {
+    let along = access.strides.iter().filter(|(_, s)| s.abs() == 1);
+    let elements = along.map(|(a, _)| body.space.extents[*a]).max().unwrap_or(1);
+    elements.max(1) as u64 * of.bytes() as u64
+}
+
 /// Tiles of a matmul. They do not change the result; the target tiles it again.
 fn matrix(body: &mut Body, machine: Machine, out: &mut Shape) -> Result<(), String> {
     let Some(mut product) = body.product.clone() else { return Ok(()) };
@@ -351,6 +359,10 @@ fn matrix(body: &mut Body, machine: Machine, out: &mut Shape) -> Result<(), Stri
         of: product.types[0],
         out_bytes: body.writes.first().map_or(1, |w| w.dtype.bytes() as i64),
         rows_on: [a, b],
+        row_bytes: [
+            row_bytes(body, &product.a, product.types[0]),
+            row_bytes(body, &product.b, product.types[1]),
+        ],
         // Where there are several matmuls, a kernel is not divided at its launch.
         may_split: batch == 1 && !body.ordered && product.class.as_deref() != Some(IN_ORDER),
     });

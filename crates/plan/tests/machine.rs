@@ -60,6 +60,7 @@ fn products_fit_the_processors() {
         of: DType::BF16,
         out_bytes: 2,
         rows_on: [128; 2],
+        row_bytes: [128; 2],
         may_split: true,
     };
     let tiles = |of: &Matrix| {

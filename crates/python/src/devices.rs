@@ -10,7 +10,8 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use tessera_driver::device::{self, DeviceRow};
 use tessera_driver::{
-    DeviceId, DeviceKind, MatmulProblem, MatmulShape, Queue, matmul_schedule as schedule_of,
+    DeviceId, DeviceKind, MatmulProblem, MatmulShape, OddRows, Queue,
+    matmul_schedule as schedule_of,
 };
 
 /// The kinds of devices beside the host, each with what is missing for it; `None` where nothing is.
@@ -208,7 +209,7 @@ impl Event {
 /// matmul is, which operands are copied to aligned rows first, the cluster and the pipeline depth (0: the compiler's
 /// choice), whether groups are persistent; and what the cost model compared, the chosen one first: rows and columns of
 /// a tile, split-K factor, predicted seconds, what limits them. Rows begin at multiples of `row_bytes`, those of operands
-/// that TMA does not take at multiples of `odd_rows`.
+/// that TMA does not take at multiples of the first number of `odd_rows`, and have the second number of bytes.
 #[tessera_entry::entry]
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // A matmul, number by number.
@@ -221,11 +222,12 @@ pub fn matmul_schedule(
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
     row_bytes: u64,
-    odd_rows: (Option<u64>, Option<u64>),
+    odd_rows: [Option<(u64, u64)>; 2],
     may_split: bool,
 ) -> PyResult<ScheduleRow> {
     let shape = shape(batch, m, n, k, dtype, out_bytes, row_bytes);
-    let problem = MatmulProblem { shape, odd_rows: odd_rows.into(), may_split };
+    let odd_rows = odd_rows.map(|odd| odd.map(|(on, bytes)| OddRows { on, bytes }));
+    let problem = MatmulProblem { shape, odd_rows, may_split };
     let found = enter(py, || schedule_of(&BACKENDS, &problem))?;
     let ranked = found.ranked.iter();
     let ranked = ranked.map(|p| (p.rows, p.columns, p.split, p.seconds, p.limit.to_string()));

@@ -103,10 +103,6 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
 LINE = 128
 #: From this side of the result on, each row of an operand is read many times.
 WORTH_PADDING = 256
-#: Bytes of a row below which it does not matter where rows begin.
-SHORT_ROW = 64
-#: Bytes of asynchronous copies: of the first number they keep a pipeline full, of fewer than the second there are none.
-ASYNC_BYTES = (8, 4)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -122,15 +118,15 @@ def plan(
     *,
     row_bytes: int = LINE,
     out_bytes: int | None = None,
-    rows_on: tuple[int, int] = (8, 8),
+    odd: tuple[tuple[int, int], tuple[int, int]] = ((8, LINE), (8, LINE)),
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says which operands have rows that start at multiples
-    of 16 bytes, ``row_bytes`` the alignment of those that do, ``rows_on`` of those that do not."""
+    of 16 bytes, ``row_bytes`` the alignment of those that do, ``odd`` the alignment and length of those that do not."""
     if not on_device:
         return Plan((128, 128, max(128 // of.itemsize, 16)))
-    odd = tuple(None if good else on for good, on in zip(aligned, rows_on))
+    odd_rows = [None if good else rows for good, rows in zip(aligned, odd)]
     out_bytes = of.itemsize if out_bytes is None else out_bytes
-    found = _core.matmul_schedule(P, M, N, K, of, out_bytes, row_bytes, odd, not strict)
+    found = _core.matmul_schedule(P, M, N, K, of, out_bytes, row_bytes, odd_rows, not strict)
     tile, split, swapped, copied, cluster, stages, persistent, ranked = found
     padded = tuple(name for name, copy in zip("AB", copied) if copy)
     (*_, seconds, limit), *others = ranked
@@ -139,12 +135,10 @@ def plan(
                 persistent=persistent, predicted=predicted)  # fmt: skip
 
 
-def _rows_on(x: Any) -> int:
-    """On multiples of how many bytes all rows begin: 16, or one of `ASYNC_BYTES`, or 1. Short rows count as wide enough."""
-    wide, least = ASYNC_BYTES
-    found = next((n for n in (16, wide, least) if is_aligned(x, n)), 1)
+def _rows_of(x: Any) -> tuple[int, int]:
+    """On multiples of how many bytes all rows begin, up to 16, and the bytes of a row."""
     along = next((n for axis, n in enumerate(x.shape) if n > 1 and arrays.lies_along(x, axis)), 1)
-    return wide if found == least and along * arrays.itemsize(x) < SHORT_ROW else found
+    return next((n for n in (16, 8, 4, 2) if is_aligned(x, n)), 1), along * arrays.itemsize(x)
 
 
 def is_aligned(x: Any, to: int = 16) -> bool:
@@ -169,7 +163,7 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
     aligned = (is_aligned(a), is_aligned(b))
-    rows_on = (_rows_on(a), _rows_on(b))
+    odd = (_rows_of(a), _rows_of(b))
     good_rows = [x for x, good in zip((a, b), aligned) if good]
     row_bytes = LINE if all(is_aligned(x, LINE) for x in good_rows) else 16
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
@@ -180,7 +174,7 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
         chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
         turned = ()
     else:
-        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes=row_bytes, rows_on=rows_on)
+        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes=row_bytes, odd=odd)
         turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = pinned(chosen, tile)

@@ -13,10 +13,26 @@ use tessera_target::speed::{LINE, Speed};
 pub struct Problem {
     /// Its `row_bytes` are of the operands whose rows TMA takes.
     pub shape: Shape,
-    /// For each operand with odd rows, the bytes that they begin at multiples of.
-    pub odd_rows: [Option<u64>; 2],
+    /// For each operand with odd rows, what they are.
+    pub odd_rows: [Option<OddRows>; 2],
     /// Whether sums may be in another order than along k: not under `strict`.
     pub may_split: bool,
+}
+
+/// Rows that begin at multiples of `on` bytes, fewer than TMA takes, and have `bytes` bytes.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct OddRows {
+    pub on: u64,
+    pub bytes: u64,
+}
+
+impl OddRows {
+    /// Bytes of the widest asynchronous copy. Of short rows it does not matter where they begin, as
+    /// long as there are such copies.
+    fn widest(self) -> u64 {
+        let (wide, least) = ASYNC_BYTES;
+        if self.on == least && self.bytes < SHORT_ROW { wide } else { self.on }
+    }
 }
 
 /// How a matmul is computed.
@@ -47,8 +63,8 @@ const STEP: u64 = 128;
 const LEAST: u64 = 16;
 const LEAST_STEP_BYTES: u64 = 32;
 /// Multiply-adds of a group that are unrolled where threads multiply: the code of a thread has to
-/// fit in the instruction cache.
-const UNROLLED: u64 = 2048 * 256;
+/// fit in the instruction cache (64x128 tiles take 1.7 times as long at twice as many).
+const UNROLLED: u64 = 512 * 256;
 /// From this side of the result on, odd rows are always copied: each row is read many times.
 const WORTH_PADDING: u64 = 256;
 /// Bytes of an operand up to which a copy of it takes no longer than a launch.
@@ -58,6 +74,8 @@ const SHORT_K: u64 = 128;
 /// Asynchronous copies of the first number of bytes keep a pipeline full; of fewer than the second
 /// there are none, and elements are read one by one.
 const ASYNC_BYTES: (u64, u64) = (8, 4);
+/// Bytes of a short row.
+const SHORT_ROW: u64 = 64;
 /// More tiles than this along a side, and one that has no neighbour in its cluster costs little.
 const MANY: u64 = 16;
 
@@ -75,7 +93,7 @@ pub fn schedule(problem: &Problem, speed: &Speed) -> Schedule {
     let mut depth = (STEP / bytes.max(1)).max(LEAST);
     if n <= FEW {
         // The long matrix is read once, in deeper steps; narrow tiles where there are too few.
-        depth *= if k > depth { 2 } else { 1 };
+        depth *= if k > depth && !one_by_one { 2 } else { 1 };
         let tiles = |columns: u64| batch * m.div_ceil(rows) * n.div_ceil(columns) * split;
         while columns > LEAST && 2 * tiles(columns) <= speed.processors {
             columns /= 2;
@@ -125,8 +143,9 @@ fn padded(problem: &Problem, one_by_one: bool) -> [bool; 2] {
     }
     let (wide, least) = ASYNC_BYTES;
     let sizes = [batch * m * k * bytes, batch * k * n * bytes];
-    let pays = |(odd, size): (&Option<u64>, u64)| {
-        odd.is_some_and(|on| {
+    let pays = |(odd, size): (&Option<OddRows>, u64)| {
+        odd.is_some_and(|rows| {
+            let on = rows.widest();
             short >= WORTH_PADDING || bytes == 2 && (on < least || on < wide && size <= SHORT_COPY)
         })
     };

@@ -61,6 +61,8 @@ struct Pad {
     layout: pad::Layout,
 }
 
+/// The code that copies arrays, and its launch.
+type Copies<'a> = (&'a Arc<dyn Artifact>, Result<LaunchArgs, Diagnostics>);
 /// The code of a divided kernel, and its two launches.
 type Both<'a> = (&'a [Arc<dyn Artifact>; 2], [LaunchArgs; 2]);
 
@@ -159,11 +161,7 @@ impl Plan {
     }
 
     /// The launch that copies arrays of a launch to memory at `base`.
-    fn copies(
-        &self,
-        args: &LaunchArgs,
-        base: u64,
-    ) -> Option<(&Arc<dyn Artifact>, Result<LaunchArgs, Diagnostics>)> {
+    fn copies(&self, args: &LaunchArgs, base: u64) -> Option<Copies<'_>> {
         let (func, code) = self.copy.as_ref()?;
         let mut at = base;
         let mut addresses = Vec::new();
