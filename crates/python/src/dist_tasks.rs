@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_driver::dist::{Failure, Queue, Row, Submitted, Until, Waited, in_task};
+use tessera_driver::dist::{Failure, Queue, Row, Runners, Submitted, Until, Waited, in_task};
 use tessera_driver::is_interrupt;
 
 /// How long a wait goes on before signals are looked at.
@@ -149,11 +149,14 @@ impl TaskQueue {
         }
     }
 
-    pub fn take_up(&self, py: Python<'_>, rows: Vec<Row<Failed>>, most: usize) -> PyResult<Group> {
+    pub fn take_up(&self, py: Python<'_>, rows: Vec<Row<Failed>>, by: Runners) -> PyResult<Group> {
         if in_task() {
             return Err(inside(py, "an index launch"));
         }
-        self.0.submit(rows, most).map_err(|failure| failure.exception(py))
+        // A task may need the interpreter.
+        let done =
+            if by.caller { py.detach(|| self.0.submit(rows, by)) } else { self.0.submit(rows, by) };
+        done.map_err(|failure| failure.exception(py))
     }
 }
 
@@ -202,7 +205,7 @@ impl TaskQueue {
             let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
             made.push((call(work), uses.map_err(|found| exception(py, &found))?));
         }
-        self.take_up(py, made, most).map(TaskGroup)
+        self.take_up(py, made, Runners { workers: most, caller: false }).map(TaskGroup)
     }
 
     fn wait(&self, py: Python<'_>, group: &TaskGroup) -> PyResult<()> {

@@ -10,6 +10,7 @@ use crate::replay::notes;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tessera_driver::dist::Work;
 use tessera_driver::{KernelHandle, Location, Prepared, Purpose};
 
@@ -113,6 +114,14 @@ impl PreparedCall {
         let result = converted.results(py, &returns)?.unbind();
         keep.push(result.clone_ref(py));
         Ok((made(Way::First(Box::new(prepared)), keep), Gives::Known(result)))
+    }
+
+    /// About how long it takes, where that is known.
+    pub fn takes(&self) -> Option<Duration> {
+        match &self.way {
+            Way::Again(launch) => launch.takes(),
+            Way::First(_) | Way::Later(_) => None,
+        }
     }
 
     /// The call as a task, with what names it in errors and its number there.

@@ -17,4 +17,4 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use queue::{Failure, Queue, Row, Submitted, Until, Waited, Work, in_task};
+pub use queue::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};

@@ -133,6 +133,16 @@ impl<F> Default for Queue<F> {
     }
 }
 
+/// Who runs tasks.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Runners {
+    /// The most threads that do nothing else.
+    pub workers: usize,
+    /// Whether the thread that submits tasks runs those of them that are ready: short ones take less time than another thread needs
+    /// to wake.
+    pub caller: bool,
+}
+
 /// What a thread waits for.
 pub enum Until<'a, F> {
     /// The tasks of a launch.
@@ -161,12 +171,12 @@ pub fn in_task() -> bool {
 }
 
 impl<F: Failure> Queue<F> {
-    /// Takes up the tasks of a launch, in this order, behind all others. At most `most` workers run tasks. Where a failure of earlier
-    /// tasks is not reported yet, this reports it and takes up nothing.
+    /// Takes up the tasks of a launch, in this order, behind all others. Where a failure of earlier tasks is not reported yet, this
+    /// reports it and takes up nothing.
     pub fn submit(
         self: &Arc<Self>,
         rows: Vec<Row<F>>,
-        most: usize,
+        by: Runners,
     ) -> Result<Arc<Submitted<F>>, F> {
         let launch = Arc::new(Submitted {
             left: AtomicUsize::new(rows.len()),
@@ -178,7 +188,8 @@ impl<F: Failure> Queue<F> {
             drop(state);
             return Err(failure);
         }
-        state.most = most;
+        state.most = by.workers;
+        let first = state.end;
         for (work, uses) in rows {
             let (TaskId(number), before) = state.order.add(uses);
             let missing = before.len();
@@ -193,6 +204,17 @@ impl<F: Failure> Queue<F> {
             state.end = number + 1;
             if missing == 0 {
                 state.ready.push_back(number);
+            }
+        }
+        while by.caller {
+            let Some(place) = state.ready.iter().position(|n| *n >= first) else { break };
+            let Some(number) = state.ready.remove(place) else { break };
+            let failure;
+            (state, failure) = self.run(state, number, false);
+            if let Some(failure) = failure.filter(F::interrupts) {
+                state.saw(number);
+                self.call(&mut state);
+                return Err(failure);
             }
         }
         self.call(&mut state);
@@ -238,18 +260,21 @@ impl<F: Failure> Queue<F> {
                 continue;
             };
             // Interrupts are of the thread that has the user's program.
-            (state, _) = self.run(state, number);
+            (state, _) = self.run(state, number, true);
         }
     }
 
-    /// Runs a task that was ready, and ends it. Gives its failure.
+    /// Runs a task that was ready, and ends it; `others`: workers are to run what else is ready. Gives the task's failure.
     fn run<'a>(
         self: &'a Arc<Self>,
         mut state: Guard<'a, F>,
         number: u64,
+        others: bool,
     ) -> (Guard<'a, F>, Option<F>) {
         let work = state.live.get_mut(&number).and_then(|task| task.work.take());
-        self.call(&mut state);
+        if others {
+            self.call(&mut state);
+        }
         drop(state);
         let before = CURRENT.replace(Some(number));
         let done = work.map_or(Ok(()), |work| {
@@ -338,7 +363,7 @@ impl<F: Failure> Queue<F> {
             return false;
         }
         let Some(number) = state.ready.remove(choose(count)) else { return false };
-        drop(self.run(state, number));
+        drop(self.run(state, number, true));
         true
     }
 
@@ -380,7 +405,7 @@ impl<F: Failure> Queue<F> {
             };
             if let Some(number) = next {
                 let failure;
-                (state, failure) = self.run(state, number);
+                (state, failure) = self.run(state, number, true);
                 if let Some(failure) = failure.filter(F::interrupts) {
                     state.saw(number);
                     return Waited::Interrupted(failure);
