@@ -184,8 +184,9 @@ impl<F: Failure> Queue<F> {
             failure: Mutex::new(None),
         });
         let mut state = self.state.lock();
-        if let Some(failure) = state.report() {
+        if let Some((failure, seen)) = state.report() {
             drop(state);
+            drop(seen);
             return Err(failure);
         }
         state.most = by.workers;
@@ -212,8 +213,10 @@ impl<F: Failure> Queue<F> {
             let failure;
             (state, failure) = self.run(state, number, false);
             if let Some(failure) = failure.filter(F::interrupts) {
-                state.saw(number);
+                let seen = state.saw(number);
                 self.call(&mut state);
+                drop(state);
+                drop(seen);
                 return Err(failure);
             }
         }
@@ -292,7 +295,8 @@ impl<F: Failure> Queue<F> {
         (self.state.lock(), failure)
     }
 
-    /// Ends a task and, where it failed, all that depend on it. Gives the work of those, to be dropped without the lock.
+    /// Ends a task and, where it failed, all that depend on it. Gives the work of those, to be dropped without the lock. Its caller
+    /// does not have the interpreter, so that failures that go here are only noted to be dropped.
     fn end(&self, state: &mut State<F>, number: u64, failure: Option<F>) -> Vec<Work<F>> {
         let failure = failure.map(|failure| (number, failure));
         let (mut stack, mut dropped, mut wake) = (vec![number], Vec::new(), false);
@@ -407,7 +411,9 @@ impl<F: Failure> Queue<F> {
                 let failure;
                 (state, failure) = self.run(state, number, true);
                 if let Some(failure) = failure.filter(F::interrupts) {
-                    state.saw(number);
+                    let seen = state.saw(number);
+                    drop(state);
+                    drop(seen);
                     return Waited::Interrupted(failure);
                 }
             }
@@ -426,12 +432,14 @@ impl<F: Failure> Queue<F> {
 
     /// A failure that began in a task is reported.
     pub fn saw(&self, task: u64) {
-        self.state.lock().saw(task);
+        let seen = self.state.lock().saw(task);
+        drop(seen);
     }
 
     /// Reports the first failure that was not reported.
     pub fn report(&self) -> Option<F> {
-        self.state.lock().report()
+        let found = self.state.lock().report();
+        found.map(|(failure, _)| failure)
     }
 
     /// The failures that were not reported, one for each launch, in program order.
@@ -473,20 +481,23 @@ impl<F: Failure> Queue<F> {
 }
 
 impl<F: Failure> State<F> {
-    /// Failures of a launch of which one was reported are not reported again.
-    fn saw(&mut self, task: u64) {
+    /// Failures of a launch of which one was reported are not reported again. Gives those, to be dropped without the lock.
+    fn saw(&mut self, task: u64) -> Vec<Unseen<F>> {
         for unseen in &self.unseen {
             if unseen.task == task {
                 unseen.launch.reported.store(true, Ordering::Relaxed);
             }
         }
-        self.unseen.retain(|u| !u.launch.reported.load(Ordering::Relaxed));
+        let all = std::mem::take(&mut self.unseen);
+        let (seen, left) = all.into_iter().partition(|u| u.launch.reported.load(Ordering::Relaxed));
+        self.unseen = left;
+        seen
     }
 
-    fn report(&mut self) -> Option<F> {
+    /// The first failure that was not reported, and those that need not be any more.
+    fn report(&mut self) -> Option<(F, Vec<Unseen<F>>)> {
         let first = self.unseen.iter().min_by_key(|u| u.task)?;
         let (task, failure) = (first.task, first.failure.clone());
-        self.saw(task);
-        Some(failure)
+        Some((failure, self.saw(task)))
     }
 }
