@@ -2,5 +2,6 @@
 
 mod gate;
 mod machine;
+mod queues;
 mod strided;
 mod unwritten;
