@@ -2,7 +2,7 @@
 
 use crate::call::{Converted, Given};
 use crate::dist_streams::Branch;
-use crate::dist_tasks::Failed;
+use crate::dist_tasks::{Failed, leave};
 use crate::enter::enter_call;
 use crate::kernel::BACKENDS;
 use crate::replay::kernel::{self, Launch, Tried};
@@ -131,10 +131,15 @@ impl PreparedCall {
             let done = match way {
                 Way::Again(launch) => launch.run(&kernel, 0),
                 Way::First(prepared) => kernel.launch(*prepared),
-                Way::Later(later) => return later.run(&kernel, &args, &kwargs, &named, task),
+                Way::Later(later) => {
+                    let done = later.run(&kernel, &args, &kwargs, &named, task);
+                    leave((args, kwargs, keep, named));
+                    return done;
+                }
             };
-            drop((args, kwargs, keep));
-            done.map_err(|found| Failed::of_call(found, &named, task))
+            let done = done.map_err(|found| Failed::of_call(found, &named, task));
+            leave((args, kwargs, keep, named));
+            done
         })
     }
 }
@@ -148,7 +153,7 @@ impl Later {
         named: &Py<PyAny>,
         task: usize,
     ) -> Result<(), Failed> {
-        Python::attach(|py| {
+        Python::attach(move |py| {
             let given = Given {
                 kernel,
                 replays: kernel.replays(),

@@ -11,12 +11,16 @@ use tessera_region::{TaskId, Tasks, Use};
 use tessera_support::ForkLock;
 
 /// What went wrong in a task.
-pub trait Failure: Clone + Send + Sync + 'static {
+pub trait Failure: Clone + Sized + Send + Sync + 'static {
     /// Whether the thread that ran the task is to stop what it does: its user has interrupted it.
     fn interrupts(&self) -> bool;
     fn of_panic(panic: Box<dyn Any + Send>) -> Self;
     /// Of tasks that were given up before they began.
     fn given_up() -> Self;
+    /// Drops the work of tasks that never ran.
+    fn drop_work(work: Vec<Work<Self>>) {
+        drop(work);
+    }
 }
 
 /// What a task does.
@@ -291,7 +295,7 @@ impl<F: Failure> Queue<F> {
             return (state, failure);
         }
         drop(state);
-        drop(dropped);
+        F::drop_work(dropped);
         (self.state.lock(), failure)
     }
 
@@ -459,7 +463,7 @@ impl<F: Failure> Queue<F> {
         }
         state.ready.clear();
         drop(state);
-        drop(dropped);
+        F::drop_work(dropped);
     }
 
     /// To be called in a child: threads are not there, and neither is what they ran.
