@@ -163,6 +163,9 @@ class _Launch:
             for v in value:
                 self._check(name, v)
             return _Argument(name, privilege, [v._held for v in value], list(value))
+        if isinstance(value, (list, tuple)) and self.dtypes.get(name) is not None and any(isinstance(v, numpy.ndarray) for v in value):
+            raise fail("E_ARGUMENT", f"expected parts of an array on a mesh as `{name}`, got a list of arrays of the host",
+                       "`dist.from_local(blocks, spec, mesh)` makes an array on a mesh of them; its `.parts(axis)` are arguments")  # fmt: skip
         if isinstance(value, Part):
             self._check(name, value)
             held = value._held

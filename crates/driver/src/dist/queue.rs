@@ -211,17 +211,18 @@ impl<F: Failure> Queue<F> {
                 state.ready.push_back(number);
             }
         }
-        while by.caller {
-            let Some(place) = state.ready.iter().position(|n| *n >= first) else { break };
-            let Some(number) = state.ready.remove(place) else { break };
-            let failure;
-            (state, failure) = self.run(state, number, false);
-            if let Some(failure) = failure.filter(F::interrupts) {
-                let seen = state.saw(number);
-                self.call(&mut state);
-                drop(state);
-                drop(seen);
-                return Err(failure);
+        if by.caller {
+            while let Some(place) = state.ready.iter().position(|n| *n >= first) {
+                let Some(number) = state.ready.remove(place) else { break };
+                let failure;
+                (state, failure) = self.run(state, number, false);
+                if let Some(failure) = failure.filter(F::interrupts) {
+                    let seen = state.saw(number);
+                    self.call(&mut state);
+                    drop(state);
+                    drop(seen);
+                    return Err(failure);
+                }
             }
         }
         self.call(&mut state);
