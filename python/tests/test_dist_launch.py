@@ -248,6 +248,7 @@ def test_refused_launches_write_nothing():
     refused("E_PLACEMENT", "still split over `dp`", lambda: launch(column_sums)(both, y))
     refused("E_PLACEMENT", "expected arrays of one mesh", lambda: launch(axpy)(x, dist.tensor((6,), dist.spec("tp"), dist.mesh(3, ("tp",), (3,))), 1.0))
     refused("E_PLACEMENT", "expected contributions of `reduce_max`", lambda: launch(largest)(x, dist.tensor((2,), dist.spec(sum=("tp",)), mesh)))
+    refused("E_ARGUMENT", "got a list of arrays of the host", lambda: index_launch("tp", mesh)(copy)([np.ones(2, np.float32)] * 3, y))
     refused("E_MESH", "got `ep`", lambda: index_launch("ep")(axpy)(x, y, 1.0))
     refused("E_TYPE", "expected a kernel", lambda: launch(np.add))
     refused("E_ARGUMENT", "no open parameter `b`", lambda: launch(axpy)(x, y, b=1.0))

@@ -271,6 +271,33 @@ def test_a_fork_waits_for_tasks_and_the_child_has_a_queue_of_its_own(tmp_path):
     assert done.stdout.split() == ["child", "0", "parent", "True"], done
 
 
+def test_forks_beside_a_thread_that_launches(tmp_path):
+    """A worker may hold any lock at the fork; the child needs none of them."""
+    done = script(tmp_path, """
+        x, stop = dist.tensor((6,), dist.spec("d"), mesh), []
+
+        def launches():
+            while not stop:
+                index_launch("d")(long)(x, 3)
+
+        thread = threading.Thread(target=launches)
+        thread.start()
+        states = []
+        for _ in range(12):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(30)
+                y = dist.tensor((6,), dist.spec("d"), mesh, init=2)
+                index_launch("d")(long)(y, 4)
+                os._exit(0 if (y.numpy() == 2).all() else 1)
+            states.append(os.waitpid(pid, 0)[1])
+        stop.append(True)
+        thread.join()
+        print(states.count(0), x.numpy().shape)
+    """)
+    assert done.stdout.startswith("12 "), done
+
+
 def test_threads_that_launch_wait_and_fail_together():
     """Failures of one thread may be raised in another; no thread hangs, and no array is half written."""
     mesh = dist.mesh(3, ("d",), (3,))

@@ -118,6 +118,11 @@ impl IndexSet {
         self.len == 0
     }
 
+    /// The first position and the last.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        Some((self.runs.first()?.start, self.runs.last()?.last()))
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.runs.iter().flat_map(|r| (0..r.count).map(|i| r.start + i * r.step))
     }

@@ -3,6 +3,8 @@
 use crate::dist_memory as memory;
 use crate::enter::enter_call;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -248,7 +250,7 @@ impl PlacementSpec {
 
 /// An array of a shape in a placement.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct PlacedArray(Placed);
+pub struct PlacedArray(Placed, PyOnceLock<Py<PyTuple>>);
 
 #[tessera_entry::entry]
 #[pymethods]
@@ -261,7 +263,10 @@ impl PlacedArray {
         shape: Vec<u64>,
         names: Vec<String>,
     ) -> PyResult<PlacedArray> {
-        checked(py, || Ok(PlacedArray(Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?)))
+        checked(py, || {
+            let placed = Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?;
+            Ok(PlacedArray(placed, PyOnceLock::new()))
+        })
     }
 
     /// One word an axis of the mesh.
@@ -289,9 +294,14 @@ impl PlacedArray {
         sets(&self.0.index(rank))
     }
 
-    fn blocks(&self) -> Vec<BlockRow> {
-        let row = |b: &tessera_mesh::Block| (b.ranks.clone(), sets(&b.index), b.contribution);
-        self.0.blocks().iter().map(row).collect()
+    /// Ranks, positions by dim and contribution of each block.
+    fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let find = || {
+            let row = |b: &tessera_mesh::Block| (b.ranks.clone(), sets(&b.index), b.contribution);
+            let rows: Vec<BlockRow> = self.0.blocks().iter().map(row).collect();
+            PyTuple::new(py, rows).map(Bound::unbind)
+        };
+        Ok(self.1.get_or_try_init(py, find)?.bind(py).clone())
     }
 
     fn imbalance(&self) -> Option<f64> {

@@ -10,8 +10,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tessera_driver::Purpose;
-use tessera_driver::dist::Row;
+use tessera_driver::dist::{Row, Runners};
 use tessera_mesh::IndexSet;
 use tessera_region::{Privilege, Use, conflict};
 
@@ -31,6 +32,9 @@ impl Held {
         Held { storage, index: positions.0.clone(), memory }
     }
 }
+
+/// A launch whose tasks take less in sum is run by the thread that submits it: about what two threads take to wake.
+const SHORT: Duration = Duration::from_micros(60);
 
 /// An argument of all tasks.
 struct Column {
@@ -158,6 +162,8 @@ impl IndexLaunch {
     ) -> PyResult<TaskGroup> {
         let calls = std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner));
         let mut rows: Vec<Row<Failed>> = Vec::with_capacity(calls.len() + last.len());
+        let total: Option<Duration> = calls.iter().map(PreparedCall::takes).sum();
+        let caller = last.is_empty() && total.is_some_and(|time| time < SHORT);
         for (task, call) in calls.into_iter().enumerate() {
             let uses = self.uses(py, task);
             let uses = uses.map(|(_, privilege, held)| use_by(held, in_order(privilege))).collect();
@@ -168,7 +174,7 @@ impl IndexLaunch {
             uses.extend(read.iter().map(|held| use_by(held.get(), Privilege::Read)));
             rows.push((call(work), uses));
         }
-        queue.take_up(py, rows, most).map(TaskGroup)
+        queue.take_up(py, rows, Runners { workers: most, caller }).map(TaskGroup)
     }
 
     /// Where tasks have streams of their own: what the caller does next comes after them. They have been put there, or have failed.
@@ -193,17 +199,19 @@ impl IndexLaunch {
         Ok(())
     }
 
-    /// What the tasks give back, with what the caller gave in the place of its memory; `None` where that is not known before they ran.
-    fn results<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+    /// What the tasks give back, with what the caller gave in the place of its memory, and whether all of it stands so for memory that
+    /// waits when it is read; `None` where that is not known before they ran.
+    fn results<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyList>, bool)>> {
         let gives = self.gives.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = PyList::empty(py);
+        let (made, mut known) = (PyList::empty(py), true);
         for (task, gives) in gives.iter().enumerate() {
             let Some(given) = gives.known(py) else { return Ok(None) };
-            let stands = |one: Bound<'py, PyAny>| {
+            let mut stands = |one: Bound<'py, PyAny>| {
                 let column = self.columns.iter().find(|column| {
                     let value = column.values[task].bind(py);
                     value.cast::<Held>().is_ok_and(|held| held.get().memory.bind(py).is(&one))
                 });
+                known &= column.is_some() || one.is_none();
                 column.map_or(one, |column| column.shown[task].bind(py).clone())
             };
             match given.cast::<PyTuple>() {
@@ -213,7 +221,7 @@ impl IndexLaunch {
                 Err(_) => made.append(stands(given))?,
             }
         }
-        Ok(Some(made))
+        Ok(Some((made, known)))
     }
 }
 

@@ -9,8 +9,8 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_driver::dist::{Failure, Queue, Row, Submitted, Until, Waited, in_task};
-use tessera_driver::is_interrupt;
+use tessera_driver::dist::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};
+use tessera_driver::{ForkLock, is_interrupt};
 
 /// How long a wait goes on before signals are looked at.
 const LISTEN: Duration = Duration::from_millis(50);
@@ -47,6 +47,23 @@ impl Failure for Failed {
     fn given_up() -> Self {
         Failed(Arc::new(Fault::GivenUp))
     }
+
+    fn drop_work(work: Vec<Work<Self>>) {
+        leave(work);
+    }
+}
+
+/// What tasks are done with, to be dropped by a thread that has the interpreter. PyO3 would keep it too, behind a lock that a worker may
+/// hold while another thread forks.
+static LEFT: ForkLock<Vec<Box<dyn Any + Send>>> = ForkLock::new(Vec::new());
+
+pub fn leave(what: impl Any + Send) {
+    LEFT.lock().push(Box::new(what));
+}
+
+fn drop_left(_: Python<'_>) {
+    let left = std::mem::take(&mut *LEFT.lock());
+    drop(left);
 }
 
 impl Failed {
@@ -125,7 +142,10 @@ impl TaskQueue {
     fn wait_until(&self, py: Python<'_>, until: &Until<'_, Failed>) -> PyResult<()> {
         loop {
             match py.detach(|| self.0.wait(until, LISTEN)) {
-                Waited::Done => return Ok(()),
+                Waited::Done => {
+                    drop_left(py);
+                    return Ok(());
+                }
                 Waited::Interrupted(failure) => return Err(failure.exception(py)),
                 Waited::Later => py.check_signals()?,
             }
@@ -149,11 +169,15 @@ impl TaskQueue {
         }
     }
 
-    pub fn take_up(&self, py: Python<'_>, rows: Vec<Row<Failed>>, most: usize) -> PyResult<Group> {
+    pub fn take_up(&self, py: Python<'_>, rows: Vec<Row<Failed>>, by: Runners) -> PyResult<Group> {
         if in_task() {
             return Err(inside(py, "an index launch"));
         }
-        self.0.submit(rows, most).map_err(|failure| failure.exception(py))
+        drop_left(py);
+        // A task may need the interpreter.
+        let done =
+            if by.caller { py.detach(|| self.0.submit(rows, by)) } else { self.0.submit(rows, by) };
+        done.map_err(|failure| failure.exception(py))
     }
 }
 
@@ -166,7 +190,7 @@ fn inside(py: Python<'_>, what: &str) -> PyErr {
 }
 
 /// A task that is a function of Python.
-pub fn call(work: Py<PyAny>) -> tessera_driver::dist::Work<Failed> {
+pub fn call(work: Py<PyAny>) -> Work<Failed> {
     Box::new(move || {
         Python::attach(|py| {
             let work = work.into_bound(py);
@@ -202,7 +226,7 @@ impl TaskQueue {
             let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
             made.push((call(work), uses.map_err(|found| exception(py, &found))?));
         }
-        self.take_up(py, made, most).map(TaskGroup)
+        self.take_up(py, made, Runners { workers: most, caller: false }).map(TaskGroup)
     }
 
     fn wait(&self, py: Python<'_>, group: &TaskGroup) -> PyResult<()> {
@@ -232,6 +256,7 @@ impl TaskQueue {
     }
 
     fn raise_unseen(&self, py: Python<'_>) -> PyResult<()> {
+        drop_left(py);
         self.0.report().map_or(Ok(()), |failure| Err(failure.exception(py)))
     }
 

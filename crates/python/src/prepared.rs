@@ -2,7 +2,7 @@
 
 use crate::call::{Converted, Given};
 use crate::dist_streams::Branch;
-use crate::dist_tasks::Failed;
+use crate::dist_tasks::{Failed, leave};
 use crate::enter::enter_call;
 use crate::kernel::BACKENDS;
 use crate::replay::kernel::{self, Launch, Tried};
@@ -10,6 +10,7 @@ use crate::replay::notes;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tessera_driver::dist::Work;
 use tessera_driver::{KernelHandle, Location, Prepared, Purpose};
 
@@ -115,6 +116,14 @@ impl PreparedCall {
         Ok((made(Way::First(Box::new(prepared)), keep), Gives::Known(result)))
     }
 
+    /// About how long it takes, where that is known.
+    pub fn takes(&self) -> Option<Duration> {
+        match &self.way {
+            Way::Again(launch) => launch.takes(),
+            Way::First(_) | Way::Later(_) => None,
+        }
+    }
+
     /// The call as a task, with what names it in errors and its number there.
     pub fn work(self, named: Arc<Py<PyAny>>, task: usize) -> Work<Failed> {
         Box::new(move || {
@@ -122,10 +131,15 @@ impl PreparedCall {
             let done = match way {
                 Way::Again(launch) => launch.run(&kernel, 0),
                 Way::First(prepared) => kernel.launch(*prepared),
-                Way::Later(later) => return later.run(&kernel, &args, &kwargs, &named, task),
+                Way::Later(later) => {
+                    let done = later.run(&kernel, &args, &kwargs, &named, task);
+                    leave((args, kwargs, keep, named));
+                    return done;
+                }
             };
-            drop((args, kwargs, keep));
-            done.map_err(|found| Failed::of_call(found, &named, task))
+            let done = done.map_err(|found| Failed::of_call(found, &named, task));
+            leave((args, kwargs, keep, named));
+            done
         })
     }
 }
@@ -139,7 +153,7 @@ impl Later {
         named: &Py<PyAny>,
         task: usize,
     ) -> Result<(), Failed> {
-        Python::attach(|py| {
+        Python::attach(move |py| {
             let given = Given {
                 kernel,
                 replays: kernel.replays(),

@@ -40,6 +40,8 @@ class DistArray:
         self._storage = next(_numbers)
         #: What `parts` found, by axes.
         self._parts: dict[tuple[str, ...], list[Part]] = {}
+        #: Their memory for launches, where each is one block, and the parts.
+        self._held: dict[tuple[str, ...], tuple[list[Any], list[Part]]] = {}
         #: The extents of the whole array.
         self.shape: tuple[int, ...] = tuple(shape)
         #: The dtype of the value. Contributions are kept in the accumulation dtype.
@@ -480,7 +482,7 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
     placed = place(x.shape, x.dtype, wanted, x.mesh)
     x._wait("read")
     blocks = _exchanged(x, placed, _stored_dtype(x.dtype, placed))
-    for kind, axes in x._placed.collectives(placed):
+    for kind, axes in x._placed.collectives(placed) if _events.are_seen() else ():
         before, after = (max((_blocks.host(b).nbytes for b in bs), default=0) for bs in (x._blocks, blocks))
         _events.collective(kind, tuple(axes), x.mesh.axis_size(axes), after if kind == "all_gather" else before)
     made = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]

@@ -69,6 +69,11 @@ def count() -> Counts:
     return Counts()
 
 
+def are_seen() -> bool:
+    """Whether someone counts, or there is a mapper."""
+    return bool(_counts) or _mapper.current() is not None
+
+
 def happened(event: Event) -> None:
     with _lock:
         for counts in _counts:
@@ -99,7 +104,7 @@ def _program_ran(program: Any, func: str, memo: dict) -> None:
 def _watch() -> None:
     """Programs are watched while someone counts, or there is a mapper."""
     with _lock:
-        wanted = bool(_counts) or _mapper.current() is not None
+        wanted = are_seen()
         if wanted and _program_ran not in observers:
             observers.append(_program_ran)
         elif not wanted and _program_ran in observers:

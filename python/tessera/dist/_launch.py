@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from ..arrays.create import numpy_dtype
 from ..base.caller import fail, here
 from ..base.errors import TesseraError
 from ..base.numeric_profile import current as profile_now
-from ..kernel.kernel_fn import KernelFn
+from ..kernel.kernel_fn import Elaboration, KernelFn
 from ..trace.tracer import current as tracing
 from . import _blocks, _events, _given, _mapper
 from ._array import DistArray, Part, _numbers, _stored
@@ -97,6 +98,22 @@ class _Names:
         return made
 
 
+#: Names of parameters, and their privileges and dtypes, by kernel.
+_Facts = tuple[list[str], dict[str, str], dict[str, Any]]
+_known: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
+
+
+def _facts(of: Elaboration) -> _Facts:
+    found = _known.get(of)
+    if found is None:
+        params = of.spec.params
+        names = [row[0] for row in params]
+        privileges = {name: known or "" for name, known in zip(names, of.kernel.privileges(), strict=True)}
+        dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
+        found = _known[of] = names, privileges, dtypes
+    return found
+
+
 class _Launch:
     def __init__(self, axes: tuple[str, ...], mesh: Mesh | None, kernel: KernelFn, args: tuple, kwargs: dict, grid: Any) -> None:
         if tracing():
@@ -105,8 +122,7 @@ class _Launch:
         self.axes, self.grid = axes, grid
         self.kernel, given, kwargs = kernel.apart(args, kwargs)
         self.elaboration, self.profile = self.kernel.now(), profile_now()
-        params = self.elaboration.spec.params
-        names = [row[0] for row in params]
+        names, privileges, self.dtypes = _facts(self.elaboration)
         if len(given) > len(names):
             raise fail("E_ARGUMENT", f"`{kernel.name}` takes {len(names)} arguments, got {len(given)}", f"its parameters are {', '.join(names)}")
         unknown = [n for n in kwargs if n not in names[len(given) :]]
@@ -116,14 +132,11 @@ class _Launch:
         self.mesh = self._mesh(mesh, [v for _, v in bound])
         self.count = self.mesh.axis_size(axes)
         self.tasks = _Names(self.kernel.name, axes, self.mesh)
-        known = self.elaboration.kernel.privileges()
-        self.dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
-        privileges = dict(zip(names, known, strict=True))
         #: How many arguments go by position.
         self.leading = next((at for at, (n, _) in enumerate(bound) if n != names[at]), len(bound))
         #: Whether tasks use arrays of the host.
         self.on_host = False
-        self.arguments = [self._argument(n, privileges.get(n) or "", v) for n, v in bound]
+        self.arguments = [self._argument(n, privileges[n], v) for n, v in bound]
 
     def _mesh(self, mesh: Mesh | None, values: list[Any]) -> Mesh:
         found: list[Mesh] = []
@@ -142,7 +155,7 @@ class _Launch:
         if isinstance(value, DistArray):
             if privilege.startswith("reduce_"):
                 return self._whole(name, privilege, value)
-            value = value.parts(self.axes)
+            return _Argument(name, privilege, *self._parts(name, value))
         if isinstance(value, (list, tuple)) and any(isinstance(v, (Part, DistArray)) for v in value):
             if len(value) != self.count:
                 over = ", ".join(f"{a}={self.mesh.axis_size(a)}" for a in self.axes)
@@ -150,6 +163,9 @@ class _Launch:
             for v in value:
                 self._check(name, v)
             return _Argument(name, privilege, [v._held for v in value], list(value))
+        if isinstance(value, (list, tuple)) and self.dtypes.get(name) is not None and any(isinstance(v, numpy.ndarray) for v in value):
+            raise fail("E_ARGUMENT", f"expected parts of an array on a mesh as `{name}`, got a list of arrays of the host",
+                       "`dist.from_local(blocks, spec, mesh)` makes an array on a mesh of them; its `.parts(axis)` are arguments")  # fmt: skip
         if isinstance(value, Part):
             self._check(name, value)
             held = value._held
@@ -159,6 +175,16 @@ class _Launch:
         else:
             held = value
         return _Argument(name, privilege, [held] * self.count, [value] * self.count)
+
+    def _parts(self, name: str, x: DistArray) -> tuple[list[Any], list[Any]]:
+        """The parts of an array, checked once."""
+        known = x._held.get(self.axes)
+        if known is None:
+            parts = x.parts(self.axes)
+            for part in parts:
+                self._check(name, part)
+            known = x._held[self.axes] = [p._held for p in parts], parts
+        return known
 
     def _check(self, name: str, part: Any) -> None:
         if not isinstance(part, Part):
@@ -197,14 +223,16 @@ class _Launch:
         last = [(in_context(functools.partial(self._fold, a)), a) for a in whole]
         group = launch.submit(TASKS, [(fold, a.whole._use("read_write"), a.values) for fold, a in last], threads())  # type: ignore[union-attr]
         _events.launch(self.axes, self.count, self.kernel.name)
-        results = launch.results()
+        found = launch.results()
         # Arrays without a mesh are read without waiting; those that a call on a device leaves out are made when it runs.
-        if results is None or self.on_host or any(_without_mesh(r) for r in results):
+        if found is None or self.on_host or not found[1]:
             try:
                 TASKS.wait(group)
             finally:
                 launch.join()
-        return launch.results() if results is None else results
+            found = found or launch.results()
+        assert found is not None
+        return found[0]
 
     def _refused(self, first: tuple[int, int], second: tuple[int, int]) -> Exception:
         (t, i), (u, j) = first, second
@@ -232,11 +260,6 @@ class _Launch:
             return
         kind = "reduce_scatter" if any(s.startswith("S(") for s in states) else "all_reduce"
         _events.collective(kind, self.axes, self.count, total.nbytes)
-
-
-def _without_mesh(result: Any) -> bool:
-    held = result if isinstance(result, tuple) else (result,)
-    return any(not isinstance(r, (Part, DistArray, type(None))) for r in held)
 
 
 def _does(privilege: str) -> str:

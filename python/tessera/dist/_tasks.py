@@ -18,11 +18,12 @@ Use = tuple[int, Any, str]
 #: The tasks that were submitted together.
 Task = _core.TaskGroup
 TASKS = _core.TaskQueue.of_process()
+_THREADS = max(2, min(16, os.cpu_count() or 2))
 
 
 def threads() -> int:
     """How many threads run tasks."""
-    return _mapper.tunable("launch_threads", max(2, min(16, os.cpu_count() or 2)))
+    return _mapper.tunable("launch_threads", _THREADS)
 
 
 def in_context(work: Callable[[], Any]) -> Callable[[], Any]:

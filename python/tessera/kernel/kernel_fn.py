@@ -81,7 +81,7 @@ class Definition:
 class Elaboration:
     """A kernel for one set of captured values."""
 
-    __slots__ = ("watch", "same", "spec", "kernel", "call")
+    __slots__ = ("watch", "same", "spec", "kernel", "call", "__weakref__")
 
     def __init__(self, watch: Any, spec: KernelSpec, kernel: Any) -> None:
         self.watch = watch

@@ -11,10 +11,11 @@
 //!    with elements that another has left unfinished.
 //! 3. Inside a task, waits are for earlier tasks only, and help with those only. So the tasks on the stack of a thread are in falling
 //!    order, each waits for lower numbers than its own, and no cycle of waits can arise.
-//! 4. The lock is never held while a closure runs or is dropped: either may call back.
+//! 4. The lock is never held while a closure runs, or while a closure or a failure is dropped by a thread that has the interpreter:
+//!    either may call back.
 
 mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use queue::{Failure, Queue, Row, Submitted, Until, Waited, Work, in_task};
+pub use queue::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};

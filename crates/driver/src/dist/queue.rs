@@ -11,12 +11,16 @@ use tessera_region::{TaskId, Tasks, Use};
 use tessera_support::ForkLock;
 
 /// What went wrong in a task.
-pub trait Failure: Clone + Send + Sync + 'static {
+pub trait Failure: Clone + Sized + Send + Sync + 'static {
     /// Whether the thread that ran the task is to stop what it does: its user has interrupted it.
     fn interrupts(&self) -> bool;
     fn of_panic(panic: Box<dyn Any + Send>) -> Self;
     /// Of tasks that were given up before they began.
     fn given_up() -> Self;
+    /// Drops the work of tasks that never ran.
+    fn drop_work(work: Vec<Work<Self>>) {
+        drop(work);
+    }
 }
 
 /// What a task does.
@@ -133,6 +137,16 @@ impl<F> Default for Queue<F> {
     }
 }
 
+/// Who runs tasks.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Runners {
+    /// The most threads that do nothing else.
+    pub workers: usize,
+    /// Whether the thread that submits tasks runs those of them that are ready: short ones take less time than another thread needs
+    /// to wake.
+    pub caller: bool,
+}
+
 /// What a thread waits for.
 pub enum Until<'a, F> {
     /// The tasks of a launch.
@@ -161,12 +175,12 @@ pub fn in_task() -> bool {
 }
 
 impl<F: Failure> Queue<F> {
-    /// Takes up the tasks of a launch, in this order, behind all others. At most `most` workers run tasks. Where a failure of earlier
-    /// tasks is not reported yet, this reports it and takes up nothing.
+    /// Takes up the tasks of a launch, in this order, behind all others. Where a failure of earlier tasks is not reported yet, this
+    /// reports it and takes up nothing.
     pub fn submit(
         self: &Arc<Self>,
         rows: Vec<Row<F>>,
-        most: usize,
+        by: Runners,
     ) -> Result<Arc<Submitted<F>>, F> {
         let launch = Arc::new(Submitted {
             left: AtomicUsize::new(rows.len()),
@@ -174,11 +188,13 @@ impl<F: Failure> Queue<F> {
             failure: Mutex::new(None),
         });
         let mut state = self.state.lock();
-        if let Some(failure) = state.report() {
+        if let Some((failure, seen)) = state.report() {
             drop(state);
+            drop(seen);
             return Err(failure);
         }
-        state.most = most;
+        state.most = by.workers;
+        let first = state.end;
         for (work, uses) in rows {
             let (TaskId(number), before) = state.order.add(uses);
             let missing = before.len();
@@ -193,6 +209,20 @@ impl<F: Failure> Queue<F> {
             state.end = number + 1;
             if missing == 0 {
                 state.ready.push_back(number);
+            }
+        }
+        if by.caller {
+            while let Some(place) = state.ready.iter().position(|n| *n >= first) {
+                let Some(number) = state.ready.remove(place) else { break };
+                let failure;
+                (state, failure) = self.run(state, number, false);
+                if let Some(failure) = failure.filter(F::interrupts) {
+                    let seen = state.saw(number);
+                    self.call(&mut state);
+                    drop(state);
+                    drop(seen);
+                    return Err(failure);
+                }
             }
         }
         self.call(&mut state);
@@ -238,18 +268,21 @@ impl<F: Failure> Queue<F> {
                 continue;
             };
             // Interrupts are of the thread that has the user's program.
-            (state, _) = self.run(state, number);
+            (state, _) = self.run(state, number, true);
         }
     }
 
-    /// Runs a task that was ready, and ends it. Gives its failure.
+    /// Runs a task that was ready, and ends it; `others`: workers are to run what else is ready. Gives the task's failure.
     fn run<'a>(
         self: &'a Arc<Self>,
         mut state: Guard<'a, F>,
         number: u64,
+        others: bool,
     ) -> (Guard<'a, F>, Option<F>) {
         let work = state.live.get_mut(&number).and_then(|task| task.work.take());
-        self.call(&mut state);
+        if others {
+            self.call(&mut state);
+        }
         drop(state);
         let before = CURRENT.replace(Some(number));
         let done = work.map_or(Ok(()), |work| {
@@ -263,11 +296,12 @@ impl<F: Failure> Queue<F> {
             return (state, failure);
         }
         drop(state);
-        drop(dropped);
+        F::drop_work(dropped);
         (self.state.lock(), failure)
     }
 
-    /// Ends a task and, where it failed, all that depend on it. Gives the work of those, to be dropped without the lock.
+    /// Ends a task and, where it failed, all that depend on it. Gives the work of those, to be dropped without the lock. Its caller
+    /// does not have the interpreter, so that failures that go here are only noted to be dropped.
     fn end(&self, state: &mut State<F>, number: u64, failure: Option<F>) -> Vec<Work<F>> {
         let failure = failure.map(|failure| (number, failure));
         let (mut stack, mut dropped, mut wake) = (vec![number], Vec::new(), false);
@@ -338,7 +372,7 @@ impl<F: Failure> Queue<F> {
             return false;
         }
         let Some(number) = state.ready.remove(choose(count)) else { return false };
-        drop(self.run(state, number));
+        drop(self.run(state, number, true));
         true
     }
 
@@ -380,9 +414,11 @@ impl<F: Failure> Queue<F> {
             };
             if let Some(number) = next {
                 let failure;
-                (state, failure) = self.run(state, number);
+                (state, failure) = self.run(state, number, true);
                 if let Some(failure) = failure.filter(F::interrupts) {
-                    state.saw(number);
+                    let seen = state.saw(number);
+                    drop(state);
+                    drop(seen);
                     return Waited::Interrupted(failure);
                 }
             }
@@ -401,12 +437,14 @@ impl<F: Failure> Queue<F> {
 
     /// A failure that began in a task is reported.
     pub fn saw(&self, task: u64) {
-        self.state.lock().saw(task);
+        let seen = self.state.lock().saw(task);
+        drop(seen);
     }
 
     /// Reports the first failure that was not reported.
     pub fn report(&self) -> Option<F> {
-        self.state.lock().report()
+        let found = self.state.lock().report();
+        found.map(|(failure, _)| failure)
     }
 
     /// The failures that were not reported, one for each launch, in program order.
@@ -426,7 +464,7 @@ impl<F: Failure> Queue<F> {
         }
         state.ready.clear();
         drop(state);
-        drop(dropped);
+        F::drop_work(dropped);
     }
 
     /// To be called in a child: threads are not there, and neither is what they ran.
@@ -448,20 +486,23 @@ impl<F: Failure> Queue<F> {
 }
 
 impl<F: Failure> State<F> {
-    /// Failures of a launch of which one was reported are not reported again.
-    fn saw(&mut self, task: u64) {
+    /// Failures of a launch of which one was reported are not reported again. Gives those, to be dropped without the lock.
+    fn saw(&mut self, task: u64) -> Vec<Unseen<F>> {
         for unseen in &self.unseen {
             if unseen.task == task {
                 unseen.launch.reported.store(true, Ordering::Relaxed);
             }
         }
-        self.unseen.retain(|u| !u.launch.reported.load(Ordering::Relaxed));
+        let all = std::mem::take(&mut self.unseen);
+        let (seen, left) = all.into_iter().partition(|u| u.launch.reported.load(Ordering::Relaxed));
+        self.unseen = left;
+        seen
     }
 
-    fn report(&mut self) -> Option<F> {
+    /// The first failure that was not reported, and those that need not be any more.
+    fn report(&mut self) -> Option<(F, Vec<Unseen<F>>)> {
         let first = self.unseen.iter().min_by_key(|u| u.task)?;
         let (task, failure) = (first.task, first.failure.clone());
-        self.saw(task);
-        Some(failure)
+        Some((failure, self.saw(task)))
     }
 }

@@ -1,6 +1,6 @@
 //! Random programs of tasks against their sequential execution.
 
-use super::{Failure, Queue, Row, Until, Waited};
+use super::{Failure, Queue, Row, Runners, Until, Waited};
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -159,6 +159,10 @@ fn values(cells: &Cells) -> Vec<i64> {
     cells.iter().map(|c| *c.lock().expect("no task panics")).collect()
 }
 
+fn workers(workers: usize) -> Runners {
+    Runners { workers, caller: false }
+}
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -172,7 +176,7 @@ fn random_programs_equal_their_sequential_execution_in_any_order_of_ready_tasks(
         let queue: Arc<Queue<Wrong>> = Arc::default();
         let mut launches = Vec::new();
         for rows in program.rows(&cells, &ran) {
-            launches.push(queue.submit(rows, 0).expect("nothing has run"));
+            launches.push(queue.submit(rows, workers(0)).expect("nothing has run"));
             // Where nothing fails, tasks run while others are submitted.
             while !fails && random.below(2) == 0 && queue.step(|n| random.below(n as u64) as usize)
             {
@@ -219,9 +223,9 @@ fn random_programs_equal_their_sequential_execution_on_threads() {
         };
         let all = (0..2).map(|s| Use::parse(&format!("write {s}[0:{CELLS}]")).expect("a use"));
         let rows: Vec<Row<Wrong>> = vec![(Box::new(hold), all.collect())];
-        let _ = queue.submit(rows, 4).expect("nothing has run");
+        let _ = queue.submit(rows, workers(4)).expect("nothing has run");
         for rows in program.rows(&cells, &ran) {
-            let _ = queue.submit(rows, 4).expect("nothing has failed");
+            let _ = queue.submit(rows, workers(4)).expect("nothing has failed");
         }
         gate.wait();
         assert_eq!(queue.wait(&Until::Below(queue.end_of_all()), PATIENCE), Waited::Done);
@@ -253,22 +257,47 @@ fn tasks_that_do_not_interfere_run_together() {
         })
     });
     // Each waits for the two others: this thread and two workers.
-    let launch = queue.submit(rows.collect(), 2).expect("nothing failed");
+    let launch = queue.submit(rows.collect(), workers(2)).expect("nothing failed");
     assert_eq!(queue.wait(&Until::Done(&launch), PATIENCE), Waited::Done);
     queue.close();
+}
+
+#[test]
+fn a_caller_runs_what_is_ready_of_its_tasks() {
+    let queue: Arc<Queue<Wrong>> = Arc::default();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let task = |number: usize, uses: &str| {
+        let order = order.clone();
+        row(uses, move || {
+            order.lock().expect("no task panics").push(number);
+            Ok(())
+        })
+    };
+    let before = queue.submit(vec![task(0, "write 0[0:1]")], workers(0)).expect("nothing failed");
+    // The second waits for a task of another launch, and the third for the first of this one.
+    let rows = vec![task(1, "write 0[1:2]"), task(2, "read 0[0:1]"), task(3, "read 0[1:2]")];
+    let caller = Runners { workers: 0, caller: true };
+    let launch = queue.submit(rows, caller).expect("nothing failed");
+    assert_eq!(*order.lock().expect("no task panics"), [1, 3]);
+    assert_eq!((before.is_done(), launch.is_done(), queue.len()), (false, false, 2));
+    while queue.step(|_| 0) {}
+    assert_eq!(*order.lock().expect("no task panics"), [1, 3, 0, 2]);
+    let failing = vec![row("write 0[0:1]", || Err(Wrong::Interrupt))];
+    assert_eq!(queue.submit(failing, caller).err(), Some(Wrong::Interrupt));
+    assert!(queue.is_quiet());
 }
 
 #[test]
 fn nothing_is_submitted_while_a_failure_is_unreported() {
     let queue: Arc<Queue<Wrong>> = Arc::default();
     let failing = || vec![row("write 0[0:1]", || Err(Wrong::Task(7)))];
-    let launch = queue.submit(failing(), 0).expect("nothing failed");
+    let launch = queue.submit(failing(), workers(0)).expect("nothing failed");
     assert!(queue.step(|_| 0));
-    let next = queue.submit(vec![row("read 0[0:1]", || panic!("it must not run"))], 0);
+    let next = queue.submit(vec![row("read 0[0:1]", || panic!("it must not run"))], workers(0));
     assert_eq!(next.err(), Some(Wrong::Task(7)));
     assert!(queue.is_quiet() && launch.failure() == Some((0, Wrong::Task(7))));
     // Reported by a wait for the launch, it is not reported again.
-    let launch = queue.submit(failing(), 0).expect("it was reported");
+    let launch = queue.submit(failing(), workers(0)).expect("it was reported");
     assert_eq!(queue.wait(&Until::Done(&launch), PATIENCE), Waited::Done);
     queue.saw(launch.failure().expect("it failed").0);
     assert!(queue.is_quiet());
@@ -278,7 +307,7 @@ fn nothing_is_submitted_while_a_failure_is_unreported() {
 fn a_wait_ends_with_an_interrupt_of_what_it_helped_with() {
     let queue: Arc<Queue<Wrong>> = Arc::default();
     let rows = vec![row("write 0[0:1]", || Err(Wrong::Interrupt)), row("read 0[0:1]", || Ok(()))];
-    let launch = queue.submit(rows, 0).expect("nothing failed");
+    let launch = queue.submit(rows, workers(0)).expect("nothing failed");
     let waited = queue.wait(&Until::Done(&launch), PATIENCE);
     assert_eq!(waited, Waited::Interrupted(Wrong::Interrupt));
     assert!(launch.is_done() && queue.is_quiet());
@@ -288,7 +317,7 @@ fn a_wait_ends_with_an_interrupt_of_what_it_helped_with() {
 fn panics_are_failures() {
     let queue: Arc<Queue<Wrong>> = Arc::default();
     let rows = vec![row("write 0[0:1]", || panic!("in a task"))];
-    let launch = queue.submit(rows, 0).expect("nothing failed");
+    let launch = queue.submit(rows, workers(0)).expect("nothing failed");
     assert!(queue.step(|_| 0));
     assert_eq!(launch.failure(), Some((0, Wrong::Panic)));
 }
@@ -310,7 +339,7 @@ fn a_wait_inside_a_task_is_for_earlier_ones() {
         row("write 0[1:2]", wait),
         row("write 0[2:3]", || Ok(())),
     ];
-    let launch = queue.submit(rows, 0).expect("nothing failed");
+    let launch = queue.submit(rows, workers(0)).expect("nothing failed");
     assert!(queue.step(|_| 1));
     assert_eq!((queue.len(), launch.is_done()), (1, false));
     assert!(queue.step(|_| 0) && launch.is_done() && launch.failure().is_none());
@@ -328,12 +357,13 @@ fn tasks_are_given_up_and_lost() {
             Ok(())
         }),
     ];
-    let launch = queue.submit(rows, 0).expect("nothing failed");
+    let launch = queue.submit(rows, workers(0)).expect("nothing failed");
     queue.give_up();
     assert!(launch.is_done() && queue.is_empty() && Arc::strong_count(&kept) == 1);
     assert_eq!(launch.failure().map(|f| f.1), Some(Wrong::GivenUp));
     let queue: Arc<Queue<Wrong>> = Arc::default();
-    let launch = queue.submit(vec![row("write 0[0:1]", || Ok(()))], 0).expect("nothing failed");
+    let launch =
+        queue.submit(vec![row("write 0[0:1]", || Ok(()))], workers(0)).expect("nothing failed");
     queue.forked();
     assert!(launch.is_done() && queue.is_empty() && launch.failure().is_some());
 }

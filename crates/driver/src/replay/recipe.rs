@@ -11,6 +11,7 @@ use crate::params::{Kind, Param, Params};
 use crate::profile::Span;
 use crate::specialise::Specialised;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tessera_diag::Diagnostics;
 use tessera_frontend::ArgType;
@@ -39,6 +40,8 @@ pub struct Recipe {
     note: Note,
     way: Way,
     record: Arc<Record>,
+    /// About how long a run to its end took, in ns; 0 where it was not run again.
+    took: AtomicU64,
 }
 
 /// What is needed to keep a call.
@@ -251,11 +254,24 @@ fn dtype_of(param: &Param, bound: &Bound) -> Option<DType> {
 
 impl Recipe {
     pub(crate) fn new(device: DeviceId, note: Note, way: Way, record: Arc<Record>) -> Self {
-        Self { device, note, way, record }
+        Self { device, note, way, record, took: AtomicU64::new(0) }
     }
 
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+
+    /// About how long a run to its end takes: the least of late, which a busy machine does not change.
+    pub fn takes(&self) -> Option<Duration> {
+        let took = self.took.load(Ordering::Relaxed);
+        (took > 0).then(|| Duration::from_nanos(took))
+    }
+
+    fn took(&self, time: Duration) {
+        let (time, before) = (time.as_nanos().max(1) as u64, self.took.load(Ordering::Relaxed));
+        let slower = before + before / 8 + 1;
+        let now = if before == 0 { time } else { time.min(slower) };
+        self.took.store(now, Ordering::Relaxed);
     }
 
     /// The arrays that a call is to be given beside the caller's.
@@ -360,6 +376,7 @@ impl KernelHandle {
     }
 
     fn ran_again(&self, recipe: &Recipe, span: Option<Span>, time: Duration) {
+        recipe.took(time);
         if let Some(span) = span {
             span.kernel(self.name(), &self.params.loc, &Arc::new(recipe.record.taking(time)));
         }

@@ -10,6 +10,7 @@ use crate::record;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 use std::sync::Arc;
+use std::time::Duration;
 use tessera_diag::Diagnostics;
 use tessera_driver::replay::{Key, Mark, Numbers, Recipe, Return, guards};
 use tessera_driver::{KernelHandle, Purpose};
@@ -39,6 +40,11 @@ pub struct Launch {
 impl Launch {
     pub fn run(&self, kernel: &KernelHandle, stream: u64) -> Result<(), Diagnostics> {
         kernel.launch_again(&self.recipe, &self.addresses, self.scalars.as_deref(), stream)
+    }
+
+    /// About how long it takes, where it was run before.
+    pub fn takes(&self) -> Option<Duration> {
+        self.recipe.takes()
     }
 }
 
