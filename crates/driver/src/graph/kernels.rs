@@ -2,7 +2,6 @@
 
 use crate::artifacts::Artifacts;
 use crate::backends::Choice;
-use crate::launches::planned;
 use crate::mode::Mode;
 use crate::{cache, knobs};
 use std::collections::BTreeSet;
@@ -115,11 +114,10 @@ fn one(
         // What would be refused in a user's kernel was settled when this one was made.
         let passes = PassManager::new(passes).with(Bounds).with(Canonicalise);
         passes.run(&mut func, &mut PassContext::default())?;
-        // As outside a function: operands are copied and loops divided where that pays.
-        let own = choice.backend.compile(&func, options)?;
-        return Ok(Arc::from(planned(own, &func, choice, mode)));
+    } else {
+        mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     }
-    mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     let func = crate::specialise::without(&func, mode.off);
-    Ok(Arc::from(choice.backend.compile(&func, options)?))
+    let own = choice.backend.compile(&func, options)?;
+    Ok(Arc::from(crate::launches::planned(own, &func, choice, mode)))
 }
