@@ -79,15 +79,23 @@ class Traced:
         self.frame = frame
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
-        self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
         self.notes = frame.notes
-        #: The captured values of the kernels and functions that were called; nothing where they captured nothing.
-        self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
+        self._watch, self._watched = None, 0
         #: Donated leaves, computed on first use.
         self.gifts: set[int] | None = None
-        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
+        weak = [t._weak for t in tracers]
+        self.runner = Runner(self.program, self.func, frame.kernels, backend, profile, capture, plan, weak, frame.composites)
         self._there: dict[int, list] = {}
         self._memo: dict[Any, Any] = {}
+
+    @property
+    def watch(self) -> Any:
+        """The captured values of the kernels and functions that were called; None where they captured nothing. Kernels of composites
+        are added when the function is compiled."""
+        if self._watched != len(self.frame.watches):
+            self._watched = len(self.frame.watches)
+            self._watch = _core.Watch.all(list(self.frame.watches.values()))
+        return self._watch
 
     def holds(self) -> bool:
         """Whether the kernels and functions that were called still have the same captures."""

@@ -85,8 +85,9 @@ impl<'a> World<'a> {
                 }
             }
             Loop => self.counted(frame, op)?,
-            Call => {
-                let name = op.attr("callee").and_then(Attr::as_ref_name).unwrap_or_default();
+            // A composite is what its decomposition says, whatever kernel planning would choose.
+            Call | Composite => {
+                let name = tessera_graph::walk::called(op).unwrap_or_default();
                 let callee = self.callee(name, loc)?;
                 let args = frame.arrays(&op.operands, loc)?;
                 self.function(callee, args, loc)?

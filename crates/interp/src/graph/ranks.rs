@@ -186,7 +186,7 @@ impl<'a> World<'a> {
             Cond => self.cond_of_ranks(ranks, party, op),
             While => self.while_of_ranks(ranks, party, op),
             Loop => self.loop_of_ranks(ranks, party, op),
-            Call => self.call_of_ranks(ranks, party, op),
+            Call | Composite => self.call_of_ranks(ranks, party, op),
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
@@ -320,7 +320,7 @@ impl<'a> World<'a> {
         op: &'a Op<tessera_graph::Graph>,
     ) -> Outcome<ByRank> {
         let loc = &op.loc;
-        let name = op.attr("callee").and_then(Attr::as_ref_name).unwrap_or_default();
+        let name = tessera_graph::walk::called(op).unwrap_or_default();
         let callee: &'a GraphFunc = self.callee(name, loc)?;
         let mut inner = Ranks { mesh: ranks.mesh, frames: Vec::new() };
         for (r, own) in ranks.frames.iter().enumerate() {
@@ -401,8 +401,8 @@ fn synchronise(
                 }
             }
             FromRank => all()?.get(int("root")).map(|&x| x.clone()),
-            KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select
-            | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape
+            KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota
+            | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape
             | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
             | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
             | WindowArgReduce | Philox | Manual | Ew(_) => None,
