@@ -67,7 +67,10 @@ fn fits(module: &GraphModule, site: &Site, name: &str) -> Result<(), Diagnostic>
         let why = format!("expected a function of the module, got @{name}");
         return Err(Diagnostic::new(Code::E_NAME, why).at(site.loc.clone()));
     };
-    let got = call_results(func, &site.args).map_err(|r| r.at(site.loc.clone()))?;
+    let got = call_results(func, &site.args).map_err(|r| {
+        let help = "report this: the function was made for these operands";
+        r.at(site.loc.clone()).help(help)
+    })?;
     let wanted = &site.results;
     if wanted.len() == got.len() && wanted.iter().zip(&got).all(|(a, b)| same_type(a, b)) {
         return Ok(());

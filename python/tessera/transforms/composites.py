@@ -20,7 +20,7 @@ from ..base.numeric_profile import PROFILES, Profile
 from ..base.promotion import is_float
 from ..trace import prim as p
 from ..trace.jit import _name
-from ..trace.tracer import Frame, Tracer, aval, current, emit, fail, is_array, outermost, tracing, weakened
+from ..trace.tracer import Frame, Tracer, as_tracer, aval, current, emit, fail, is_array, outermost, tracing, weakened
 from ..tree import pytree
 from .custom_rules import (
     _as_given, _closed, _constants, _cotangents, _described, _inner_of_types, _kinds, _once, _opened, _parameters, _Shape, _values, fail_at,
@@ -122,7 +122,8 @@ class composite:
     def kernel(self, fn: Callable | None = None, *, when: dict[str, Any] | None = None, takes: Callable[[Asked], Any] | None = None) -> Any:
         """Registers ``fn(*args, **static)``, a function of arrays that calls kernels, for machines whose `ts.runtime.capabilities()`
         are as ``when`` says: a value, a list of values, or a function of the value; one that is missing does not match. ``takes(asked)``
-        looks at shapes, dtypes, static arguments and the profile; it gives True, or False, or a text that says why not."""
+        looks at shapes, dtypes, static arguments and the profile; it gives True, or False, or a text that says why not. ``fn`` declines too
+        where it returns such a text."""
         if fn is None:
             return lambda given: self.kernel(given, when=when, takes=takes)
         self._kernels.append(_Kernel(fn, dict(when or {}), takes))
@@ -177,6 +178,8 @@ class _Site:
         if config := {k: v for k, v in static.items() if _printable(v)}:
             self.attrs["config"] = config
         if owner._sharding is not None:
+            ranks = [len(t[0]) for t in self.inner.avals], [len(s) for s, _ in self.results]
+            _core.check_factors(owner._sharding, ranks)
             whole = "".join(f", {' '.join(f'C{i}_{axis}' for axis in range(len(shape)))}" for i, (shape, _, _) in enumerate(given))
             self.attrs["sharding"] = owner._sharding.replace("->", f"{whole} ->", 1) if whole else owner._sharding
         #: The composites whose kernels hold this one: it may not be given to their kernels again.
@@ -312,15 +315,19 @@ class _Site:
         why = ""
         for kernel in self.owner._kernels:
             reason = kernel.declines(asked)
+            made = None
             if reason is None:
-                return self._traced(kernel.fn, types, target, profile)
-            why = why or reason
+                made, reason = self._traced(kernel.fn, types, target, profile)
+            if made is not None:
+                return made
+            why = why or (reason or "")
         note = f"`{self.owner._name}` is its decomposition: {why}"
         if note not in self.root.notes:
             self.root.notes.append(note)
         return None
 
-    def _traced(self, fn: Callable, types: list, target: str | None, profile: int) -> str:
+    def _traced(self, fn: Callable, types: list, target: str | None, profile: int) -> tuple[str | None, str | None]:
+        """The function of a kernel, or why it declines."""
         _making.stack += [*self.around, self.owner]
         try:
             with tracing(f"{self.owner._name}_kernel", self.root.program) as frame, Profile(PROFILES[profile]):
@@ -331,13 +338,19 @@ class _Site:
                 rest = iter(params)
                 args = pytree.unflatten(pytree.flatten(self.args)[1], [next(rest) if is_array(v) else v for v in pytree.leaves(self.args)])
                 result = fn(*args, **self.static)
-                _as_given(self.owner._fn, self.inner, result, returns(fn), "kernel", "give what the decomposition gives")
-                given = [p.cast(v, d) for v, (_, d) in zip(pytree.leaves(result), self.results, strict=True)]
+                if isinstance(result, str):
+                    return None, result
+                leaves, form = pytree.flatten(result)
+                if form != self.inner.form or not all(is_array(v) for v in leaves):
+                    raise fail_at(returns(fn), "E_TYPE", f"expected the kernel of `{self.owner._name}` to give what its decomposition gives, got "
+                                  f"{_described(result) if form == self.inner.form else pytree.difference(self.inner.form, form)}",
+                                  "return arrays in the form of the decomposition's results")  # fmt: skip
+                given = [p.cast(v, d) if aval(v)[2] else as_tracer(v) for v, (_, d) in zip(leaves, self.results, strict=True)]
                 if frame.arrays:
                     raise fail_at(returns(fn), "E_UNSUPPORTED", f"expected a kernel of `{self.owner._name}` that captures no array, got one that does",
                                   "pass the array as an argument of the composite")  # fmt: skip
                 frame.finish(given)
-                return frame.name
+                return frame.name, None
         finally:
             del _making.stack[-1 - len(self.around):]
 

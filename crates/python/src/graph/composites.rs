@@ -5,7 +5,6 @@ use super::attrs::aval;
 use super::program::Program;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
-use std::collections::BTreeSet;
 use tessera_driver::deep;
 use tessera_driver::graph::{Chosen, undecided};
 use tessera_graph::{FactorRule, GraphModule, GraphOp, walk};
@@ -60,13 +59,17 @@ pub fn unruled(module: &GraphModule, func: &str) -> Vec<String> {
     found
 }
 
+/// Functions that the rule runs keep their composites as they are: no function may call itself, and a
+/// composite in its own rule is its decomposition.
 pub fn set_rule(
     module: &mut GraphModule,
     decomposition: &str,
     rule: &[(&'static str, Option<String>)],
     nondiff: &[i64],
 ) {
-    for func in &mut module.funcs {
+    let roots: Vec<&str> = rule.iter().filter_map(|(_, func)| func.as_deref()).collect();
+    let inside = walk::reached(module, &roots);
+    for func in module.funcs.iter_mut().filter(|f| !inside.contains(&f.name)) {
         let ids: Vec<_> = func.ops.ids().collect();
         for id in ids {
             let op = &mut func.ops[id];
@@ -85,14 +88,23 @@ pub fn set_rule(
     }
 }
 
-/// Refuses a factor rule that cannot be read.
+/// Refuses a factor rule that cannot be read, or that is for other ranks of operands and results.
 #[tessera_entry::entry]
 #[pyfunction]
-pub fn check_factors(py: Python<'_>, rule: &str) -> PyResult<()> {
+#[pyo3(signature = (rule, ranks=None))]
+pub fn check_factors(
+    py: Python<'_>,
+    rule: &str,
+    ranks: Option<(Vec<usize>, Vec<usize>)>,
+) -> PyResult<()> {
     let error = |refusal: tessera_graph::Refusal| {
         let help = "write a factor for each dim of each array: `b s d, d -> b s d`";
         let made = tessera_diag::Diagnostic::new(tessera_diag::Code::E_ARGUMENT, refusal.message);
         exception(py, &made.help(help).into())
     };
-    FactorRule::parse(rule).map(|_| ()).map_err(error)
+    let read = FactorRule::parse(rule).map_err(error)?;
+    match ranks {
+        Some((operands, results)) => read.check(&operands, &results).map_err(error),
+        None => Ok(()),
+    }
 }
