@@ -29,8 +29,12 @@ def printed(text: str, timeout: float = 300, **environment: str) -> list[str]:
 
 PREFIX = '''
 import linecache
+import signal
 import numpy as np
 import tessera as ts
+
+# A process that is started in the background may have been told to ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def made(text, name):
     """A function of a text that has lines, as a cell of a notebook has."""

@@ -75,9 +75,10 @@ def test_the_process_ends_while_it_compiles():
     lines = printed(
         """
         import os, signal, threading
+        k, x = heavy(4500, 0), np.zeros(256, np.float32)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
-            heavy(6000, 0)(np.zeros(256, np.float32))
+            k(x)
         except KeyboardInterrupt:
             print("interrupted")
         """

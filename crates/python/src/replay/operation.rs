@@ -13,6 +13,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_driver::device;
 use tessera_driver::replay::{Numbers, Table, View, guards};
 use tessera_numerics::Profile;
@@ -25,6 +26,8 @@ const KEPT: usize = 1024;
 pub struct Operation {
     work: Py<PyAny>,
     kept: Table<Recording>,
+    /// How many calls were recorded, and how many of the recordings can be replayed.
+    recorded: [AtomicUsize; 2],
 }
 
 enum Recording {
@@ -50,7 +53,7 @@ const ALIGNMENT: u64 = 16;
 impl Operation {
     #[new]
     fn new(work: Py<PyAny>) -> Self {
-        Self { work, kept: Table::new(KEPT) }
+        Self { work, kept: Table::new(KEPT), recorded: [AtomicUsize::new(0), AtomicUsize::new(0)] }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -69,15 +72,10 @@ impl Operation {
         drop(self.kept.take());
     }
 
-    /// How many recordings there are, and how many of them are replayed.
+    /// How many calls were recorded, and how many of the recordings can be replayed.
     fn recordings(&self) -> (usize, usize) {
-        let mut replayed = 0;
-        let count = |recording: &Arc<Recording>| -> Result<(), ()> {
-            replayed += usize::from(matches!(**recording, Recording::Launches(_)));
-            Ok(())
-        };
-        self.kept.visit(count).ok();
-        (self.kept.len(), replayed)
+        let [all, replayed] = &self.recorded;
+        (all.load(Ordering::Relaxed), replayed.load(Ordering::Relaxed))
     }
 
     fn run<'py>(
@@ -107,6 +105,11 @@ impl Operation {
             Some(sequence) => Recording::Launches(sequence),
             None => Recording::Whole,
         };
+        let [all, replayed] = &self.recorded;
+        all.fetch_add(1, Ordering::Relaxed);
+        if matches!(recording, Recording::Launches(_)) {
+            replayed.fetch_add(1, Ordering::Relaxed);
+        }
         drop(self.kept.keep(walk.tokens.key(), Arc::new(recording)));
         Ok(result)
     }
