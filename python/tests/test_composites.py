@@ -62,7 +62,7 @@ def test_trees_and_arrays_that_it_closes_over():
 
 def test_the_first_kernel_that_takes_it_stands_for_it():
     weighed = fresh()
-    asked = []
+    seen = []
 
     @weighed.kernel(when={"backend": "nowhere"})
     def never(x, w, *, factor):
@@ -72,15 +72,15 @@ def test_the_first_kernel_that_takes_it_stands_for_it():
     def never_too(x, w, *, factor):
         raise AssertionError
 
-    @weighed.kernel(takes=lambda site: asked.append(site) or site.shapes[0][0] == 3)
+    @weighed.kernel(takes=lambda site: seen.append(site) or site.shapes[0][0] == 3)
     def with_kernel(x, w, *, factor):
         assert factor == 2.0
         return scaled_rows(x, w)
 
     f = ts.jit(lambda x, w: weighed(x, w))
     near(f(X, W), X * W + 100.0)
-    assert asked[0].shapes == ((3, 4), (4,)) and asked[0].dtypes == ("f32", "f32") and asked[0].config == {"factor": 2.0}
-    assert asked[0].profile == "default" and asked[0].capabilities["backend"] == ts.runtime.capabilities()["backend"]
+    assert seen[0].shapes == ((3, 4), (4,)) and seen[0].dtypes == ("f32", "f32") and seen[0].config == {"factor": 2.0}
+    assert seen[0].profile == "default" and seen[0].capabilities["backend"] == ts.runtime.capabilities()["backend"]
     # The definition of the graph is the decomposition, whatever runs.
     with ts.runtime.oracle():
         near(f(X, W), X * W * 2.0)

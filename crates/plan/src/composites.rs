@@ -4,7 +4,7 @@
 //! [`undecided`] walks a function as flattening does, with every extent a number, and lists composites
 //! that nobody has decided about. The caller looks for a kernel for each, a function of the module with
 //! the signature of the composite, and tells [`Chosen`]; functions of kernels may hold composites
-//! again, so it asks until the list is empty. Flattening puts the chosen function in place of the
+//! again, so it looks again until the list is empty. Flattening puts the chosen function in place of the
 //! composite, or its decomposition.
 
 use crate::flatten::{bound, settled};
@@ -101,7 +101,7 @@ pub fn undecided(
         && walk::call_order(module).is_ok()
     {
         let mut search =
-            Search { module, chosen, seen: BTreeSet::new(), asked: BTreeSet::new(), found };
+            Search { module, chosen, seen: BTreeSet::new(), listed: BTreeSet::new(), found };
         search.function(source, args, &source.loc)?;
         found = search.found;
     }
@@ -113,7 +113,7 @@ struct Search<'m> {
     chosen: &'m Chosen,
     /// Functions that were walked, for these arguments.
     seen: BTreeSet<Key>,
-    asked: BTreeSet<Key>,
+    listed: BTreeSet<Key>,
     found: Vec<Site>,
 }
 
@@ -156,7 +156,7 @@ impl<'m> Search<'m> {
             let args = types(&op.operands)?;
             let own = walk::called(op).unwrap_or_default();
             if op.code == GraphOp::Composite && !self.chosen.0.contains_key(&key(own, &args)) {
-                if self.asked.insert(key(own, &args)) {
+                if self.listed.insert(key(own, &args)) {
                     let name = op.attr("name").and_then(Attr::as_word).unwrap_or_default();
                     self.found.push(Site {
                         name: name.to_string(),

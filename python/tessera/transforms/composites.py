@@ -29,8 +29,8 @@ from .inner import Inner, outside
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A composite that planning meets: what a kernel decides by."""
+class Request:
+    """A composite in a function that is compiled: what a kernel decides by."""
 
     #: The extents and dtypes of the array arguments, in order.
     shapes: tuple[tuple[int, ...], ...]
@@ -46,14 +46,14 @@ class Asked:
 class _Kernel:
     fn: Callable
     when: dict[str, Any]
-    takes: Callable[[Asked], Any] | None
+    takes: Callable[[Request], Any] | None
 
-    def declines(self, asked: Asked) -> str | None:
+    def declines(self, request: Request) -> str | None:
         """Why it does not take a composite; None where it does."""
         for name, wanted in self.when.items():
-            if name not in asked.capabilities or not matches(asked.capabilities[name], wanted):
+            if name not in request.capabilities or not matches(request.capabilities[name], wanted):
                 return f"it is for machines with `{name}` as in `when`"
-        answer = True if self.takes is None else self.takes(asked)
+        answer = True if self.takes is None else self.takes(request)
         return answer if isinstance(answer, str) else None if answer else "its condition does not hold"
 
 
@@ -119,9 +119,9 @@ class composite:
         self._sharding = rule
         return self
 
-    def kernel(self, fn: Callable | None = None, *, when: dict[str, Any] | None = None, takes: Callable[[Asked], Any] | None = None) -> Any:
+    def kernel(self, fn: Callable | None = None, *, when: dict[str, Any] | None = None, takes: Callable[[Request], Any] | None = None) -> Any:
         """Registers ``fn(*args, **static)``, a function of arrays that calls kernels, for machines whose `ts.runtime.capabilities()`
-        are as ``when`` says: a value, a list of values, or a function of the value; one that is missing does not match. ``takes(asked)``
+        are as ``when`` says: a value, a list of values, or a function of the value; one that is missing does not match. ``takes(request)``
         looks at shapes, dtypes, static arguments and the profile; it gives True, or False, or a text that says why not. ``fn`` declines too
         where it returns such a text."""
         if fn is None:
@@ -311,10 +311,10 @@ class _Site:
     def _chosen(self, types: list, target: str | None, profile: int) -> str | None:
         own = types[: len(self.inner.avals)]
         shapes, dtypes = tuple(tuple(s) for s, _ in own), tuple(d for _, d in own)
-        asked = Asked(shapes, dtypes, dict(self.static), PROFILES[profile], capabilities(target))
+        request = Request(shapes, dtypes, dict(self.static), PROFILES[profile], capabilities(target))
         why = ""
         for kernel in self.owner._kernels:
-            reason = kernel.declines(asked)
+            reason = kernel.declines(request)
             made = None
             if reason is None:
                 made, reason = self._traced(kernel.fn, types, target, profile)

@@ -11,7 +11,7 @@ use tessera_graph::{FactorRule, GraphModule, GraphOp, walk};
 use tessera_ir::{Attr, Type};
 
 /// Asks for each composite that the function runs on arguments of these types, its own where not
-/// given. Kernels are functions that `provide` adds to the program; composites in them are asked for in
+/// given. Kernels are functions that `provide` adds to the program; composites in them come in
 /// the next round.
 pub fn choose(
     py: Python<'_>,
