@@ -31,34 +31,18 @@ def relu(x: Any) -> Any:
 @eager
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return fused.pointwise("silu", (), _silu, fused.silu_slope, as_tracer(x))
-    return _silu(x)
+    return fused.silu(_floats(x))
 
 
-def _silu(x: Any) -> Any:
-    x, dtype = _up(x)
-    return _down(x * xp.sigmoid(x), dtype)
+def _floats(x: Any) -> Tracer:
+    x = as_tracer(x)
+    return x if is_float(x._dtype) else p.cast(x, "f32")
 
 
 @eager
 def gelu(x: Any, approximate: bool = False) -> Any:
     """x * Phi(x); with ``approximate`` by the tanh formula."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return fused.pointwise("gelu", approximate, lambda v: _gelu(v, approximate), lambda v: fused.gelu_slope(v, approximate),
-                               as_tracer(x))  # fmt: skip
-    return _gelu(x, approximate)
-
-
-def _gelu(x: Any, approximate: bool) -> Any:
-    x, dtype = _up(x)
-    if approximate:
-        # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
-        twice = math.sqrt(8.0 / math.pi)
-        out = x * xp.sigmoid(x * xp.fma(x * x, 0.044715 * twice, twice))
-    else:
-        out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
-    return _down(out, dtype)
+    return fused.gelu(_floats(x), approximate=bool(approximate))
 
 
 @eager
@@ -96,38 +80,21 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
 @eager
 def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *, out_dtype: Any = None) -> Any:
     """(x - mean) / sqrt(variance + eps) * scale + shift over the last axis."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return _norm(as_tracer(x), scale, shift, eps, out_dtype, True)
-    x, dtype = _up(x)
-    far = x - xp.mean(x, -1, keepdims=True)
-    out = far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
-    factor = None if scale is None else p.cast(_parameter(scale, x, "scale"), x._dtype)
-    more = None if shift is None else p.cast(_parameter(shift, x, "shift"), x._dtype)
-    if factor is not None and more is not None:
-        out = xp.fma(out, factor, more)
-    elif factor is not None:
-        out = out * factor
-    elif more is not None:
-        out = out + more
-    return _down(out, dtype, out_dtype)
+    return _norm(fused.layernorm, x, scale, shift, eps, out_dtype)
 
 
 @eager
 def rmsnorm(x: Any, scale: Any = None, eps: float = 1e-6, *, out_dtype: Any = None) -> Any:
     """x / sqrt(mean(x * x) + eps) * scale over the last axis."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return _norm(as_tracer(x), scale, None, eps, out_dtype, False)
-    x, dtype = _up(x)
-    out = x * xp.rsqrt(xp.mean(x * x, -1, keepdims=True) + eps)
-    if scale is not None:
-        out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
-    return _down(out, dtype, out_dtype)
+    return _norm(fused.rmsnorm, x, scale, None, eps, out_dtype)
 
 
-def _norm(x: Tracer, scale: Any, shift: Any, eps: float, out_dtype: Any, centred: bool) -> Tracer:
+def _norm(norm: Any, x: Any, scale: Any, shift: Any, eps: Any, out_dtype: Any) -> Tracer:
+    x = _floats(x)
     given = [None if w is None else _parameter(w, x, name) for w, name in ((scale, "scale"), (shift, "shift"))]
     out = x._dtype if out_dtype is None else str(as_dtype(out_dtype))
-    return fused.norm(x, *given, eps, out, centred)
+    # A traced number is no static argument: then the ops are there themselves.
+    return (norm._fn if isinstance(eps, Tracer) else norm)(x, *given, eps=eps, out=out)
 
 
 def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
@@ -254,15 +221,9 @@ def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reducti
     labels = p.cast(labels, "i64")
     counted = labels != ignore_index
     safe = xp.where(counted, labels, 0)
-    if fused.wanted() and not label_smoothing:
-        given = as_tracer(logits)
-        loss = fused.label_loss(given if is_float(given._dtype) else x, safe)
-    else:
-        log_p = log_softmax(x, -1)
-        picked = p.gather(log_p, p.reshape(safe, [*safe.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
-        loss = -picked
+    loss = fused.label_loss(_floats(logits), safe)
     if label_smoothing:
-        loss = loss * (1.0 - label_smoothing) - xp.mean(log_p, -1) * label_smoothing
+        loss = loss * (1.0 - label_smoothing) - xp.mean(log_softmax(x, -1), -1) * label_smoothing
     loss = xp.where(counted, loss, 0.0)
     if reduction == "mean":
         return xp.sum(loss) / xp.maximum(p.cast(xp.sum(p.cast(counted, "i64")), x._dtype), 1.0)
@@ -338,8 +299,8 @@ def kl_div(log_p: Any, target: Any, *, reduction: str = "mean") -> Any:
 
 def parts(x: Any, axis: int) -> list:
     """The positions along an axis, each without it."""
-    if isinstance(x, Tracer) and fused.wanted() and is_float(x._dtype):
-        return fused.parts(x, axis)
+    if isinstance(x, Tracer) and is_float(x._dtype):
+        return fused.parts(x, axis=axis)
     index = [slice(None)] * x.ndim
     return [x[(*index[:axis], i, *index[axis + 1:])] for i in range(x.shape[axis])]
 
