@@ -71,9 +71,9 @@ def test_attention_and_its_gradients(name, monkeypatch):
     wanted = both(*args)
     as_for_gpus(monkeypatch)
     both.cache_clear()
-    near(both(*args), wanted)
     text = both.trace(*args)
-    assert "name = attention_backward" in text and "graph.kernel_call" not in text.partition("func @attention_kernel")[0]
+    assert "name = attention_backward" in text and "graph.kernel_call" not in text
+    near(both(*args), wanted)
     plan = both.compiled(*args).plan
     assert "sched.call" not in plan and "@queries" in plan
     with ts.runtime.oracle():

@@ -354,40 +354,28 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     if wrong := unfit(*([1] * (4 - t.ndim) + list(t.shape) for t in (q, k, v)), shapes):
         raise fail("E_SHAPE_MISMATCH", f"attention: {wrong[0]}", wrong[1])
     n, m = q.shape[-2], k.shape[-2]
-    seen = sight(causal, window, n, m)
+    sight(causal, window, n, m)  # refuses what it does not take
     scale = scale if isinstance(scale, Tracer) else scaled(scale, q.shape[-1])
-    functions = (*_function(score_mod, "score_mod"), *_function(mask_mod, "mask_mod"))
-    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions, lazy_rescale)
-    if made is not None:
-        out, lse = made
-        out = p.transpose(out, [0, 2, 1, 3]) if turned else out
-        return (out, lse) if return_lse else out
-    heads = q.ndim - 3
-    if k.shape[heads] != q.shape[heads]:
-        share = q.shape[heads] // k.shape[heads]
-        k, v = xp.repeat(k, share, heads), xp.repeat(v, share, heads)
-    dtype = q._dtype
-    wide = "f32" if dtype in _LOW else dtype
-    batch = list(range(q.ndim - 2))
-    s = p.dot(q, k, ([q.ndim - 1], [k.ndim - 1]), (batch, batch), out=wide)
-    s = s * scale
-    if bias is not None:
-        s = s + p.cast(bias, wide)
-    scores, changes, mask_of, masks = functions
-    if scores is not None:
-        s = _on_scores(kernels.changed, s, scores, changes)
-    keep = None if mask is None else p.cast(mask, "bool")
-    if (ok := kernels.inside(n, m, seen.lowest, seen.highest)) is not None:
-        keep = ok if keep is None else xp.logical_and(keep, ok)
-    if keep is not None:
-        s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
-    if mask_of is not None:
-        s = _on_scores(kernels.masked, s, mask_of, masks)
-    w = softmax(s, -1, safe=True)
-    out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
-    if turned:
-        out = p.transpose(out, [0, 2, 1, 3])
-    return (out, logsumexp(s, -1)) if return_lse else out
+    (scores, changes), (mask_of, masks) = _function(score_mod, "score_mod"), _function(mask_mod, "mask_mod")
+    reason = "a mask or a bias that is an array is no part of its kernels" if mask is not None or bias is not None else None
+    if reason is None and isinstance(scale, Tracer):
+        reason = "the scale is not known while tracing"
+    if reason is None:
+        options = kernels.Options(scale, *_sight(causal, window), scores, mask_of, return_lse, lazy_rescale is not False)
+        made = kernels.attend(q, k, v, changes, masks, options)
+    else:
+        kernels.note_composition(reason)
+        made = kernels.composed(q, k, v, sight(causal, window, n, m), scale, return_lse, mask=mask, bias=bias,
+                                scores=(scores, changes), masks=(mask_of, masks))  # fmt: skip
+    out, lse = made if return_lse else (made, None)
+    out = p.transpose(out, [0, 2, 1, 3]) if turned else out
+    return (out, lse) if return_lse else out
+
+
+def _sight(causal: Any, window: Any) -> tuple[Any, Any]:
+    """``causal`` and ``window`` as static values: `sight` has taken them."""
+    sides = tuple(None if w is None else int(w) for w in window) if isinstance(window, (tuple, list)) else None if window is None else int(window)
+    return causal if isinstance(causal, str) else bool(causal), sides
 
 
 def _function(function: Any, name: str) -> tuple[Any, list]:
@@ -398,36 +386,6 @@ def _function(function: Any, name: str) -> tuple[Any, list]:
         return None, []
     function, given = function_of(function, name)
     return function, [as_tracer(x) for x in given]
-
-
-def _on_scores(how: Any, s: Tracer, function: Any, given: list) -> Tracer:
-    """Scores changed or masked by a function of tiles, which know a batch and a head."""
-    return p.reshape(how(p.reshape(s, [1, *s.shape]) if s.ndim == 3 else s, function, given), s.shape)
-
-
-def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple, free: bool | None) -> Any:
-    """The result and the logsumexp by kernels; None where it has to be a composition of primitives, or that is faster."""
-    from . import _attention as kernels
-
-    if mask is not None or bias is not None:
-        return kernels.note_composition("a mask or a bias that is an array is no part of its kernels")
-    if isinstance(scale, Tracer):
-        return kernels.note_composition("the scale is not known while tracing")
-    flat = arrays[0].ndim == 3
-    if flat:
-        arrays = [p.reshape(x, [1, *x.shape]) for x in arrays]
-    q, k, v = arrays
-    if reason := kernels.refused(q, k, v):
-        return kernels.note_composition(reason)
-    scores, changes, mask_of, masks = functions
-    counts = (len(changes) if scores is not None else -1, len(masks) if mask_of is not None else -1)
-    options = kernels.Options(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
-    if reason := kernels.unlike(options, changes, q):
-        return kernels.note_composition(reason)
-    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), options)
-    if out.shape[-1] != v.shape[-1]:
-        out = p.slice_(out, [0] * 4, [*out.shape[:-1], v.shape[-1]], [1] * 4)
-    return tuple(p.reshape(x, x.shape[1:]) for x in (out, lse)) if flat else (out, lse)
 
 
 # Convolution and pooling
