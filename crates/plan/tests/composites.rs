@@ -69,7 +69,7 @@ fn flat(module: &GraphModule, n: i64, chosen: &Chosen) -> String {
 }
 
 #[test]
-fn each_composite_is_asked_for_once_and_what_kernels_hold_after_them() {
+fn each_composite_is_listed_once_and_what_kernels_hold_after_them() {
     let module = module();
     let mut chosen = Chosen::default();
     let first = sites(&module, 4, &chosen);

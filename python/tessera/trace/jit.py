@@ -33,8 +33,6 @@ MOST_TRACES, MOST_SHAPES = 256, 1024
 _VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
 #: The range of a Python integer as an argument, which becomes an i64.
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-#: Targets that are not devices.
-_HOSTS = ("cpu", "interp", "x86")
 
 
 class Traced:
@@ -49,7 +47,6 @@ class Traced:
         extents have names, whose ``sizes`` are those of the call at hand."""
         self.sizes, self.paths = Sizes(sizes), names
         with tracing(name, program or _core.Program(name), self.sizes) as frame:
-            frame.on_device = for_device(leaves, backend)
             given = []
             for at, (leaf, path) in enumerate(zip(leaves, names, strict=True)):
                 if is_array(leaf):
@@ -152,13 +149,6 @@ def _settled(x: Tracer) -> Tracer:
     return one("cast", [x], results=[(list(x.shape), "f32")], weak=True) if x._weak and x._dtype == "f64" else x
 
 
-def for_device(leaves: list, target: str | None) -> bool:
-    """Whether a function of these arguments is made for a device."""
-    if target is not None:
-        return target.partition(":")[0].lower() not in _HOSTS
-    return any(is_array(v) and not isinstance(v, Tracer) and held_by(v) is not None for v in leaves)
-
-
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
     """Traces and runs: what a transform does outside a trace."""
     leaves, form = pytree.flatten((args, kwargs or {}))
@@ -227,7 +217,7 @@ class Jitted:
         fixed = (tuple((i, pytree.static_key(v)) for i, v in sorted(fixed_args.items())),
                  tuple((k, pytree.static_key(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
-            key = (form, tuple(map(_signature, leaves)), fixed, _where(leaves, self._options["target"], self._fixed_profile))
+            key = (form, tuple(map(_signature, leaves)), fixed, surrounded())
             hash(key)
         except TesseraError:
             raise
@@ -424,12 +414,6 @@ class Jitted:
 
     #: The name that JAX has for it.
     clear_cache = cache_clear
-
-
-def _where(leaves: list, target: str | None, fixed: int | None) -> tuple:
-    """Whether a function runs on a device, and there in order: the tiles of attention depend on it. Then what surrounds the call."""
-    device = for_device(leaves, target)
-    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict"), *surrounded()
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
@@ -654,7 +638,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None)[:2])
+            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

@@ -66,9 +66,7 @@ class Frame:
         self.target: str | None = None
         #: The captures of the kernels and functions that are called: only in the outermost frame.
         self.watches: dict[int, Any] = {}
-        #: Whether the function is compiled for arrays of a device; traces shared by several calls; notes on the choices that
-        #: were made: only in the outermost frame.
-        self.on_device = False
+        #: Traces shared by several calls; notes on the choices that were made: only in the outermost frame.
         self.shared: dict[Any, Any] = {}
         self.notes: list[str] = []
         #: Values that a kernel overwrote: by which, and where.
