@@ -175,16 +175,18 @@ def dependence_rows():
     """What the order of tasks costs, without running any: 72 parts, each with a reader and a writer."""
     mesh = dist.mesh(72, ("a",), (72,))
     x, y = dist.tensor((7200, 8), dist.spec("a"), mesh), dist.tensor((7200, 8), dist.spec("a"), mesh)
-    tasks = [[p._use("read"), q._use("read_write")] for p, q in zip(x.parts("a"), y.parts("a"))]
+    tasks = [(int, [p._use("read"), q._use("read_write")]) for p, q in zip(x.parts("a"), y.parts("a"))]
+    columns = [("x", "read", False, [p._held for p in x.parts("a")], x.parts("a")), ("y", "read_write", False, [p._held for p in y.parts("a")], y.parts("a"))]
+    checked = _core.IndexLaunch(columns, 72, None)
 
     def ordered():
-        order = _core.TaskOrder()
+        # Without threads nothing runs, and tasks wait for those of the launches before.
+        queue = _core.TaskQueue()
         for _ in range(4):
-            for uses in tasks:
-                order.add(uses)
+            queue.submit(tasks, 0)
 
     yield Row("order of 4 launches over 72 parts, each task", {"tessera": ordered}, ("10 us", 1.0), per=288)
-    yield Row("conflicts in a launch over 72 parts, each task", {"tessera": lambda: _core.task_conflict(tasks)}, ("10 us", 1.0), per=72)
+    yield Row("conflicts in a launch over 72 parts, each task", {"tessera": checked.conflict}, ("10 us", 1.0), per=72)
 
 
 TEASER = r"""

@@ -1,7 +1,7 @@
-"""Whole functions on one core, compared with XLA: a GPT block forward and backward, a chain of elementwise ops around a norm, and
-the time to trace and compile a training step of 12 layers.
+"""Whole functions on one core, compared with XLA: a GPT block forward and backward, a chain of elementwise ops around a norm,
+64 tokens of a small GPT with a cache of keys and values, and the time to trace and compile a training step of 12 layers.
 
-usage: scripts/bench-peers.sh bench.models_cpu [--rounds N] [--only block|chain|wide-chain|compile] [--cpu-time] [--out FILE]
+usage: scripts/bench-peers.sh bench.models_cpu [--rounds N] [--only block|chain|wide-chain|decode|compile] [--cpu-time] [--out FILE]
 
 Results are compared before anything is timed. Both run in every round, in random order. A figure is the median of the ratios
 (XLA's time over ours) over the rounds, with its 95% confidence interval. Each compilation runs in a new process with empty
@@ -28,9 +28,11 @@ import numpy as np  # noqa: E402
 from bench.cpu.timing import Paired, calls_for, interval, quiet  # noqa: E402
 
 #: The required ratio of XLA's time over ours; for compilation, seconds.
-BARS = {"block": 1.2, "chain": 2.0, "wide-chain": 2.0, "compile": 5.0}
+BARS = {"block": 1.2, "chain": 2.0, "wide-chain": 2.0, "decode": 1.0, "compile": 5.0}
 BATCH, LENGTH, SIZE, HEADS = 4, 256, 256, 4
 LAYERS, VOCABULARY = 12, 512
+#: Of the model that decodes: layers, and tokens in a call.
+DECODER, TOKENS = 4, 64
 
 
 def block_parameters(rng):
@@ -108,6 +110,60 @@ def chain(columns=SIZE):
         return jax.nn.gelu(jax_norm(p, (x + r) * 0.5), approximate=True) + x
 
     return _pair(ts.jit(mine), jax.jit(other), (p, x, r), 1e-4)
+
+
+def decode():
+    """Greedy decoding: a loop of one token each, whose keys and values go to a cache."""
+    import types
+
+    import jax
+    import jax.numpy as jnp
+
+    import tessera as ts
+
+    def norm(t, p, x):
+        far = x - t.xp.mean(x, -1, keepdims=True)
+        return far / t.xp.sqrt(t.xp.mean(far * far, -1, keepdims=True) + np.float32(1e-5)) * p["scale"] + p["shift"]
+
+    def linear(p, x):
+        return x @ p["w"] + p["b"]
+
+    def token(t, params, caches, last, place):
+        x = (params["tokens"][last] + params["places"][place]).reshape(1, SIZE)
+        past, new = t.xp.arange(LENGTH) <= place, []
+        for p, (keys, values) in zip(params["blocks"], caches, strict=True):
+            q, k, v = linear(p["attention"]["qkv"], norm(t, p["norm1"], x)).reshape(3, HEADS, 1, SIZE // HEADS)
+            keys, values = t.update(keys, k, (0, place, 0)), t.update(values, v, (0, place, 0))
+            s = q @ t.xp.swapaxes(keys, 1, 2) / np.float32(math.sqrt(SIZE // HEADS))
+            s = t.xp.where(past, s, np.float32(-1e30))
+            e = t.xp.exp(s - t.xp.max(s, -1, keepdims=True))
+            y = (e / t.xp.sum(e, -1, keepdims=True)) @ values
+            x = x + linear(p["attention"]["out"], y.reshape(1, SIZE))
+            h = linear(p["mlp"]["up"], norm(t, p["norm2"], x))
+            x = x + linear(p["mlp"]["down"], h * (np.float32(0.5) * (1 + t.xp.tanh(np.float32(0.7978846) * (h + np.float32(0.044715) * h * h * h)))))
+            new.append((keys, values))
+        scores = norm(t, params["norm"], x) @ params["tokens"].T
+        return t.xp.argmax(scores[0]).astype("int32"), new, scores[0]
+
+    def whole(t):
+        def run(params, caches, first):
+            def step(carry, place):
+                last, caches = carry
+                last, caches, scores = token(t, params, caches, last, place)
+                return (last, caches), (last, t.xp.max(scores))
+
+            return t.scan(step, (first, caches), t.xp.arange(TOKENS, dtype="int32"))[1]
+
+        return run
+
+    rng = np.random.default_rng(3)
+    params, _, _ = step_arguments()
+    params = {**params, "blocks": [block_parameters(rng) for _ in range(DECODER)]}
+    empty = lambda: np.zeros((HEADS, LENGTH, SIZE // HEADS), np.float32)  # noqa: E731
+    args = params, [(empty(), empty()) for _ in range(DECODER)], np.int32(1)
+    mine = types.SimpleNamespace(xp=ts.xp, scan=ts.scan, update=ts.dynamic_update_slice)
+    other = types.SimpleNamespace(xp=jnp, scan=jax.lax.scan, update=jax.lax.dynamic_update_slice)
+    return _pair(ts.jit(whole(mine)), jax.jit(whole(other)), args, 1e-3)
 
 
 def _pair(ours, theirs, args, bound):
@@ -238,7 +294,7 @@ def main():
         print(json.dumps(compile_ours() if options.compile == "ours" else compile_theirs()))
         return
     kept = {"machine": environment.describe(), "clock": "processor" if options.cpu_time else "wall", "rows": {}}
-    for name, make in (("block", block), ("chain", chain), ("wide-chain", lambda: chain(4 * SIZE))):
+    for name, make in (("block", block), ("chain", chain), ("wide-chain", lambda: chain(4 * SIZE)), ("decode", decode)):
         if options.only in (None, name):
             found = timed(make(), options.rounds, time.process_time if options.cpu_time else time.perf_counter)
             ratios = found.ratios()

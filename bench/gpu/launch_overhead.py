@@ -26,6 +26,8 @@ BATCH = 200
 ROUNDS = 40
 NODES = 1000
 ELEMENTS = 256
+#: Steps of a jitted function.
+STEPS = 20
 
 #: A loop in C around the driver's function, without Python.
 LOOP = """
@@ -105,6 +107,10 @@ class Raw:
 def items(device, seed):
     yield Item("cached launch, 4 arrays", lambda: cached(device))
     yield Item("graph node", lambda: graph(device))
+    yield Item("jitted function of 20 steps", lambda: steps(device))
+    yield Item("jitted function of 20 steps, captured", lambda: captured(device))
+    yield Item("jitted function of four chains on queues", lambda: chains(device))
+    yield Item("order between streams", lambda: order(device))
 
 
 def _arrays(device):
@@ -216,3 +222,202 @@ def graph(device):
     return {
         "rows": [{"status": "pass", "peer": name, "us": 1e6 * median(s), "samples_us": micro(s)} for name, s in samples.items()]
     }
+
+
+@ts.kernel
+def add_more(
+    a: ts.Tensor["n", ts.f32], b: ts.Tensor["n", ts.f32], c: ts.Tensor["n", ts.f32], y: ts.Out["n", ts.f32]
+):
+    i = ts.tile.program_id(0) * 256
+    y[i:i + 256] = a[i:i + 256] + b[i:i + 256] + c[i:i + 256]
+
+
+def _chain(a, b, c):
+    for _ in range(STEPS):
+        a = add_more(a, b, c)
+    return a
+
+
+def _chained(device, arrays, out):
+    a, b, c = (device.to_host(x).astype(np.float64) for x in arrays[:3])
+    if not np.abs(device.to_host(out) - (a + STEPS * (b + c))).max() < 1e-3:
+        raise Mismatch("the result of the function is wrong")
+
+
+def steps(device):
+    """The host's time for a call of a function of 20 launches, beside 20 launches by the driver's function."""
+    arrays = _arrays(device)
+    f = ts.jit(_chain)
+    _chained(device, arrays, f(*arrays[:3]))
+    made = f.compiled(*arrays[:3]).plan
+    if made.count("sched.launch") != STEPS or "sched.call" in made:
+        raise Mismatch(f"expected {STEPS} launches: {made}")
+
+    def ours(count):
+        for _ in range(count):
+            f(*arrays[:3])
+
+    runs = {"ours": ours}
+    if device.is_cuda:
+        add_three(*arrays)
+        loop = Raw(Recipe("bench.gpu.launch_overhead:add_three"), arrays, device.torch.cuda.current_stream().cuda_stream).from_c()
+        if loop is not None:
+            runs["20 of cuLaunchKernel in C"] = lambda count: loop(STEPS * count)
+    ours(3)
+    samples = {name: [] for name in runs}
+    for index in range(ROUNDS):
+        for name in runs if index % 2 else reversed(runs):
+            device.synchronize()
+            start = time.perf_counter()
+            runs[name](BATCH // STEPS)
+            samples[name].append((time.perf_counter() - start) / (BATCH // STEPS))
+            device.synchronize()
+    rows = [{"status": "pass", "peer": name, "us": 1e6 * median(s), "samples_us": micro(s)} for name, s in samples.items()]
+    if len(samples) > 1:
+        ours, theirs = samples.values()
+        rows.append({"status": "pass", "peer": "ours over that", "us": 1e6 * median([a - b for a, b in zip(ours, theirs)]), "samples_us": []})
+    return {"rows": rows}
+
+
+def _on_device(device, runs, count, rounds=40):
+    """Seconds of one run on the device, by its events, each in turn."""
+    torch, samples = device.torch, {name: [] for name in runs}
+    for index in range(rounds):
+        for name in runs if index % 2 else reversed(runs):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(count):
+                runs[name]()
+            end.record()
+            end.synchronize()
+            if index > 1:
+                samples[name].append(start.elapsed_time(end) * 1e-3 / count)
+    return samples
+
+
+def captured(device):
+    """The same function as a graph, beside PyTorch's graph of the same launches."""
+    if not device.is_cuda:
+        raise Skip("only GPUs have graphs")
+    torch = device.torch
+    arrays = _arrays(device)
+    f = ts.jit(_chain, capture_graph=True)
+    for _ in range(4):
+        _chained(device, arrays, f(*arrays[:3]))
+    add_three(*arrays)
+    torch.cuda.synchronize()
+    theirs, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    loop = Raw(Recipe("bench.gpu.launch_overhead:add_three"), arrays, stream.cuda_stream).from_c()
+    if loop is None:
+        raise Skip("there is no C compiler")
+    with torch.cuda.graph(theirs, stream=stream):
+        loop(STEPS)
+    samples = _on_device(device, {"ours": lambda: f(*arrays[:3]), "graph of PyTorch": theirs.replay}, 50)
+    rows = [{"status": "pass", "peer": name, "us": 1e6 * median(s), "samples_us": micro(s)} for name, s in samples.items()]
+    ratio = median([a / b for a, b in zip(samples["ours"], samples["graph of PyTorch"])])
+    return {"rows": [*rows, {"status": "pass", "peer": f"ratio {ratio:.3f}", "us": 0.0, "samples_us": []}]}
+
+
+#: Of the chains: launches of each, of few groups that take a while.
+CHAINS, LENGTH, ROWS, COLUMNS = 4, 6, 16, 1 << 16
+
+
+@ts.kernel
+def long_rows(x: ts.Tensor["m", "n", ts.f32], y: ts.Out["m", "n", ts.f32]):
+    r = ts.tile.program_id(0)
+    for i in range(0, n, 1024):
+        v = x[r, i:i + 1024]
+        for _ in range(8):
+            v = ts.tile.tanh(v) * 1.5
+        y[r, i:i + 1024] = v
+
+
+def _chains(*xs):
+    out = []
+    for x in xs:
+        for _ in range(LENGTH):
+            x = long_rows(x)
+        out.append(x)
+    return tuple(out)
+
+
+def chains(device):
+    """Independent chains of launches of 16 groups, on one queue and on several, as launches and as a graph."""
+    if not device.is_cuda:
+        raise Skip("only GPUs have queues")
+    import os
+
+    rng = np.random.default_rng(6)
+    xs = [device.normal((ROWS, COLUMNS), "f32", rng) for _ in range(CHAINS)]
+    runs, wanted = {}, None
+    for off in (None, "queues"):
+        for graph in (False, True):
+            os.environ.pop("TESSERA_OFF", None)
+            if off:
+                os.environ["TESSERA_OFF"] = off
+            f = ts.jit(lambda *xs: _chains(*xs), capture_graph=graph)
+            for _ in range(4):
+                out = [device.to_host(y) for y in f(*xs)]
+            wanted = out if wanted is None else wanted
+            if any((a != b).any() for a, b in zip(out, wanted)):
+                raise Mismatch("the results on several queues are others than on one")
+            queued = "queue = 1" in f.compiled(*xs).plan
+            if queued != (off is None):
+                raise Mismatch(f"expected queues where they are not switched off: {f.compiled(*xs).plan}")
+            runs[f"{'one queue' if off else 'several'}{', captured' if graph else ''}"] = lambda f=f: f(*xs)
+    os.environ.pop("TESSERA_OFF", None)
+    samples = _on_device(device, runs, 5)
+    return {"rows": [{"status": "pass", "peer": n, "us": 1e6 * median(s), "samples_us": micro(s)} for n, s in samples.items()]}
+
+
+def order(device):
+    """What events cost: the host's time to record one and to wait for it, and the device's time from a kernel of one stream to
+    one of another."""
+    if not device.is_cuda:
+        raise Skip("only GPUs have streams")
+    torch = device.torch
+    arrays = _arrays(device)
+    add_three(*arrays)
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+    recipe = Recipe("bench.gpu.launch_overhead:add_three")
+    loops = [Raw(recipe, arrays, s.cuda_stream).from_c() for s in streams]
+    if None in loops:
+        raise Skip("there is no C compiler")
+    events = [torch.cuda.Event() for _ in range(BATCH)]
+    for event in events:
+        event.record(streams[0])
+    torch.cuda.synchronize()
+    host = {"record an event": [], "wait for an event": []}
+    for _ in range(ROUNDS):
+        for name, call in (("record an event", lambda e: e.record(streams[0])), ("wait for an event", lambda e: e.wait(streams[1]))):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for event in events:
+                call(event)
+            host[name].append((time.perf_counter() - start) / BATCH)
+
+    def one():
+        for _ in range(BATCH):
+            loops[0](1)
+
+    def two():
+        for i, event in enumerate(events):
+            loops[i % 2](1)
+            event.record(streams[i % 2])
+            event.wait(streams[1 - i % 2])
+
+    there = {"kernel after kernel on one stream": [], "kernel after kernel on two streams": []}
+    for _ in range(12):
+        for name, run in zip(there, (one, two)):
+            torch.cuda.synchronize()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            # The device waits until all is given.
+            torch.cuda._sleep(20_000_000)
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            there[name].append(start.elapsed_time(end) * 1e-3 / BATCH)
+    samples = host | there
+    return {"rows": [{"status": "pass", "peer": n, "us": 1e6 * median(s), "samples_us": micro(s)} for n, s in samples.items()]}

@@ -39,7 +39,7 @@ def _arguments(options):
 PROGRAM = run.Program(
     "bench.gpu.run",
     __doc__.splitlines()[0],
-    {"bench": run.Phase(150, _kernels, silence=75), "launch": run.Phase(40, _launches)},
+    {"bench": run.Phase(150, _kernels, silence=75), "launch": run.Phase(90, _launches)},
     _options,
     _arguments,
 )

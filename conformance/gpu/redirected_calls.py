@@ -5,11 +5,13 @@ runs on the GPU instead. After every call, memory around the arrays is checked f
 """
 
 import os
+import warnings
 from contextlib import contextmanager
 
 import numpy as np
 
 from tessera.arrays import create as _create
+from tessera.dist import _launch, _mesh
 from tessera.kernel import kernel_fn
 from tessera.kernel.kernel_fn import KernelFn
 from tessera.kernels import arrays as library
@@ -38,6 +40,8 @@ class Mover:
             return placed[id(value)][1].array
 
         args = [there(a) for a in args]
+        if not placed and not any(isinstance(v, np.ndarray) for v in kwargs.values()) and self.device.is_cuda:
+            return self._without_arrays(launch, kernel, args, kwargs, grid)
         with self.selected():
             result = launch(kernel, *args, grid=grid, **{name: there(a) for name, a in kwargs.items()})
         self.device.synchronize()
@@ -46,6 +50,19 @@ class Mover:
         back = {id(copy.array): host for host, copy in placed.values()}
         one = lambda r: r if r is None else back[id(r)] if id(r) in back else self.device.to_host(r)  # noqa: E731
         return tuple(one(r) for r in result) if isinstance(result, tuple) else one(result)
+
+    def _without_arrays(self, launch, kernel, args, kwargs, grid):
+        """No array says where such a call is to run: the backend is named, and its results are in host memory."""
+        before = os.environ.get("TESSERA_BACKEND")
+        os.environ["TESSERA_BACKEND"] = "ptx"
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "W_HOST_COPY: the arrays are in host memory")
+                return launch(kernel, *args, grid=grid, **kwargs)
+        finally:
+            os.environ.pop("TESSERA_BACKEND")
+            if before is not None:
+                os.environ["TESSERA_BACKEND"] = before
 
     @contextmanager
     def selected(self):
@@ -81,11 +98,24 @@ def on(device, exact=False):
             return call(kernel, *args, **kwargs) if grid is None else launch(kernel, *args, grid=grid, **kwargs)
         return mover.call(launch, kernel, args, kwargs, grid)
 
+    # Ranks of meshes that a test counts are on the device, and so are the blocks of their arrays.
+    devices, submit = _mesh._devices, _launch._Launch.submit
+
+    def counted(given):
+        found = devices(given)
+        return ["cuda:0"] * found if isinstance(found, int) and device.is_cuda else found
+
+    def submitted(launched):
+        with mover.selected():
+            return submit(launched)
+
     KernelFn.__call__ = KernelFn.launch = taken
+    _mesh._devices, _launch._Launch.submit = counted, submitted
     try:
         yield mover
     finally:
         KernelFn.__call__, KernelFn.launch = call, launch
+        _mesh._devices, _launch._Launch.submit = devices, submit
 
 
 @contextmanager

@@ -103,6 +103,7 @@ from .base.dtypes import bool_ as bool
 from .base.errors import (
     CheckError,
     CheckpointError,
+    CommError,
     DeviceError,
     Diagnostic,
     InternalError,

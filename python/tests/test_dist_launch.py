@@ -188,12 +188,10 @@ def test_contributions_to_a_whole_array_go_where_it_is():
 
 def test_independent_launches_run_together_and_dependent_ones_in_order():
     """Two tasks that wait for each other finish only if they run at the same time."""
-    from tessera.dist._tasks import Tasks
-
-    tasks, barrier, order = Tasks(), threading.Barrier(2, timeout=20), []
+    tasks, barrier, order = _core.TaskQueue(), threading.Barrier(2, timeout=20), []
     elements = lambda start, count: _core.Positions([[(start, 1, count)]])
-    tasks.submit([(barrier.wait, [(0, elements(i, 1), "write")], None) for i in range(2)])
-    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, elements(0, 4), "read_write")], None) for n in range(3)])
+    tasks.submit([(barrier.wait, [(0, elements(i, 1), "write")]) for i in range(2)], 2)
+    tasks.submit([(lambda n=n: (time.sleep(0.02 * (3 - n)), order.append(n)), [(1, elements(0, 4), "read_write")]) for n in range(3)], 2)
     tasks.wait_all()
     assert order == [0, 1, 2]
 
@@ -202,9 +200,10 @@ def test_a_failing_task_cancels_what_depends_on_it_and_names_kernel_part_and_ran
     mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
     x = dist.shard(np.array([1, 1, -1], np.float32), dist.spec("tp"), mesh)
     y, z, w = (dist.tensor((3,), dist.spec("tp"), mesh) for _ in range(3))
-    index_launch("tp")(positive)(x, y)
     index_launch("tp")(axpy)(x, w, 1.0)
+    index_launch("tp")(positive)(x, y)
     with pytest.raises(ts.TesseraError) as found:
+        # Where the task has failed already, the launch raises its error.
         index_launch("tp")(copy)(y, z)
         z.numpy()
     assert "in the kernel `positive`, part (tp=2), rank 2" in str(found.value) and found.value.rank == 2

@@ -15,6 +15,7 @@ PAGES = sorted(p for p in FOLDER.glob("*.md") if p != INDEX)
 #: Codes that no program of this build can give on purpose, and why.
 NOT_SHOWN = {
     "E_CAPTURE": "a graph must be recorded on a device",
+    "E_DESYNC": "ranks of one program always agree: it takes damaged memory, or programs that differ",
     "E_ILLEGAL_ADDRESS": "a kernel must fail on a device",
     "E_MISALIGNED_ACCESS": "a kernel must fail on a device",
     "E_OOM": "memory must run out on a device",

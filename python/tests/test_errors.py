@@ -12,7 +12,7 @@ BASES = {
     "KernelSyntaxError": SyntaxError, "KernelTypeError": TypeError, "ShapeError": ValueError,
     "PrivilegeError": Exception, "LaunchError": ValueError, "UnsupportedError": NotImplementedError,
     "ResourceError": Exception, "DeviceError": RuntimeError, "ToolError": Exception,
-    "CheckError": Exception, "CheckpointError": RuntimeError, "PlacementError": ValueError, "InternalError": Exception,
+    "CheckError": Exception, "CheckpointError": RuntimeError, "PlacementError": ValueError, "CommError": RuntimeError, "InternalError": Exception,
 }  # fmt: skip
 
 

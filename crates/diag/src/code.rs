@@ -24,6 +24,7 @@ pub enum Kind {
     Check,
     Checkpoint,
     Placement,
+    Comm,
     Internal,
 }
 
@@ -43,6 +44,7 @@ impl Kind {
             Kind::Check => "CheckError",
             Kind::Checkpoint => "CheckpointError",
             Kind::Placement => "PlacementError",
+            Kind::Comm => "CommError",
             Kind::Internal => "InternalError",
         }
     }
@@ -113,6 +115,7 @@ codes! {
     E_PLACEMENT Placement "A placement does not fit the array, the mesh, or what is done with it."
     E_UNEVEN Placement "Blocks would differ in size where equal ones are required."
     E_MAPPER Placement "A mapper raised an exception, or answered what it may not."
+    E_DESYNC Comm "Ranks of a mesh disagree on the collectives that they call, or a message was damaged."
     E_UNKNOWN Internal "The compiler failed in a way it should not."
     W_RESPECIALISE Type "A compile-time parameter takes many values, and each is compiled anew."
     W_DTYPE_FALLBACK Type "A dtype the target lacks was widened."

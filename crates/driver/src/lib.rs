@@ -25,6 +25,7 @@ mod cost;
 mod described;
 pub mod device;
 mod dims;
+pub mod dist;
 mod explain;
 mod factors;
 mod fetch;

@@ -29,6 +29,9 @@ pub struct TracedKernel {
     pub tables: Vec<Arc<Table>>,
     /// Which parameters the kernel returns.
     pub returns: Vec<String>,
+    /// Nothing of it is chosen when it is launched: it has one candidate, and runs where its
+    /// arrays are.
+    pub settled: bool,
 }
 
 impl TracedKernel {
@@ -108,7 +111,8 @@ impl KernelHandle {
             let rows = places.iter().zip(func.params());
             let params = rows.map(|(i, &v)| name(i).unwrap_or_else(|| own(v))).collect();
             let returns = returned.iter().filter_map(name).collect();
-            return Ok(TracedKernel { func, params, tables, returns });
+            let settled = !self.has_candidates() && self.target().is_none();
+            return Ok(TracedKernel { func, params, tables, returns, settled });
         }
         Err(first.unwrap_or_default())
     }

@@ -84,10 +84,7 @@ impl Mode {
                 several.iter().fold(1, |bits, &s| bits << 1 | u64::from(s))
             }
         };
-        u64::from(self.off.bits()) << 16
-            | (self.profile as u64) << 8
-            | (self.form as u64) << 4
-            | grid
+        self.off.bits() << 16 | (self.profile as u64) << 8 | (self.form as u64) << 4 | grid
     }
 }
 

@@ -385,8 +385,7 @@ impl hal::Device for FakeDevice {
     fn record(self: Arc<Self>) -> Result<Box<dyn hal::Recording>> {
         let mut world = self.world();
         world.enter(Call::Capture)?;
-        let stream = world.new_stream();
-        world.captures.insert(stream, Vec::new());
+        let stream = world.begin_capture();
         world.live.recordings += 1;
         drop(world);
         Ok(Box::new(Recording { device: self, stream }))

@@ -2,7 +2,7 @@
 
 use crate::code::Kernel;
 use crate::device::FakeDevice;
-use crate::queue::Work;
+use crate::queue::{Recorded, Work};
 use crate::world::Call;
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +49,10 @@ impl Drop for Memory {
         let mut world = self.device.world();
         world.live.memory -= 1;
         for stream in others {
+            // Nothing of a recording that was given up runs.
+            if world.captures.contains_key(&stream) {
+                continue;
+            }
             let event = world.new_event();
             let _ = world.record(event, stream).and_then(|()| world.wait(event, self.home));
         }
@@ -231,25 +235,32 @@ impl hal::Recording for Recording {
     fn end(self: Box<Self>, kept: Kept) -> Result<Box<dyn hal::Graph>> {
         let mut world = self.device.world();
         world.enter(Call::EndCapture)?;
-        let work = world.captures.remove(&self.stream).unwrap_or_default();
+        let recorded = world.end_capture(self.stream);
+        if !recorded.is_joined(self.stream) {
+            let message = "a recording ends with work on a stream that its first does not wait for";
+            let error = Diagnostic::new(Code::E_CAPTURE, message);
+            return Err(error.help("wait for an event behind that work").into());
+        }
         world.live.graphs += 1;
         drop(world);
-        let streams = Mutex::default();
-        Ok(Box::new(Graph { device: self.device.clone(), work, kept, streams }))
+        let (device, origin, streams) = (self.device.clone(), self.stream, Mutex::default());
+        Ok(Box::new(Graph { device, recorded, origin, kept, streams }))
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut world = self.device.world();
-        world.captures.remove(&self.stream);
+        world.end_capture(self.stream);
         world.live.recordings -= 1;
     }
 }
 
 struct Graph {
     device: Arc<FakeDevice>,
-    work: Vec<Work>,
+    recorded: Recorded,
+    /// The stream that it was recorded on first.
+    origin: u64,
     kept: Kept,
     /// The streams it was launched on.
     streams: Mutex<Vec<u64>>,
@@ -257,16 +268,14 @@ struct Graph {
 
 impl hal::Graph for Graph {
     fn nodes(&self) -> usize {
-        self.work.len()
+        self.recorded.nodes()
     }
 
     unsafe fn launch(&self, stream: u64) -> Result<()> {
         let mut world = self.device.world();
         world.enter(Call::GraphLaunch)?;
         world.not_capturing(stream, "the launch of a graph")?;
-        for work in &self.work {
-            world.give(stream, work.clone())?;
-        }
+        world.replay(&self.recorded, self.origin, stream)?;
         drop(world);
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if !streams.contains(&stream) {

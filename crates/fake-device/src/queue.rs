@@ -74,6 +74,53 @@ pub enum Work {
     },
 }
 
+/// What a recording holds: work of its streams, in the order in which it was given.
+#[derive(Default)]
+pub struct Recorded {
+    pub work: Vec<(u64, Work)>,
+    /// Its events: how often each was recorded, and what was known then.
+    pub events: BTreeMap<u64, (u64, Clock)>,
+    clocks: BTreeMap<u64, Clock>,
+    recorded: u64,
+}
+
+impl Recorded {
+    pub fn record(&mut self, event: u64, stream: u64) {
+        self.recorded += 1;
+        let clock = self.clocks.entry(stream).or_default();
+        clock.step(stream);
+        self.events.insert(event, (self.recorded, clock.clone()));
+        self.work.push((stream, Work::Record { event, version: self.recorded }));
+    }
+
+    pub fn wait(&mut self, event: u64, stream: u64) {
+        let Some((version, known)) = self.events.get(&event) else { return };
+        self.clocks.entry(stream).or_default().join(known);
+        self.work.push((stream, Work::Wait { event, version: *version }));
+    }
+
+    /// Whether all work of other streams is behind an event that the first has waited for.
+    pub fn is_joined(&self, origin: u64) -> bool {
+        let mut at = self.clocks.clone();
+        let known = at.remove(&origin).unwrap_or_default();
+        // Events are counted alone: work behind the last of a stream is behind no event.
+        let mut events: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut open: BTreeMap<u64, bool> = BTreeMap::new();
+        for (stream, work) in self.work.iter().filter(|(stream, _)| *stream != origin) {
+            let is_event = matches!(work, Work::Record { .. });
+            *events.entry(*stream).or_default() += u64::from(is_event);
+            open.insert(*stream, !is_event);
+        }
+        open.iter().all(|(stream, open)| !open && known.knows(*stream, events[stream]))
+    }
+
+    /// Launches and copies.
+    pub fn nodes(&self) -> usize {
+        let is_work = |work: &Work| !matches!(work, Work::Record { .. } | Work::Wait { .. });
+        self.work.iter().filter(|(_, work)| is_work(work)).count()
+    }
+}
+
 #[derive(Default)]
 pub struct Queue {
     pub items: VecDeque<Work>,

@@ -1,7 +1,7 @@
 //! The state of a device: queues, events, memory, and what was found.
 
 use crate::memory::{Memory, Use};
-use crate::queue::{Clock, EventState, Order, Queue, Work};
+use crate::queue::{Clock, EventState, Order, Queue, Recorded, Work};
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::device::{DeviceError, Result};
@@ -61,7 +61,10 @@ pub struct World {
     pub failing: Option<(Option<Call>, u64)>,
     /// The wait that is left out.
     pub left_out: Option<u64>,
-    pub captures: BTreeMap<u64, Vec<Work>>,
+    /// The streams that are recorded, with the one that each recording began on.
+    pub captures: BTreeMap<u64, u64>,
+    /// What recordings hold, by that stream.
+    pub recordings: BTreeMap<u64, Recorded>,
     pub workspaces: BTreeMap<u64, u64>,
     ordinal: u32,
     queues: BTreeMap<u64, Queue>,
@@ -92,6 +95,7 @@ impl World {
             failing: None,
             left_out: None,
             captures: BTreeMap::new(),
+            recordings: BTreeMap::new(),
             workspaces: BTreeMap::new(),
             ordinal,
             queues: [(0, Queue::default())].into(),
@@ -179,8 +183,8 @@ impl World {
     /// Puts work on a stream, or into the recording of it.
     pub fn give(&mut self, stream: u64, work: Work) -> Result<()> {
         self.known(stream)?;
-        if let Some(list) = self.captures.get_mut(&stream) {
-            list.push(work);
+        if let Some(recorded) = self.recording(stream) {
+            recorded.work.push((stream, work));
             return Ok(());
         }
         self.note(stream, &work);
@@ -195,20 +199,88 @@ impl World {
         Ok(())
     }
 
+    /// The recording that a stream is part of.
+    fn recording(&mut self, stream: u64) -> Option<&mut Recorded> {
+        self.recordings.get_mut(self.captures.get(&stream)?)
+    }
+
     /// Records an event behind the stream's work so far.
     pub fn record(&mut self, event: u64, stream: u64) -> Result<()> {
-        self.not_capturing(stream, "an event")?;
+        self.known(stream)?;
+        self.recordings.values_mut().for_each(|recorded| {
+            recorded.events.remove(&event);
+        });
+        if let Some(recorded) = self.recording(stream) {
+            recorded.record(event, stream);
+            return Ok(());
+        }
         let state = self.events.entry(event).or_default();
         state.version += 1;
         let version = state.version;
         self.give(stream, Work::Record { event, version })
     }
 
-    /// Lets a stream wait for the event as it was recorded last.
+    /// Lets a stream wait for the event as it was recorded last. A stream that waits for one of a
+    /// recording becomes a part of that.
     pub fn wait(&mut self, event: u64, stream: u64) -> Result<()> {
-        self.not_capturing(stream, "waiting for an event")?;
+        self.known(stream)?;
+        let of = self.recordings.iter().find(|(_, recorded)| recorded.events.contains_key(&event));
+        if let Some((&origin, _)) = of {
+            if *self.captures.entry(stream).or_insert(origin) != origin {
+                let message = "a stream cannot wait for an event of another recording";
+                return Err(wrong(Code::E_CAPTURE, message.into(), "end the first before"));
+            }
+            if let Some(recorded) = self.recording(stream) {
+                recorded.wait(event, stream);
+            }
+            return Ok(());
+        }
+        self.not_capturing(stream, "waiting for an event from before the recording")?;
         let version = self.events.entry(event).or_default().version;
         self.give(stream, Work::Wait { event, version })
+    }
+
+    pub fn begin_capture(&mut self) -> u64 {
+        let stream = self.new_stream();
+        self.captures.insert(stream, stream);
+        self.recordings.insert(stream, Recorded::default());
+        stream
+    }
+
+    /// Ends a recording, on all of its streams.
+    pub fn end_capture(&mut self, origin: u64) -> Recorded {
+        self.captures.retain(|_, of| *of != origin);
+        self.recordings.remove(&origin).unwrap_or_default()
+    }
+
+    /// Gives recorded work to a stream. Other streams of the recording become ones of this launch,
+    /// which run beside it as far as the recorded events let them.
+    pub fn replay(&mut self, recorded: &Recorded, origin: u64, on: u64) -> Result<()> {
+        let (mut streams, mut events) = (BTreeMap::from([(origin, on)]), BTreeMap::new());
+        for (stream, work) in &recorded.work {
+            let stream = match streams.get(stream) {
+                Some(stream) => *stream,
+                None => {
+                    let new = self.new_stream();
+                    streams.insert(*stream, new);
+                    new
+                }
+            };
+            match work {
+                Work::Record { event, version } => {
+                    let new = self.new_event();
+                    events.insert((*event, *version), new);
+                    self.record(new, stream)?;
+                }
+                Work::Wait { event, version } => {
+                    if let Some(event) = events.get(&(*event, *version)) {
+                        self.wait(*event, stream)?;
+                    }
+                }
+                work => self.give(stream, work.clone())?,
+            }
+        }
+        Ok(())
     }
 
     /// What the program's order says of an item, before it runs.

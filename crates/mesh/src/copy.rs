@@ -1,5 +1,6 @@
 //! Copies the elements that a move names from one block to another. Blocks are row-major bytes.
 
+use crate::exchange::Pieces;
 use crate::intervals::Piece;
 
 /// A block in memory, by its extents.
@@ -22,7 +23,7 @@ impl Shape<'_> {
 }
 
 /// Copies all combinations of the pieces of the dims. `from` and `to` have the bytes of their shapes.
-pub fn copy(dims: &[Vec<Piece>], from: (&[u8], Shape<'_>), to: (&mut [u8], Shape<'_>)) {
+pub fn copy(dims: &[Pieces], from: (&[u8], Shape<'_>), to: (&mut [u8], Shape<'_>)) {
     let (from, here) = from;
     let (to, there) = to;
     // Dims at the end that are copied whole are one run of bytes.
@@ -38,7 +39,7 @@ pub fn copy(dims: &[Vec<Piece>], from: (&[u8], Shape<'_>), to: (&mut [u8], Shape
 }
 
 fn go(
-    dims: &[Vec<Piece>],
+    dims: &[Pieces],
     steps: &[(usize, usize)],
     inner: usize,
     from: (&[u8], usize),
@@ -52,7 +53,7 @@ fn go(
         to[at..at + inner].copy_from_slice(&from[start..start + inner]);
         return;
     };
-    for piece in pieces {
+    for piece in &**pieces {
         let n = piece.count as usize;
         let (mut a, mut b) = (start + piece.from as usize * here, at + piece.to as usize * there);
         let (da, db) = (piece.from_step as usize * here, piece.to_step as usize * there);

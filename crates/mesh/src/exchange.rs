@@ -1,11 +1,16 @@
 //! The plan that brings an array from one placement to another: which rank sends which elements to whom.
 
-use crate::intervals::{IndexSet, Piece};
+use crate::intervals::Piece;
 use crate::mesh::Mesh;
 use crate::placement::{Placed, State};
 use crate::spec::Combine;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
+
+/// Places of a dim. Moves between many blocks share them.
+pub type Pieces = Arc<[Piece]>;
 
 /// Elements that one rank sends to another: the elements at all combinations of places of the dims.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,7 +20,7 @@ pub struct Move {
     /// Which contribution it is part of.
     pub contribution: u64,
     /// By dim: the places in the sender's block, and in the receiver's.
-    pub dims: Vec<Vec<Piece>>,
+    pub dims: Vec<Pieces>,
 }
 
 /// What happens to the contributions of the array that is moved.
@@ -44,7 +49,7 @@ pub struct BlockMove {
     /// Which contribution it is part of.
     pub contribution: u64,
     /// By dim: the places in the source and in the target.
-    pub dims: Vec<Vec<Piece>>,
+    pub dims: Vec<Pieces>,
 }
 
 /// What goes between the blocks of two placements, by target and then by contribution.
@@ -64,6 +69,7 @@ pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Dia
         None => Kind::Values,
     };
     let sources = from.blocks();
+    let mut tables: Vec<Table> = (0..from.shape().len()).map(|_| Table::default()).collect();
     let mut moves = Vec::new();
     for (target, there) in to.blocks().iter().enumerate() {
         if there.index.iter().any(|set| set.is_empty())
@@ -72,24 +78,52 @@ pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Dia
             continue;
         }
         let begin = moves.len();
+        let mut rows: Vec<&mut Row> =
+            tables.iter_mut().zip(&there.places).map(|(t, place)| t.row(*place)).collect();
         for (source, here) in sources
             .iter()
             .enumerate()
             .filter(|(_, s)| kind != Kind::Kept || s.contribution == there.contribution)
         {
-            let common = |(s, t): (&IndexSet, &IndexSet)| {
-                let pieces = s.pieces(t);
-                (!pieces.is_empty()).then_some(pieces)
-            };
-            let dims: Option<Vec<Vec<Piece>>> =
-                here.index.iter().zip(&there.index).map(common).collect();
-            if let Some(dims) = dims {
+            let mut dims = Vec::with_capacity(rows.len());
+            for (dim, row) in rows.iter_mut().enumerate() {
+                let place = here.places[dim];
+                if row.len() <= place {
+                    row.resize(place + 1, None);
+                }
+                let find = || here.index[dim].pieces(&there.index[dim]).into();
+                let pieces = row[place].get_or_insert_with(find);
+                if pieces.is_empty() {
+                    break;
+                }
+                dims.push(pieces.clone());
+            }
+            if dims.len() == rows.len() {
                 moves.push(BlockMove { source, target, contribution: here.contribution, dims });
             }
         }
         moves[begin..].sort_by_key(|m| m.contribution);
     }
     Ok((kind, moves))
+}
+
+/// The common places of one set of the target with those of the source, by the place of these.
+type Row = Vec<Option<Pieces>>;
+
+/// Common places of the sets that a dim is split into, on both sides: blocks are combinations of few of them.
+#[derive(Default)]
+struct Table(BTreeMap<usize, Row>);
+
+impl Table {
+    /// More rows than this are not kept: sets of two placements may have as many pairs as the blocks.
+    const KEPT: usize = 256;
+
+    fn row(&mut self, target: usize) -> &mut Row {
+        if self.0.len() >= Self::KEPT && !self.0.contains_key(&target) {
+            self.0.clear();
+        }
+        self.0.entry(target).or_default()
+    }
 }
 
 impl Exchange {
@@ -120,14 +154,13 @@ impl Exchange {
 /// A line for each move: `1 -> 0: [0:2, 0:3] to [2:4, 0:3]`, places in the blocks of sender and receiver.
 impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slices = |dims: &[Vec<Piece>], of: fn(&Piece) -> (u64, u64)| {
+        let slices = |dims: &[Pieces], of: fn(&Piece) -> (u64, u64)| {
             let slice = |p: &Piece| {
                 let (start, step) = of(p);
                 let end = start + (p.count - 1) * step + 1;
                 if step == 1 { format!("{start}:{end}") } else { format!("{start}:{end}:{step}") }
             };
-            let dim =
-                |pieces: &Vec<Piece>| pieces.iter().map(slice).collect::<Vec<_>>().join(" + ");
+            let dim = |pieces: &Pieces| pieces.iter().map(slice).collect::<Vec<_>>().join(" + ");
             dims.iter().map(dim).collect::<Vec<_>>().join(", ")
         };
         match self.kind {

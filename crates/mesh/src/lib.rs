@@ -25,7 +25,7 @@ mod scan;
 mod spec;
 
 pub use copy::{Shape, copy};
-pub use exchange::{BlockMove, Collective, Exchange, Kind, Move, between, collectives};
+pub use exchange::{BlockMove, Collective, Exchange, Kind, Move, Pieces, between, collectives};
 pub use intervals::{IndexSet, Piece, Run};
 pub use mesh::Mesh;
 pub use placement::{Block, Part, Placed, Placement, State};

@@ -5,6 +5,7 @@ use crate::mesh::Mesh;
 use crate::spec::{Combine, Dim, Distribution, Spec, Split};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use tessera_diag::{Code, Diagnostic};
 
 /// What an array is along one axis of a mesh.
@@ -126,6 +127,8 @@ pub struct Block {
     /// Lowest first.
     pub ranks: Vec<u64>,
     pub index: Vec<IndexSet>,
+    /// By dim, which of the sets that it is split into ([`Placed::along`]).
+    pub places: Vec<usize>,
     /// Row-major over the axes that hold contributions; 0 where none does.
     pub contribution: u64,
 }
@@ -145,6 +148,25 @@ pub struct Placed {
     mesh: Mesh,
     placement: Placement,
     shape: Vec<u64>,
+    known: Known,
+}
+
+/// What follows from the rest, found when it is first needed.
+#[derive(Clone, Default)]
+struct Known(Arc<OnceLock<Vec<Block>>>);
+
+impl PartialEq for Known {
+    fn eq(&self, _: &Known) -> bool {
+        true
+    }
+}
+
+impl Eq for Known {}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Known")
+    }
 }
 
 impl Placed {
@@ -156,7 +178,7 @@ impl Placed {
         names: &[String],
     ) -> Result<Placed, Diagnostic> {
         let placement = Placement::new(&mesh, spec, shape.len(), names)?;
-        let made = Placed { mesh, placement, shape: shape.to_vec() };
+        let made = Placed { mesh, placement, shape: shape.to_vec(), known: Known::default() };
         if spec.require_even {
             made.check_even()?;
         }
@@ -231,8 +253,13 @@ impl Placed {
     }
 
     /// Different blocks, in the order of their lowest ranks. Blocks without elements are among them.
-    pub fn blocks(&self) -> Vec<Block> {
-        let axes = self.distinguishing();
+    pub fn blocks(&self) -> &[Block] {
+        self.known.0.get_or_init(|| self.find_blocks())
+    }
+
+    fn find_blocks(&self) -> Vec<Block> {
+        let (axes, extents) = (self.distinguishing(), self.mesh.extents());
+        let along: Vec<Vec<IndexSet>> = (0..self.shape.len()).map(|dim| self.along(dim)).collect();
         let mut at = BTreeMap::new();
         let mut found: Vec<Block> = Vec::new();
         for rank in 0..self.mesh.size() {
@@ -240,9 +267,15 @@ impl Placed {
             let key: Vec<u64> = axes.iter().map(|a| coords[*a]).collect();
             let place = *at.entry(key).or_insert(found.len());
             if place == found.len() {
+                let of = |(axes, _): &(Vec<usize>, Distribution)| {
+                    axes.iter().fold(0, |n, a| n * extents[*a] + coords[*a]) as usize
+                };
+                let places: Vec<usize> = self.placement.dims.iter().map(of).collect();
+                let set = |(sets, place): (&Vec<IndexSet>, &usize)| sets[*place].clone();
                 found.push(Block {
                     ranks: Vec::new(),
-                    index: self.index(rank),
+                    index: along.iter().zip(&places).map(set).collect(),
+                    places,
                     contribution: self.contribution(rank),
                 });
             }
@@ -281,7 +314,7 @@ impl Placed {
     }
 
     /// The sets of a dim, row-major over the axes that it is split over.
-    fn along(&self, dim: usize) -> Vec<IndexSet> {
+    pub fn along(&self, dim: usize) -> Vec<IndexSet> {
         let (axes, how) = &self.placement.dims[dim];
         let extents = self.mesh.extents();
         axes.iter().fold(vec![IndexSet::range(0, self.shape[dim])], |sets, a| {

@@ -70,7 +70,7 @@ pub fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
             outputs.iter().for_each(|a| f(a, true));
         }
         Step::Call { args, .. } => args.iter().for_each(|(a, p)| f(a, p.writes())),
-        Step::Copy { from, to } => {
+        Step::Copy { from, to, .. } => {
             f(from, false);
             f(to, true);
         }
@@ -97,7 +97,7 @@ fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
         Step::Launch { args, .. } => args.iter_mut().for_each(f),
         Step::Host { inputs, outputs, .. } => inputs.iter_mut().chain(outputs).for_each(f),
         Step::Call { args, .. } => args.iter_mut().for_each(|(a, _)| f(a)),
-        Step::Copy { from, to } => [from, to].into_iter().for_each(f),
+        Step::Copy { from, to, .. } => [from, to].into_iter().for_each(f),
         Step::Cond { pred, then, otherwise, .. } => {
             all(then);
             all(otherwise);
@@ -152,7 +152,7 @@ struct Found {
 }
 
 fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Found> {
-    let Step::Copy { from, to } = &steps[place] else { return None };
+    let Step::Copy { from, to, .. } = &steps[place] else { return None };
     let (s, t) = (from.buffer, to.buffer);
     let buffer = &plan.buffers[s];
     let local = buffer.origin == Origin::Scratch && s != t && is_dense(from) && is_dense(to);
@@ -207,7 +207,7 @@ fn in_place(plan: &Plan, step: &Step, s: BufferId, to: &Array) -> Option<Vec<(us
     let (kernel, args) = match step {
         Step::Launch { kernel, args, .. } => (*kernel, args),
         // A copy of the old value, which will be there already.
-        Step::Copy { from, to: value } => {
+        Step::Copy { from, to: value, .. } => {
             let same = value.buffer == s && from == &Array { writes: from.writes, ..to.clone() };
             return (same && value.dims == to.dims && value.offset == 0).then(Vec::new);
         }
@@ -268,7 +268,7 @@ fn is_paired(func: &TileFunc, from: Value, to: Value) -> bool {
 }
 
 fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usize, found: Found) {
-    let Step::Copy { from, to } = steps.remove(place) else { return };
+    let Step::Copy { from, to, .. } = steps.remove(place) else { return };
     let (s, t) = (from.buffer, to.buffer);
     for step in &mut *steps {
         visit_mut(step, &mut |a| {
@@ -304,5 +304,5 @@ fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usiz
 }
 
 fn steps_onto_itself(step: &Step) -> bool {
-    matches!(step, Step::Copy { from, to } if from == &Array { writes: from.writes, ..to.clone() })
+    matches!(step, Step::Copy { from, to, .. } if from == &Array { writes: from.writes, ..to.clone() })
 }

@@ -8,6 +8,7 @@
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `planner`: steps and buffers; `forward`: copy elision; `places`: lifetimes and places of
 //!   buffers; `text`: the plan as Schedule IR, which is verified, printed, changed and given back.
+//! - `queues`: list scheduling of steps on several queues; `order`: the events between these.
 //! - `invariant`: loop-invariant code motion.
 //! - `components`: scalar replacement of arrays with a short axis.
 //! - `join`, `expand`, `gate`, `vector`: rewrites of sums to concats, windows to slices, gates to
@@ -21,8 +22,8 @@
 //! buffer is a `sched.store` with a place in one block and a `sched.free` behind its last use; a step is
 //! an op with a queue; what the text does not hold (the number of a kernel, the definition of an op that
 //! the host evaluates, the user's line) is its [`Meaning`]. That is verified, printed and run: executors
-//! decode the ops and nothing else, and `given` reads a changed text as the same. Steps that the
-//! planner makes are on queue 0.
+//! decode the ops and nothing else, and `given` reads a changed text as the same. Steps are on queue 0
+//! where `queues` does not put them on others.
 
 mod class;
 mod components;
@@ -43,8 +44,10 @@ mod loop_kernel;
 mod machine;
 mod nodes;
 mod nothing;
+mod order;
 mod places;
 mod planner;
+mod queues;
 mod scatter;
 mod shape;
 mod sizes;
@@ -62,6 +65,7 @@ pub use places::{ALIGN, Places, assign};
 pub use planner::{
     Array, Buffer, BufferId, Origin, Plan, PlanOptions, Step, argument_type, plan, plan_graph,
 };
+pub use queues::{Queues, queues};
 pub use text::{Meaning, Written};
 
 /// What the tests of this crate see of single passes. Nothing else uses it (a structure test): it changes with the passes.

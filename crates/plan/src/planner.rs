@@ -72,6 +72,8 @@ pub enum Step {
         lanes: i64,
         label: String,
         loc: Loc,
+        /// The queue of the device that it is put on.
+        queue: usize,
     },
     /// The host evaluates one op by its definition.
     Host {
@@ -90,6 +92,7 @@ pub enum Step {
     Copy {
         from: Array,
         to: Array,
+        queue: usize,
     },
     Cond {
         pred: Array,
@@ -140,6 +143,9 @@ pub struct PlanOptions {
     pub short: bool,
     /// Sums over several axes take them in row-major order (LANGUAGE 14), as the profile `strict` requests.
     pub ordered: bool,
+    /// Independent steps are put on this many queues, wherever they are; where it is not given, on
+    /// queues of a device where the cost model says that it pays.
+    pub queues: Option<usize>,
     /// Passes that are left out.
     pub off: Off,
     /// The functions that stand for composites.
@@ -264,7 +270,7 @@ impl Planner<'_> {
         }
         let buffer = self.buffer(v, Origin::Scratch);
         let to = self.whole(buffer, v);
-        self.plan.steps.push(Step::Copy { from: array, to });
+        self.plan.steps.push(Step::Copy { from: array, to, queue: 0 });
         buffer
     }
 
@@ -413,6 +419,7 @@ impl Planner<'_> {
             lanes: 1,
             label,
             loc,
+            queue: 0,
         });
         Ok(())
     }
@@ -472,7 +479,7 @@ impl Planner<'_> {
                 for &region in &op.regions {
                     let (mut inner, yields) = self.block(region, Some(grouping))?;
                     for ((_, from), to) in yields.into_iter().zip(&results) {
-                        inner.push(Step::Copy { from, to: to.clone() });
+                        inner.push(Step::Copy { from, to: to.clone(), queue: 0 });
                     }
                     branches.push(inner);
                 }
@@ -509,7 +516,7 @@ impl Planner<'_> {
                                 .ok_or_else(|| internal("a result without a place", loc))?;
                             if !unread.contains(&i) {
                                 let from = self.array(grouping, v, loc)?;
-                                steps.push(Step::Copy { from, to: to.clone() });
+                                steps.push(Step::Copy { from, to: to.clone(), queue: 0 });
                             }
                             to
                         }
@@ -566,7 +573,7 @@ impl Planner<'_> {
         for (&init, &result) in op.group("init").iter().zip(&op.results) {
             let from = self.array(grouping, init, &op.loc)?;
             let to = self.array(grouping, result, &op.loc)?;
-            steps.push(Step::Copy { from, to: to.clone() });
+            steps.push(Step::Copy { from, to: to.clone(), queue: 0 });
             out.push(to);
         }
         Ok(out)
@@ -584,14 +591,14 @@ impl Planner<'_> {
             if shared.contains(&from.buffer) {
                 let buffer = self.buffer(*v, Origin::Scratch);
                 let aside = self.whole(buffer, *v);
-                steps.push(Step::Copy { from: from.clone(), to: aside.clone() });
+                steps.push(Step::Copy { from: from.clone(), to: aside.clone(), queue: 0 });
                 late.push((aside, to.clone()));
             } else {
                 late.push((from.clone(), to.clone()));
             }
         }
         for (from, to) in late {
-            steps.push(Step::Copy { from, to });
+            steps.push(Step::Copy { from, to, queue: 0 });
         }
     }
 
@@ -651,7 +658,7 @@ impl Planner<'_> {
         for ((v, from), &stack) in rows.iter().zip(&op.results[carried.len()..]) {
             let stack = self.array(grouping, stack, &op.loc)?;
             let to = self.turned(&stack, *v, number);
-            body.push(Step::Copy { from: from.clone(), to });
+            body.push(Step::Copy { from: from.clone(), to, queue: 0 });
         }
         self.hand_on(next, &carried, &mut body);
         steps.push(Step::Loop { id: number, trip, reverse, position, body });

@@ -1,6 +1,8 @@
 //! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
 //! and the options that a printed and edited plan requests.
 
+use crate::forward::visit;
+use crate::order::{Order, Point, is_plain, queue};
 use crate::places::{Places, assign, own, scratch};
 use crate::planner::{Array, BufferId, Origin, Plan, PlanOptions, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +80,7 @@ impl Plan {
         let own = scratch(self);
         let body = writer.func.body;
         writer.outside(&own);
-        writer.steps(&self.steps, body, &own);
+        writer.steps(&self.steps, body, &own, false);
         let results: Vec<Value> = self.results.iter().map(|(b, _)| writer.memory[b]).collect();
         writer.op(body, OpSpec::new(SchedOp::Return, &[]).group("values", &results));
         let Writer { func, memory, meanings, places, .. } = writer;
@@ -204,30 +206,41 @@ impl Writer<'_> {
         self.meanings.insert(id, what);
     }
 
-    /// The region of an op, with what is in it; `end` is what it yields.
+    /// The region of an op, with what is in it; `end` is what it yields. `decided`: the host has waited
+    /// for queue 0 before it comes to the region.
     fn region(
         &mut self,
         region: BlockId,
         steps: &[Step],
-        own: &BTreeSet<BufferId>,
+        (own, decided): (&BTreeSet<BufferId>, bool),
         end: Option<&Array>,
     ) {
-        self.steps(steps, region, own);
+        self.steps(steps, region, own, decided);
         let end: Vec<Value> = end.iter().map(|a| self.array(region, a)).collect();
         self.op(region, OpSpec::new(SchedOp::Yield, &[]).group("values", &end));
     }
 
     /// Steps, with the memory that nothing else uses.
-    fn steps(&mut self, steps: &[Step], block: BlockId, inside: &BTreeSet<BufferId>) {
+    fn steps(
+        &mut self,
+        steps: &[Step],
+        block: BlockId,
+        inside: &BTreeSet<BufferId>,
+        decided: bool,
+    ) {
         let own = own(steps, inside);
         for &b in own.here.keys() {
             let v = self.store(block, b);
             self.memory.insert(b, v);
         }
         let none = <[BTreeSet<BufferId>; 2]>::default();
+        let mut events = Events::of(self.plan, steps, decided);
+        let frees = events.frees(steps, own.here);
+        self.record(block, &mut events, 0, 0);
         for (place, step) in steps.iter().enumerate() {
+            self.wait(block, &events, events.waits(place), queue(step));
             match step {
-                Step::Launch { kernel, args, grid, domain, lanes, label, loc } => {
+                Step::Launch { kernel, args, grid, domain, lanes, label, loc, queue } => {
                     let name = self.plan.kernels[*kernel].name.clone();
                     let mut spec = OpSpec::new(SchedOp::Launch, &[])
                         .attr("kernel", Attr::Ref(name))
@@ -254,6 +267,7 @@ impl Writer<'_> {
                         label: label.clone(),
                         loc: loc.clone(),
                     };
+                    let spec = on_queue(spec, *queue);
                     self.on(block, spec, &args.iter().collect::<Vec<_>>(), what);
                 }
                 Step::Host { op, inputs, outputs, label } => {
@@ -286,9 +300,9 @@ impl Writer<'_> {
                     };
                     self.on(block, spec, &arrays.iter().collect::<Vec<_>>(), what);
                 }
-                Step::Copy { from, to } => {
+                Step::Copy { from, to, queue } => {
                     let both = [self.array(block, from), self.array(block, to)];
-                    self.op(block, OpSpec::new(SchedOp::Copy, &both));
+                    self.op(block, on_queue(OpSpec::new(SchedOp::Copy, &both), *queue));
                 }
                 Step::Cond { pred, then, otherwise, loc } => {
                     let pred = self.array(block, pred);
@@ -296,15 +310,15 @@ impl Writer<'_> {
                     self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
                     let [a, b] = own.branches.get(&place).unwrap_or(&none);
-                    self.region(regions[0], then, a, None);
-                    self.region(regions[1], otherwise, b, None);
+                    self.region(regions[0], then, (a, true), None);
+                    self.region(regions[1], otherwise, (b, true), None);
                 }
                 Step::While { test, pred, body, loc } => {
                     let id = self.op(block, OpSpec::new(SchedOp::While, &[]));
                     self.meanings.insert(id, Meaning::Control(loc.clone()));
                     let regions = self.func.ops[id].regions.clone();
-                    self.region(regions[0], test, &none[0], Some(pred));
-                    self.region(regions[1], body, &none[0], None);
+                    self.region(regions[0], test, (&none[0], false), Some(pred));
+                    self.region(regions[1], body, (&none[0], true), None);
                 }
                 Step::Loop { id: number, trip, reverse, position, body } => {
                     let position = self.array(block, position);
@@ -317,14 +331,91 @@ impl Writer<'_> {
                     let region = self.func.ops[id].regions[0];
                     let iteration = self.func.add_arg(region, Type::INDEX, Some("iteration"));
                     self.iterations.insert(*number, iteration);
-                    self.region(region, body, &none[0], None);
+                    self.region(region, body, (&none[0], false), None);
                 }
             }
-            for (b, _) in own.here.iter().filter(|(_, last)| **last == place) {
-                let memory = self.memory[b];
-                self.op(block, OpSpec::new(SchedOp::Free, &[memory]));
+            for b in frees.get(&Some(place)).into_iter().flatten() {
+                self.free(block, *b, queue(step));
+            }
+            self.record(block, &mut events, place + 1, queue(step));
+        }
+        self.wait(block, &events, events.end(), 0);
+        for b in frees.get(&None).into_iter().flatten() {
+            self.free(block, *b, 0);
+        }
+    }
+
+    fn free(&mut self, block: BlockId, b: BufferId, queue: usize) {
+        let memory = self.memory[&b];
+        self.op(block, on_queue(OpSpec::new(SchedOp::Free, &[memory]), queue));
+    }
+
+    /// An event at a point that something waits for.
+    fn record(&mut self, block: BlockId, events: &mut Events, point: Point, queue: usize) {
+        if events.order.as_ref().is_some_and(|order| order.recorded.contains(&point)) {
+            let event = self.made(block, on_queue(OpSpec::new(SchedOp::Record, &[]), queue), None);
+            events.recorded.insert(point, event);
+        }
+    }
+
+    fn wait(&mut self, block: BlockId, events: &Events, points: &[Point], queue: usize) {
+        for event in points.iter().filter_map(|point| events.recorded.get(point)) {
+            self.op(block, on_queue(OpSpec::new(SchedOp::Wait, &[*event]), queue));
+        }
+    }
+}
+
+/// An op on a queue.
+fn on_queue(spec: OpSpec<Schedule>, queue: usize) -> OpSpec<Schedule> {
+    match queue {
+        0 => spec,
+        queue => spec.attr("queue", Attr::Int(queue as i64)),
+    }
+}
+
+/// The events of a list.
+struct Events {
+    /// None where all steps are on queue 0.
+    order: Option<Order>,
+    recorded: BTreeMap<Point, Value>,
+}
+
+impl Events {
+    fn of(plan: &Plan, steps: &[Step], decided: bool) -> Self {
+        let order = (!is_plain(steps)).then(|| Order::of(plan, steps, decided));
+        Self { order, recorded: BTreeMap::new() }
+    }
+
+    fn waits(&self, place: usize) -> &[Point] {
+        self.order.as_ref().map_or(&[], |order| &order.waits[place])
+    }
+
+    fn end(&self) -> &[Point] {
+        self.order.as_ref().map_or(&[], |order| &order.end)
+    }
+
+    /// The memory of a list by the step behind which it is freed, none where that is at the end.
+    /// `last` is the last use of each.
+    fn frees(
+        &self,
+        steps: &[Step],
+        last: BTreeMap<BufferId, usize>,
+    ) -> BTreeMap<Option<usize>, Vec<BufferId>> {
+        let mut uses: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
+        if self.order.is_some() {
+            for (place, step) in steps.iter().enumerate() {
+                visit(step, &mut |a, _| uses.entry(a.buffer).or_default().push(place));
             }
         }
+        let mut out: BTreeMap<Option<usize>, Vec<BufferId>> = BTreeMap::new();
+        for (b, last) in last {
+            let free = match &self.order {
+                Some(order) => order.all_over(&uses[&b]),
+                None => Some(last),
+            };
+            out.entry(free).or_default().push(b);
+        }
+        out
     }
 }
 

@@ -3,5 +3,6 @@
 mod composites;
 mod gate;
 mod machine;
+mod queues;
 mod strided;
 mod unwritten;

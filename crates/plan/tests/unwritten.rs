@@ -18,7 +18,7 @@ fn array(buffer: BufferId) -> Array {
 }
 
 fn copy(from: BufferId, to: BufferId) -> Step {
-    Step::Copy { from: array(from), to: array(to) }
+    Step::Copy { from: array(from), to: array(to), queue: 0 }
 }
 
 /// Buffer 0 is an argument.

@@ -1,16 +1,17 @@
-//! Meshes, placements and the order of tasks, for the package `dist`. Sets of positions are lists of (start, step, count).
+//! Meshes and placements, for the package `dist`. Sets of positions are lists of (start, step, count).
 
 use crate::dist_memory as memory;
 use crate::enter::enter_call;
 use pyo3::prelude::*;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_mesh::{
     Combine, Dim, Distribution, Exchange, IndexSet, Kind, Mesh, Placed, Run, Spec, Split,
     collectives,
 };
-use tessera_region::{Privilege, TaskId, Tasks, Use, conflict};
+use tessera_region::{Privilege, Use};
 
 type Runs = Vec<(u64, u64, u64)>;
 /// Sender, receiver, contribution, and by dim (from, step, to, step, count).
@@ -22,7 +23,7 @@ type BlockRow = (Vec<u64>, Vec<Runs>, u64);
 /// Coordinates, positions and blocks.
 type PartRow = (Vec<u64>, Vec<Runs>, Vec<usize>);
 /// Storage, positions by dim, privilege.
-type UseRow<'py> = (u64, Bound<'py, Positions>, String);
+pub type UseRow<'py> = (u64, Bound<'py, Positions>, String);
 
 fn runs(set: &IndexSet) -> Runs {
     set.runs().iter().map(|r| (r.start, r.step, r.count)).collect()
@@ -38,7 +39,7 @@ fn wrong(code: Code, text: String, help: &str) -> Diagnostics {
 
 /// Elements of an array: the combinations of positions of its dims. Made once for each part, and used by many launches.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct Positions(Vec<IndexSet>);
+pub struct Positions(pub Arc<[IndexSet]>);
 
 #[tessera_entry::entry]
 #[pymethods]
@@ -50,7 +51,7 @@ impl Positions {
             IndexSet::of(runs.collect())
         };
         checked(py, || {
-            let index: Option<Vec<IndexSet>> = index.into_iter().map(set).collect();
+            let index: Option<Arc<[IndexSet]>> = index.into_iter().map(set).collect();
             index.map(Positions).ok_or_else(|| {
                 wrong(Code::E_ARGUMENT, "positions are not in order".into(), "give ascending runs")
             })
@@ -58,13 +59,16 @@ impl Positions {
     }
 }
 
-fn use_of((storage, index, privilege): UseRow<'_>) -> Result<Use, Diagnostics> {
+pub fn use_of((storage, index, privilege): UseRow<'_>) -> Result<Use, Diagnostics> {
     let index = index.get().0.clone();
-    let privilege = Privilege::parse(&privilege).ok_or_else(|| {
-        let text = format!("expected a privilege, got `{privilege}`");
+    Ok(Use { storage, index, privilege: privilege_of(&privilege)? })
+}
+
+pub fn privilege_of(name: &str) -> Result<Privilege, Diagnostics> {
+    Privilege::parse(name).ok_or_else(|| {
+        let text = format!("expected a privilege, got `{name}`");
         wrong(Code::E_ARGUMENT, text, "`read`, `write`, `read_write`, `reduce_sum`, …")
-    })?;
-    Ok(Use { storage, index, privilege })
+    })
 }
 
 /// A result, or its error with the caller's line. The interpreter's lock is kept: these answers take microseconds, and another thread
@@ -286,8 +290,8 @@ impl PlacedArray {
     }
 
     fn blocks(&self) -> Vec<BlockRow> {
-        let row = |b: tessera_mesh::Block| (b.ranks, sets(&b.index), b.contribution);
-        self.0.blocks().into_iter().map(row).collect()
+        let row = |b: &tessera_mesh::Block| (b.ranks.clone(), sets(&b.index), b.contribution);
+        self.0.blocks().iter().map(row).collect()
     }
 
     fn imbalance(&self) -> Option<f64> {
@@ -334,10 +338,10 @@ impl PlacedArray {
                 Kind::Combined(op) => ("combined", Some(op.name())),
             };
             let moves = plan.moves.into_iter().map(|m| {
-                let dim = |pieces: Vec<tessera_mesh::Piece>| {
+                let dim = |pieces: tessera_mesh::Pieces| {
                     let row =
-                        |p: tessera_mesh::Piece| (p.from, p.from_step, p.to, p.to_step, p.count);
-                    pieces.into_iter().map(row).collect()
+                        |p: &tessera_mesh::Piece| (p.from, p.from_step, p.to, p.to_step, p.count);
+                    pieces.iter().map(row).collect()
                 };
                 (m.from, m.to, m.contribution, m.dims.into_iter().map(dim).collect())
             });
@@ -354,53 +358,4 @@ impl PlacedArray {
     fn __eq__(&self, other: &PlacedArray) -> bool {
         self.0 == other.0
     }
-}
-
-/// The order between tasks: who waits for whom. Its callers hold a lock.
-#[pyclass(module = "tessera._core")]
-pub struct TaskOrder(Tasks);
-
-#[tessera_entry::entry]
-#[pymethods]
-impl TaskOrder {
-    #[new]
-    fn new() -> TaskOrder {
-        TaskOrder(Tasks::default())
-    }
-
-    /// The number of a new task, and the tasks that it waits for.
-    fn add(&mut self, py: Python<'_>, uses: Vec<UseRow<'_>>) -> PyResult<(u64, Vec<u64>)> {
-        let tasks = &mut self.0;
-        checked(py, || {
-            let uses = uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>()?;
-            let (task, before) = tasks.add(uses);
-            Ok((task.0, before.into_iter().map(|t| t.0).collect()))
-        })
-    }
-
-    fn done(&mut self, task: u64) {
-        self.0.done(TaskId(task));
-    }
-
-    /// The tasks that interfere with a use of these elements.
-    fn waits(&self, py: Python<'_>, wanted: UseRow<'_>) -> PyResult<Vec<u64>> {
-        let tasks = &self.0;
-        checked(py, || Ok(tasks.waits(&use_of(wanted)?).into_iter().map(|t| t.0).collect()))
-    }
-}
-
-/// The first two uses of tasks without an order that interfere, as (task, use) each.
-#[tessera_entry::entry]
-#[pyfunction]
-#[allow(clippy::type_complexity)] // Two pairs of numbers.
-pub fn task_conflict(
-    py: Python<'_>,
-    tasks: Vec<Vec<UseRow<'_>>>,
-) -> PyResult<Option<((usize, usize), (usize, usize))>> {
-    checked(py, || {
-        let task =
-            |uses: Vec<UseRow<'_>>| uses.into_iter().map(use_of).collect::<Result<Vec<_>, _>>();
-        let tasks = tasks.into_iter().map(task).collect::<Result<Vec<_>, _>>()?;
-        Ok(conflict(&tasks).map(|c| (c.first, c.second)))
-    })
 }

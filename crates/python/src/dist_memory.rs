@@ -66,7 +66,7 @@ pub fn fill(
     let fits = |blocks: &[Block], placed: &Placed| {
         let wanted = placed.blocks();
         blocks.len() == wanted.len()
-            && blocks.iter().zip(&wanted).all(|(b, w)| {
+            && blocks.iter().zip(wanted).all(|(b, w)| {
                 b.extents.len() == w.index.len()
                     && b.extents.iter().zip(&w.index).all(|(n, set)| *n == set.len())
             })

@@ -100,6 +100,11 @@ pub fn hold(error: PyErr) {
     INTERRUPT.set(Some(error));
 }
 
+/// What was kept so on this thread.
+pub fn held() -> Option<PyErr> {
+    INTERRUPT.take()
+}
+
 /// The exception for what was found: its class is that of the first error, its text all errors.
 pub fn exception(py: Python<'_>, found: &Diagnostics) -> PyErr {
     build(py, found).unwrap_or_else(|e| e)

@@ -5,7 +5,6 @@ use crate::declare::{Spec, declare};
 use crate::enter::{enter, enter_call, exception};
 use crate::graph::TracedKernel;
 use crate::observe::{self, Report};
-use crate::prepared::PreparedCall;
 use crate::tuning;
 use crate::values::{captures_of, show};
 use crate::watch::Watch;
@@ -83,18 +82,6 @@ impl Kernel {
     ) -> PyResult<Bound<'py, PyAny>> {
         let given = self.given(args, kwargs, grid, profile, Purpose::Run);
         given.launch(|call, ask| self.handle.prepare(&BACKENDS, call, ask))
-    }
-
-    /// Checks a call that runs later, as a task of an index launch.
-    fn prepare(
-        &self,
-        args: &Bound<'_, PyTuple>,
-        kwargs: &Bound<'_, PyDict>,
-        grid: Option<&Bound<'_, PyAny>>,
-        profile: usize,
-    ) -> PyResult<PreparedCall> {
-        let given = self.given(args, kwargs, grid, profile, Purpose::Run);
-        PreparedCall::new(given, &self.handle, &self.allocate)
     }
 
     /// Warnings that were not handed out yet.
@@ -225,7 +212,7 @@ impl Kernel {
 }
 
 impl Kernel {
-    fn given<'a, 'py>(
+    pub fn given<'a, 'py>(
         &'a self,
         args: &'a Bound<'py, PyTuple>,
         kwargs: &'a Bound<'py, PyDict>,

@@ -11,7 +11,10 @@ mod declare;
 mod device_array;
 mod devices;
 mod dist;
+mod dist_launch;
 mod dist_memory;
+mod dist_streams;
+mod dist_tasks;
 mod dlpack;
 mod dtype;
 mod enter;
@@ -55,9 +58,13 @@ mod _core {
         matmul_plans, named_stream, platforms, set_stream,
     };
     #[pymodule_export]
-    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, Positions, TaskOrder, task_conflict};
+    use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, Positions};
+    #[pymodule_export]
+    use crate::dist_launch::{Held, IndexLaunch};
     #[pymodule_export]
     use crate::dist_memory::combined;
+    #[pymodule_export]
+    use crate::dist_tasks::{TaskGroup, TaskQueue};
     #[pymodule_export]
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]
@@ -75,8 +82,6 @@ mod _core {
     use crate::numerics::{
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
-    #[pymodule_export]
-    use crate::prepared::PreparedCall;
     #[pymodule_export]
     use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]

@@ -1,6 +1,8 @@
 //! Calls that are checked when they are made, and run later by any thread: the tasks of index launches.
 
 use crate::call::{Converted, Given};
+use crate::dist_streams::Branch;
+use crate::dist_tasks::Failed;
 use crate::enter::enter_call;
 use crate::kernel::BACKENDS;
 use crate::replay::kernel::{self, Launch, Tried};
@@ -8,6 +10,7 @@ use crate::replay::notes;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_driver::dist::Work;
 use tessera_driver::{KernelHandle, Location, Prepared, Purpose};
 
 /// How it runs.
@@ -16,50 +19,69 @@ enum Way {
     Again(Launch),
     First(Box<Prepared>),
     /// With arrays of a device, whose streams are known only when what goes before has been put on them.
-    Later,
+    Later(Later),
 }
 
-#[pyclass(frozen, module = "tessera._core")]
-pub struct PreparedCall {
-    kernel: Arc<KernelHandle>,
+/// What a call gives back, where that is known only when it has run.
+pub type Made = Arc<Mutex<Option<Py<PyAny>>>>;
+
+struct Later {
     allocate: Py<PyAny>,
-    args: Py<PyTuple>,
-    kwargs: Py<PyDict>,
     grid: Option<Py<PyAny>>,
     profile: usize,
-    /// Taken by the one run.
-    way: Mutex<Option<Way>>,
-    result: Option<Py<PyAny>>,
-    /// What the arguments borrow from.
-    #[allow(dead_code)]
+    made: Made,
+    branch: Option<Branch>,
+}
+
+/// What a call gives back.
+pub enum Gives {
+    Known(Py<PyAny>),
+    Later(Made, Option<Branch>),
+}
+
+impl Gives {
+    pub fn known<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let found = match self {
+            Gives::Known(value) => Some(value.clone_ref(py)),
+            Gives::Later(made, _) => {
+                let made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                made.as_ref().map(|value| value.clone_ref(py))
+            }
+        };
+        found.map(|value| value.into_bound(py))
+    }
+}
+
+pub struct PreparedCall {
+    kernel: Arc<KernelHandle>,
+    args: Py<PyTuple>,
+    kwargs: Py<PyDict>,
+    way: Way,
+    /// What the arguments borrow from, and what the call gives back.
     keep: Vec<Py<PyAny>>,
 }
 
 impl PreparedCall {
-    /// Checks all that a call would, allocates the arrays that it leaves out, and writes nothing.
+    /// Checks all that a call would, allocates the arrays that it leaves out, and writes nothing. `rank` says whose call it is.
     pub fn new(
         given: Given<'_, '_>,
-        kernel: &Arc<KernelHandle>,
-        allocate: &Py<PyAny>,
-    ) -> PyResult<Self> {
+        rank: impl FnOnce() -> PyResult<u64>,
+    ) -> PyResult<(Self, Gives)> {
         let py = given.args.py();
-        let mut made = Self {
-            kernel: kernel.clone(),
-            allocate: allocate.clone_ref(py),
+        let made = |way: Way, keep: Vec<Py<PyAny>>| Self {
+            kernel: given.kernel.clone(),
             args: given.args.clone().unbind(),
             kwargs: given.kwargs.clone().unbind(),
-            grid: given.grid.map(|g| g.clone().unbind()),
-            profile: given.profile,
-            way: Mutex::new(None),
-            result: None,
-            keep: Vec::new(),
+            way,
+            keep,
         };
+        let kernel = given.kernel;
         notes::spoil();
         let key = match kernel::find(&given) {
             Tried::Found(again) if again.on_host => {
-                made.result = Some(again.results(&given)?.unbind());
-                made.way = Mutex::new(Some(Way::Again(again.launch)));
-                return Ok(made);
+                let result = again.results(&given)?.unbind();
+                let keep = vec![result.clone_ref(py)];
+                return Ok((made(Way::Again(again.launch), keep), Gives::Known(result)));
             }
             Tried::Found(_) => None,
             Tried::Not(key) => key,
@@ -67,68 +89,77 @@ impl PreparedCall {
         let mut converted = given.convert()?;
         let (call, mut ask) = converted.take();
         ask.key = key;
+        let streams = ask.streams.clone();
         let mut prepared = enter_call(py, || kernel.prepare(&BACKENDS, call, ask))?;
-        if prepared.location() != Location::Host {
+        if let Location::Device(device) = prepared.location() {
             enter_call(py, || kernel.check_launch(&prepared))?;
-            made.way = Mutex::new(Some(Way::Later));
-            return Ok(made);
+            let branch = Branch::new(py, device, rank()?, &streams)?;
+            let result = Made::default();
+            let later = Later {
+                allocate: given.allocate.clone().unbind(),
+                grid: given.grid.map(|g| g.clone().unbind()),
+                profile: given.profile,
+                made: result.clone(),
+                branch: branch.clone(),
+            };
+            return Ok((made(Way::Later(later), Vec::new()), Gives::Later(result, branch)));
         }
         let returns = prepared.returns();
         if !prepared.missing().is_empty() {
             converted.fill(&mut prepared, given.allocate)?;
         }
         enter_call(py, || kernel.check_launch(&prepared))?;
-        made.keep = converted.kept();
-        made.result = Some(converted.results(py, &returns)?.unbind());
-        made.way = Mutex::new(Some(Way::First(Box::new(prepared))));
-        Ok(made)
+        let mut keep = converted.kept();
+        let result = converted.results(py, &returns)?.unbind();
+        keep.push(result.clone_ref(py));
+        Ok((made(Way::First(Box::new(prepared)), keep), Gives::Known(result)))
+    }
+
+    /// The call as a task, with what names it in errors and its number there.
+    pub fn work(self, named: Arc<Py<PyAny>>, task: usize) -> Work<Failed> {
+        Box::new(move || {
+            let Self { kernel, args, kwargs, way, keep } = self;
+            let done = match way {
+                Way::Again(launch) => launch.run(&kernel, 0),
+                Way::First(prepared) => kernel.launch(*prepared),
+                Way::Later(later) => return later.run(&kernel, &args, &kwargs, &named, task),
+            };
+            drop((args, kwargs, keep));
+            done.map_err(|found| Failed::of_call(found, &named, task))
+        })
     }
 }
 
-#[tessera_entry::entry]
-#[pymethods]
-impl PreparedCall {
-    /// Whether the result is known before it runs.
-    #[getter]
-    fn is_known(&self) -> bool {
-        self.result.is_some()
-    }
-
-    /// What the call gives back, where that is known before it runs.
-    #[getter]
-    fn result(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.result.as_ref().map(|r| r.clone_ref(py))
-    }
-
-    /// Runs it, once. A second run does nothing.
-    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let way = self.way.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let kernel = &*self.kernel;
-        match way {
-            Some(Way::Again(launch)) => enter_call(py, || launch.run(kernel, 0))?,
-            Some(Way::First(prepared)) => enter_call(py, || kernel.launch(*prepared))?,
-            Some(Way::Later) => return self.run_now(py),
-            None => {}
-        }
-        let result = self.result.as_ref().map_or_else(|| py.None(), |r| r.clone_ref(py));
-        Ok(result.into_bound(py))
-    }
-}
-
-impl PreparedCall {
-    fn run_now<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let given = Given {
-            kernel: &self.kernel,
-            replays: self.kernel.replays(),
-            watch: None,
-            args: self.args.bind(py),
-            kwargs: self.kwargs.bind(py),
-            grid: self.grid.as_ref().map(|g| g.bind(py)),
-            profile: self.profile,
-            purpose: Purpose::Run,
-            allocate: self.allocate.bind(py),
-        };
-        given.launch(|call, ask| self.kernel.prepare(&BACKENDS, call, ask))
+impl Later {
+    fn run(
+        self,
+        kernel: &Arc<KernelHandle>,
+        args: &Py<PyTuple>,
+        kwargs: &Py<PyDict>,
+        named: &Py<PyAny>,
+        task: usize,
+    ) -> Result<(), Failed> {
+        Python::attach(|py| {
+            let given = Given {
+                kernel,
+                replays: kernel.replays(),
+                watch: None,
+                args: args.bind(py),
+                kwargs: kwargs.bind(py),
+                grid: self.grid.as_ref().map(|g| g.bind(py)),
+                profile: self.profile,
+                purpose: Purpose::Run,
+                allocate: self.allocate.bind(py),
+            };
+            let launch = || given.launch(|call, ask| kernel.prepare(&BACKENDS, call, ask));
+            let done = match &self.branch {
+                Some(branch) => branch.run(py, launch),
+                None => launch(),
+            };
+            let made = done.map_err(|error| Failed::raised_by(py, error, named, task))?;
+            *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.unbind());
+            Ok(())
+        })
     }
 }
 

@@ -187,7 +187,10 @@ pub fn profiles() -> Vec<&'static str> {
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn before_fork(py: Python<'_>) {
-    py.detach(tessera_driver::before_fork);
+    py.detach(|| {
+        crate::dist_tasks::before_fork();
+        tessera_driver::before_fork();
+    });
 }
 
 /// To be called in the parent after a fork.
@@ -202,4 +205,5 @@ pub fn after_fork() {
 #[pyfunction]
 pub fn forked() {
     tessera_driver::forked();
+    crate::dist_tasks::forked();
 }

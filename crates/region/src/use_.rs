@@ -1,6 +1,7 @@
 //! What a task does with elements of an array.
 
 use std::fmt;
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_mesh::{Combine, IndexSet};
 
@@ -48,11 +49,11 @@ impl fmt::Display for Privilege {
     }
 }
 
-/// The elements at all combinations of positions of the dims, in one storage.
+/// The elements at all combinations of positions of the dims, in one storage. Uses of one part share its positions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Use {
     pub storage: u64,
-    pub index: Vec<IndexSet>,
+    pub index: Arc<[IndexSet]>,
     pub privilege: Privilege,
 }
 
@@ -61,15 +62,16 @@ impl Use {
     pub fn overlaps(&self, other: &Use) -> bool {
         self.storage == other.storage
             && self.index.len() == other.index.len()
-            && self.index.iter().zip(&other.index).all(|(a, b)| !a.is_disjoint(b))
+            && self.index.iter().zip(&*other.index).all(|(a, b)| !a.is_disjoint(b))
     }
 
     /// Whether all elements of another use are among this one's.
     pub fn covers(&self, other: &Use) -> bool {
         self.storage == other.storage
             && self.index.len() == other.index.len()
-            && (other.index.iter().any(IndexSet::is_empty)
-                || other.index.iter().zip(&self.index).all(|(b, a)| b.is_subset(a)))
+            && (Arc::ptr_eq(&self.index, &other.index)
+                || other.index.iter().any(IndexSet::is_empty)
+                || other.index.iter().zip(&*self.index).all(|(b, a)| b.is_subset(a)))
     }
 
     pub fn interferes(&self, other: &Use) -> bool {

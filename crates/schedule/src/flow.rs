@@ -44,6 +44,8 @@ struct Memory {
     written: bool,
     /// Since its `sched.store`, on some path.
     in_use: bool,
+    /// The queues that have used it since, on every path.
+    begun: BTreeSet<Place>,
     /// Since its `sched.store` there was a `sched.free`.
     ended: bool,
     /// The `sched.free` that ended the last use.
@@ -259,7 +261,6 @@ impl Flow<'_, '_> {
         let scratch = made == Some(SchedOp::Store);
         // There is nothing to read where there are no elements.
         if scratch && size > 0 {
-            let first = !self.state.memory.get(&part.of).is_some_and(|m| m.in_use);
             let state = self.state.memory.entry(part.of).or_default();
             if let Some((free, _)) = state.freed.filter(|_| state.ended) {
                 let free = line(func, free);
@@ -270,7 +271,9 @@ impl Flow<'_, '_> {
             }
             let state = self.state.memory.entry(part.of).or_default();
             state.in_use = true;
-            if first {
+            // Queues that write different parts need not be ordered, but each begins behind what
+            // was in the place before.
+            if state.begun.insert(on) {
                 self.begin(id, part.of, on);
             }
         }
@@ -305,7 +308,7 @@ impl Flow<'_, '_> {
         }
     }
 
-    /// The first use of memory: its bytes are free.
+    /// The first use of memory by a queue: its bytes are free.
     fn begin(&mut self, id: OpId, memory: Value, on: Place) {
         let func = self.func;
         let own = self.placed.get(&space(func, memory));
@@ -370,6 +373,7 @@ impl Flow<'_, '_> {
             let mine = self.state.memory.entry(v).or_default();
             mine.written &= theirs.written;
             mine.in_use |= theirs.in_use;
+            mine.begun.retain(|on| theirs.begun.contains(on));
             mine.ended |= theirs.ended;
             mine.freed = mine.freed.or(theirs.freed);
             for u in &theirs.uses {

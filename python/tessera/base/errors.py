@@ -110,6 +110,10 @@ class PlacementError(TesseraError, ValueError):
     """A mesh cannot be, or a placement does not fit an array, a mesh, or what is done with the array."""
 
 
+class CommError(TesseraError, RuntimeError):
+    """Ranks of a mesh could not synchronise."""
+
+
 class MissingFileError(CheckpointError, FileNotFoundError):
     """A file that is to be read, or the folder that one is to be written in, is not there."""
 

@@ -152,6 +152,9 @@ class DistArray:
         """A picture of the placement, as text; ``.svg()`` gives it as SVG."""
         return draw(self)
 
+    def _no_operand(self) -> Exception:
+        return no_operand(self)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without dims")
@@ -236,6 +239,11 @@ class Part:
         held = sorted({self.array._rows[b][2] for b in self._blocks})
         return _core.Positions([[(c, 1, 1) for c in held], *self._runs])
 
+    @functools.cached_property
+    def _held(self) -> Any:
+        """The memory of the one block that it is, for launches."""
+        return _core.Held(self.array._storage, self._positions, self.array._blocks[self._blocks[0]])
+
     def _use(self, privilege: str) -> tuple[int, Any, str]:
         return self.array._storage, self._positions, privilege
 
@@ -264,17 +272,30 @@ def _again(shape: tuple[int, ...], mesh: Mesh, spec: ShardSpec, of: str, blocks:
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    def refuse(self: DistArray, *others: Any) -> Any:
-        raise fail("E_UNSUPPORTED", f"a DistArray has no operator `{name}`", "launch a kernel over its parts with `ts.index_launch`, or gather the value: `x.numpy()`")
+    def refuse(self: Any, *others: Any) -> Any:
+        raise fail("E_UNSUPPORTED", f"a DistArray has no operator `{name}`", _INSTEAD)
 
     return refuse
 
 
-for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-    for _side in ("", "r", "i"):
-        setattr(DistArray, f"__{_side}{_name}__", _refused(f"__{_name}__"))
-for _name in "eq ne lt le gt ge neg pos abs invert".split():
-    setattr(DistArray, f"__{_name}__", _refused(f"__{_name}__"))
+_INSTEAD = "compute with its blocks in a function that `dist.shard_map` runs, or with the whole value: `x.full()`"
+
+
+def no_operand(x: Any) -> Exception:
+    """The error for an array on a mesh where one value is expected."""
+    return fail("E_UNSUPPORTED", f"expected an array on one device as an operand, got {x!r}", _INSTEAD)
+
+
+def refuse_operators(kind: type) -> None:
+    """Operators on arrays on meshes are refused, with what to write instead."""
+    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+        for side in ("", "r", "i"):
+            setattr(kind, f"__{side}{name}__", _refused(f"__{name}__"))
+    for name in "eq ne lt le gt ge neg pos abs invert".split():
+        setattr(kind, f"__{name}__", _refused(f"__{name}__"))
+
+
+refuse_operators(DistArray)
 # Compared element by element, so equality is not identity; but arrays are keys by identity, as modules and caches use them.
 DistArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 

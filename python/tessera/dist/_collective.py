@@ -15,9 +15,8 @@ from ..trace.tracer import Tracer, as_tracer, current, one
 from . import _blocks, _events
 from ._array import DistArray, in_order, reshard
 from ._mesh import Mesh, chosen
-from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered
-from ._spec import ShardSpec
-from ._tasks import TASKS, Task
+from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered, spec_of
+from ._tasks import TASKS, Task, in_context, threads
 
 __all__ = [
     "Future", "all_gather", "all_gather_async", "all_reduce", "all_reduce_async", "all_to_all", "all_to_all_async", "allreduce", "barrier",
@@ -37,12 +36,12 @@ class Future(Generic[T]):
     def wait(self) -> T:
         """The result, once it is there; raises what went wrong."""
         if self._task is not None:
-            TASKS.wait([self._task])
+            TASKS.wait(self._task)
         return self._value[0]
 
     def done(self) -> bool:
         """Whether `wait` would return immediately."""
-        return self._task is None or self._task.state not in ("waiting", "running")
+        return self._task is None or self._task.state != "running"
 
     def __repr__(self) -> str:
         return f"Future({'done' if self.done() else 'running'})"
@@ -120,11 +119,6 @@ def _axes_of(x: DistArray, axis: Any, what: str) -> tuple[str, ...]:
     return names
 
 
-def _respec(splits: Splits, combine: tuple[str, tuple[str, ...]] | None) -> ShardSpec:
-    rows = [(dim, "", list(names), block) for dim, (names, block) in sorted(splits.items()) if names]
-    return ShardSpec._of(rows, (combine[0], list(combine[1])) if combine and combine[1] else None)
-
-
 def _without(splits: Splits, dim: int, names: tuple[str, ...]) -> Splits:
     held, block = splits[dim]
     return {**splits, dim: (tuple(a for a in held if a not in names), block)}
@@ -168,7 +162,7 @@ def all_reduce(x: Any, axis: str | Sequence[str], op: str = "sum") -> Any:
     if isinstance(x, DistArray):
         names = _axes_of(x, axis, "all_reduce")
         combine = _contributions(x, names, op, "all_reduce")
-        return reshard(x, _respec(_placed(x)[0], _left(combine, names)))
+        return reshard(x, spec_of(_placed(x)[0], _left(combine, names)))
     x = _value(x, "all_reduce")
     return _reduced(op, "all_reduce", x, axes_attrs(mesh_of_rank("all_reduce"), axis, "all_reduce"))
 
@@ -184,7 +178,7 @@ def all_gather(x: Any, axis: str | Sequence[str], dim: int | None = None) -> Any
         names = _axes_of(x, axis, "all_gather")
         at = _split_dim(x, names, "all_gather", dim)
         splits, combine = _placed(x)
-        return reshard(x, _respec(_without(splits, at, names), combine))
+        return reshard(x, spec_of(_without(splits, at, names), combine))
     x = _value(x, "all_gather")
     attrs = axes_attrs(mesh_of_rank("all_gather"), axis, "all_gather")
     return one("all_gather", [x], {**attrs, "dim": _dim(x, 0 if dim is None else dim, "all_gather")})
@@ -198,7 +192,7 @@ def reduce_scatter(x: Any, axis: str | Sequence[str], op: str = "sum", dim: int 
         names = _axes_of(x, axis, "reduce_scatter")
         combine = _contributions(x, names, op, "reduce_scatter")
         at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
-        return reshard(x, _respec(_with(x, _placed(x)[0], at, names, "reduce_scatter"), _left(combine, names)))
+        return reshard(x, spec_of(_with(x, _placed(x)[0], at, names, "reduce_scatter"), _left(combine, names)))
     x = _value(x, "reduce_scatter")
     attrs = axes_attrs(mesh_of_rank("reduce_scatter"), axis, "reduce_scatter")
     at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
@@ -214,7 +208,7 @@ def all_to_all(x: Any, axis: str | Sequence[str], split_dim: int, concat_dim: in
         at = _split_dim(x, names, "all_to_all", concat_dim)
         splits, combine = _placed(x)
         to = _dim(x, split_dim, "all_to_all", "split_dim")
-        return reshard(x, _respec(_with(x, _without(splits, at, names), to, names, "all_to_all"), combine))
+        return reshard(x, spec_of(_with(x, _without(splits, at, names), to, names, "all_to_all"), combine))
     x = _value(x, "all_to_all")
     attrs = axes_attrs(mesh_of_rank("all_to_all"), axis, "all_to_all")
     split = _dim(x, split_dim, "all_to_all", "split_dim")
@@ -287,8 +281,7 @@ def _future(fn: Callable[..., Any]) -> Callable[..., Future]:
             in_order.set(x._storage)
             value.append(fn(x, *args, **kwargs))
 
-        (task,) = TASKS.submit([(run, [x._use("read")], None)])
-        return Future(value, task)
+        return Future(value, TASKS.submit([(in_context(run), [x._use("read")])], threads()))
 
     start.__name__ = start.__qualname__ = f"{fn.__name__}_async"
     start.__doc__ = f"`{fn.__name__}`, which may go on while the program does. Gives a `Future`."

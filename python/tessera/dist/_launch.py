@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
@@ -16,9 +17,9 @@ from ..base.numeric_profile import current as profile_now
 from ..kernel.kernel_fn import KernelFn
 from ..trace.tracer import current as tracing
 from . import _blocks, _events, _given, _mapper
-from ._array import DistArray, Part, _stored
+from ._array import DistArray, Part, _numbers, _stored
 from ._mesh import Mesh, current_mesh, on_leaving, unit, warn
-from ._tasks import TASKS, leaving
+from ._tasks import TASKS, in_context, leaving, threads
 
 on_leaving.append(leaving)
 
@@ -60,10 +61,40 @@ class _Argument:
 
     name: str
     privilege: str
-    #: One value for each task.
+    #: One value for each task, and what is given back for it.
     values: list[Any]
+    shown: list[Any]
     #: The array that all tasks contribute to.
     whole: DistArray | None = None
+    #: Of such, the contributions.
+    buffers: list[numpy.ndarray] = field(default_factory=list)
+
+
+class _Names:
+    """What the tasks of a launch are called in errors."""
+
+    def __init__(self, kernel: str, axes: tuple[str, ...], mesh: Mesh) -> None:
+        self.kernel, self.axes, self.mesh, self.place = kernel, axes, mesh, here()
+
+    def at(self, task: int) -> str:
+        coords = numpy.unravel_index(task, [self.mesh.axis_size(a) for a in self.axes])
+        return "part (" + ", ".join(f"{a}={c}" for a, c in zip(self.axes, coords, strict=True)) + ")"
+
+    def rank(self, task: int) -> int:
+        """The lowest rank at the coordinates of a task."""
+        coords = numpy.unravel_index(task, [self.mesh.axis_size(a) for a in self.axes])
+        at = dict(zip(self.axes, map(int, coords), strict=True))
+        return self.mesh.rank([at.get(a, 0) for a in self.mesh.axes])
+
+    def named(self, error: BaseException, task: int) -> BaseException:
+        if not isinstance(error, TesseraError):
+            return error
+        where = f", launched at {self.place!r}" if self.place is not None else ""
+        note = f"  = note: in the kernel `{self.kernel}`, {self.at(task)}, rank {self.rank(task)}{where}"
+        made = type(error)(f"{error}\n{note}", error.diagnostics)
+        made.notes = (*error.notes, note.partition("note: ")[2])
+        made.rank = self.rank(task)  # type: ignore[attr-defined]
+        return made
 
 
 class _Launch:
@@ -71,9 +102,7 @@ class _Launch:
         if tracing():
             raise fail("E_UNSUPPORTED", "an index launch cannot be traced", "call it outside `ts.jit`")
         TASKS.raise_unseen()
-        self.axes, self.grid, self.place = axes, grid, here()
-        #: Whether an error of it was raised; others of it are not raised again.
-        self.reported = False
+        self.axes, self.grid = axes, grid
         self.kernel, given, kwargs = kernel.apart(args, kwargs)
         self.elaboration, self.profile = self.kernel.now(), profile_now()
         params = self.elaboration.spec.params
@@ -86,11 +115,14 @@ class _Launch:
         bound = [*zip(names, given, strict=False), *((n, kwargs[n]) for n in names if n in kwargs)]
         self.mesh = self._mesh(mesh, [v for _, v in bound])
         self.count = self.mesh.axis_size(axes)
-        self.coords = [tuple(c) for c in numpy.ndindex(*(self.mesh.axis_size(a) for a in axes))]
+        self.tasks = _Names(self.kernel.name, axes, self.mesh)
         known = self.elaboration.kernel.privileges()
         self.dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
         privileges = dict(zip(names, known, strict=True))
-        self.names = names
+        #: How many arguments go by position.
+        self.leading = next((at for at, (n, _) in enumerate(bound) if n != names[at]), len(bound))
+        #: Whether tasks use arrays of the host.
+        self.on_host = False
         self.arguments = [self._argument(n, privileges.get(n) or "", v) for n, v in bound]
 
     def _mesh(self, mesh: Mesh | None, values: list[Any]) -> Mesh:
@@ -117,10 +149,16 @@ class _Launch:
                 raise fail("E_ARGUMENT", f"expected {self.count} parts as `{name}` ({over}), got {len(value)}", f"`x.parts({self.axes!r})` gives one for each coordinate")
             for v in value:
                 self._check(name, v)
-            return _Argument(name, privilege, list(value))
+            return _Argument(name, privilege, [v._held for v in value], list(value))
         if isinstance(value, Part):
             self._check(name, value)
-        return _Argument(name, privilege, [value] * self.count)
+            held = value._held
+        elif isinstance(value, numpy.ndarray):
+            held = _core.Held(_HOST, _core.Positions([_addresses(value)]), value)
+            self.on_host = self.on_host or bool(privilege)
+        else:
+            held = value
+        return _Argument(name, privilege, [held] * self.count, [value] * self.count)
 
     def _check(self, name: str, part: Any) -> None:
         if not isinstance(part, Part):
@@ -139,93 +177,41 @@ class _Launch:
         wanted = self.dtypes.get(name)
         kind = numpy_dtype(_blocks.accumulation(x.dtype) if wanted is None else wanted)
         start = _blocks.identity(privilege[len("reduce_") :], kind)
-        return _Argument(name, privilege, [_blocks.on(_blocks.filled(x.shape, start, kind), x.mesh.player(self._rank(t))) for t in range(self.count)], x)
+        buffers = [_blocks.on(_blocks.filled(x.shape, start, kind), x.mesh.player(self.tasks.rank(t))) for t in range(self.count)]
+        held = [_core.Held(next(_numbers), _ALL, b) for b in buffers]
+        return _Argument(name, privilege, held, [x] * self.count, x, buffers)
 
     def submit(self) -> list:
-        uses, named = [], []
-        for task in range(self.count):
-            found = [(a, use) for a in self.arguments if a.whole is None and a.privilege for use in _uses(a.values[task], a.privilege)]
-            uses.append([use for _, use in found])
-            named.append([a for a, _ in found])
-        self._refuse_conflicts(uses, named)
+        rows = [(a.name, a.privilege, a.whole is not None, a.values, a.shown) for a in self.arguments]
+        launch = _core.IndexLaunch(rows, self.count, self.tasks)
+        conflict = launch.conflict()
+        if conflict is not None:
+            raise self._refused(*conflict)
         if _mapper.current() is not None:
             _mapper.choose_variant(self.kernel.name, str(_core.capabilities(None).get("arch", "cpu")))
-        calls = [self._prepared(task) for task in range(self.count)]
+        launch.prepare(self.elaboration.kernel, self.leading, self.grid, self.profile)
         for text in self.elaboration.kernel.take_warnings():
             warn(text)
-        results: list[Any] = [None] * self.count
-        ordered = [[(s, index, _in_order(privilege)) for s, index, privilege in row] for row in uses]
-        rows: list[tuple] = []
         whole = [a for a in self.arguments if a.whole is not None]
-        for task in range(self.count):
-            # What a task contributes is a storage of its own, which the combination reads.
-            rows.append((self._task(task, calls[task], results), [*ordered[task], *((_contribution(a.values[task]), _ALL, "write") for a in whole)], self))
-        for a in whole:
-            assert a.whole is not None
-            contributed = [(_contribution(v), _ALL, "read") for v in a.values]
-            rows.append((lambda a=a: self._fold(a), [a.whole._use("read_write"), *contributed], self))
-        tasks = TASKS.submit(rows)
+        # Behind the tasks, what they contributed is combined.
+        last = [(in_context(functools.partial(self._fold, a)), a) for a in whole]
+        group = launch.submit(TASKS, [(fold, a.whole._use("read_write"), a.values) for fold, a in last], threads())  # type: ignore[union-attr]
         _events.launch(self.axes, self.count, self.kernel.name)
-        made = [self._result(task, call.result) for task, call in enumerate(calls)]
+        results = launch.results()
         # Arrays without a mesh are read without waiting; those that a call on a device leaves out are made when it runs.
-        early = not all(call.is_known for call in calls)
-        if early or any(_without_mesh(m) for m in made) or any(use[0] == _HOST for row in uses for use in row):
-            TASKS.wait(tasks)
-        return [self._result(task, results[task]) for task in range(self.count)] if early else made
-
-    def _prepared(self, task: int) -> Any:
-        """The call of a task, checked: whatever is wrong with it is raised before any task runs."""
-        given = {a.name: _memory(a.values[task]) for a in self.arguments}
-        leading = []
-        for name in self.names:
-            if name not in given:
-                break
-            leading.append(given.pop(name))
-        try:
-            return self.elaboration.kernel.prepare(tuple(leading), given, self.grid, self.profile)
-        except TesseraError as error:
-            raise self._named(error, task) from error
-
-    def _result(self, task: int, made: Any) -> Any:
-        """What a call gives back, with parts and arrays in the place of their memory."""
-        stands = {id(_memory(a.values[task])): a.values[task] if a.whole is None else a.whole for a in self.arguments}
-        if isinstance(made, tuple):
-            return tuple(stands.get(id(m), m) for m in made)
-        return stands.get(id(made), made)
-
-    def _refuse_conflicts(self, uses: list, named: list) -> None:
-        found = _core.task_conflict(uses)
-        if found is None:
-            return
-        (t, i), (u, j) = found
-        first, second = named[t][i], named[u][j]
-        text = f"`{self.kernel.name}` {_does(first.privilege)} `{first.name}` of {self._at(t)} and {_does(second.privilege)} `{second.name}` of {self._at(u)}, which share elements"
-        raise fail("E_PRIVILEGE", f"tasks of one launch have no order: {text}",
-                   "give each task a part of its own; where accumulation is intended, declare `Region[reduce_sum]`")  # fmt: skip
-
-    def _at(self, task: int) -> str:
-        return "part (" + ", ".join(f"{a}={c}" for a, c in zip(self.axes, self.coords[task], strict=True)) + ")"
-
-    def _rank(self, task: int) -> int:
-        at = dict(zip(self.axes, self.coords[task], strict=True))
-        return self.mesh.rank([at.get(a, 0) for a in self.mesh.axes])
-
-    def _task(self, task: int, call: Any, results: list) -> Callable[[], None]:
-        def run() -> None:
+        if results is None or self.on_host or any(_without_mesh(r) for r in results):
             try:
-                results[task] = call.run()
-            except TesseraError as error:
-                raise self._named(error, task) from error
+                TASKS.wait(group)
+            finally:
+                launch.join()
+        return launch.results() if results is None else results
 
-        return run
-
-    def _named(self, error: TesseraError, task: int) -> TesseraError:
-        where = f", launched at {self.place!r}" if self.place is not None else ""
-        note = f"  = note: in the kernel `{self.kernel.name}`, {self._at(task)}, rank {self._rank(task)}{where}"
-        made = type(error)(f"{error}\n{note}", error.diagnostics)
-        made.notes = (*error.notes, note.partition("note: ")[2])
-        made.rank = self._rank(task)  # type: ignore[attr-defined]
-        return made
+    def _refused(self, first: tuple[int, int], second: tuple[int, int]) -> Exception:
+        (t, i), (u, j) = first, second
+        a, b = self.arguments[i], self.arguments[j]
+        text = f"`{self.kernel.name}` {_does(a.privilege)} `{a.name}` of {self.tasks.at(t)} and {_does(b.privilege)} `{b.name}` of {self.tasks.at(u)}, which share elements"
+        return fail("E_PRIVILEGE", f"tasks of one launch have no order: {text}",
+                    "give each task a part of its own; where accumulation is intended, declare `Region[reduce_sum]`")  # fmt: skip
 
     def _fold(self, a: _Argument) -> None:
         """Combines what the tasks contributed, and adds it to the old contents."""
@@ -233,14 +219,14 @@ class _Launch:
         assert x is not None
         wide = numpy_dtype(_blocks.accumulation(x.dtype))
         # The order is that of the mesh's ranks, whatever the order of the axes of the launch.
-        order = sorted(range(self.count), key=self._rank)
-        total = _blocks.combined(op, [_blocks.cast(_blocks.host(a.values[t]), wide) for t in order])
+        order = sorted(range(self.count), key=self.tasks.rank)
+        total = _blocks.combined(op, [_blocks.cast(_blocks.host(a.buffers[t]), wide) for t in order])
         for block, (_, runs, contribution) in zip(x._blocks, x._rows, strict=True):
             if contribution:
                 continue
             old = _blocks.cast(_blocks.host(block), wide)
             _blocks.store(block, _blocks.cast(_blocks.combined(op, [old, total[_blocks.places(runs)]]), _stored(x)))
-        a.values = []
+        a.values, a.buffers = [], []
         states = x.placements
         if any(s.startswith("P(") for s in states):
             return
@@ -253,31 +239,8 @@ def _without_mesh(result: Any) -> bool:
     return any(not isinstance(r, (Part, DistArray, type(None))) for r in held)
 
 
-def _in_order(privilege: str) -> str:
-    """Tasks that fold into one element run one after the other, in program order: sums have the same bits in every run."""
-    return "read_write" if privilege.startswith("reduce_") else privilege
-
-
 def _does(privilege: str) -> str:
     return {"read": "reads", "write": "writes", "read_write": "reads and writes"}.get(privilege) or f"folds ({privilege}) into"
-
-
-def _contribution(buffer: Any) -> int:
-    return _HOST + 1 + id(buffer)
-
-
-def _memory(value: Any) -> Any:
-    """What a kernel gets of an argument."""
-    return value.array._blocks[value._blocks[0]] if isinstance(value, Part) else value
-
-
-def _uses(value: Any, privilege: str) -> list[tuple[int, Any, str]]:
-    """The elements that a task uses by an argument."""
-    if isinstance(value, Part):
-        return [value._use(privilege)]
-    if isinstance(value, numpy.ndarray):
-        return [(_HOST, _core.Positions([_addresses(value)]), privilege)]
-    return []
 
 
 def _addresses(x: numpy.ndarray) -> list[tuple[int, int, int]]:

@@ -89,3 +89,9 @@ def numbered(spec: ShardSpec, mesh: Mesh, shape: Sequence[int]) -> tuple[Splits,
         if names:
             found[(words[name] if dim is None else dim) % ndim] = tuple(names), block
     return found, (combine[0], tuple(combine[1])) if combine and combine[1] else None
+
+
+def spec_of(splits: Splits, combine: tuple[str, tuple[str, ...]] | None) -> ShardSpec:
+    """The spec that `numbered` takes apart."""
+    rows = [(dim, "", list(names), block) for dim, (names, block) in sorted(splits.items()) if names]
+    return ShardSpec._of(rows, (combine[0], list(combine[1])) if combine and combine[1] else None)

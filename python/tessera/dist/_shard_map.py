@@ -19,6 +19,7 @@ from ._array import DistArray, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, rank_of
 from ._spec import Distribution, ShardSpec, as_spec
+from ._traced import TracedArray
 
 
 def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_specs: Any = None, *, pad: bool = False) -> Callable:
@@ -27,7 +28,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 
     Blocks are equal (`E_UNEVEN`), or filled up with zeros where ``pad``, and cut off again in results. What a spec calls contributions
     (``sum=``) a rank gets as its own, and results of ranks are combined. A result that differs between ranks where its spec says copies
-    is `E_PLACEMENT`. Outside a trace arguments may be DistArrays, and results are.
+    is `E_PLACEMENT`. Arguments may be DistArrays, and results are: outside a trace always, under `ts.jit` and transforms where an argument is.
 
     Derivatives of the whole are those of the program on all ranks. A derivative inside ``f`` is by the rank's own values: combine it with
     `collective.all_reduce`.
@@ -49,8 +50,8 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
         """Runs now: arrays of the mesh go in as whole values, and results are placed."""
         leaves, form = pytree.flatten((args, kwargs))
         for x in leaves:
-            if isinstance(x, DistArray) and x.mesh != on:
-                raise fail("E_PLACEMENT", f"shard_map: expected arrays on {on!r}, got one on {x.mesh!r}", "`dist.shard(x.numpy(), spec, mesh)` brings it to another mesh")
+            if isinstance(x, DistArray):
+                _same_mesh(x, on)
         if on not in programs:
 
             def whole(*args: Any, **kwargs: Any) -> Any:
@@ -66,6 +67,11 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 
     call.__annotations__ = {}
     return call
+
+
+def _same_mesh(x: DistArray | TracedArray, mesh: Mesh) -> None:
+    if x.mesh != mesh:
+        raise fail("E_PLACEMENT", f"shard_map: expected arrays on {mesh!r}, got one on {x.mesh!r}", "`dist.shard(x.numpy(), spec, mesh)` brings it to another mesh")
 
 
 def _axes_in(specs: Any) -> tuple[str, ...]:
@@ -154,6 +160,11 @@ def _own(x: Tracer, combine: tuple[str, tuple[str, ...]], mesh: Mesh) -> Tracer:
 def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, args: tuple, kwargs: dict) -> Any:
     """The program of a rank, as an op of the function that is being traced."""
     leaves, form = pytree.flatten((args, kwargs))
+    # Arrays on meshes, as they are beside their placement: bringing them to the placements of the specs changes no value.
+    on_mesh = [x for x in leaves if isinstance(x, (DistArray, TracedArray))]
+    for x in on_mesh:
+        _same_mesh(x, mesh)
+    leaves = [x.full() if isinstance(x, (DistArray, TracedArray)) else x for x in leaves]
     specs = _spread(in_specs, args, "in_specs") + [None] * len(pytree.leaves(kwargs))
     frame = current()
     assert frame is not None
@@ -204,4 +215,6 @@ def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, 
     values = [Tracer(frame, v, s, d, False, place) for v, s, d in closed]
     weakened(values, weak)
     cut = [padding.cut(v, s, list(v.shape)) for v, s in zip(values, out_splits, strict=True)]
+    if on_mesh:
+        return pytree.unflatten(out_form, [TracedArray(v, mesh, s) for v, s in zip(cut, found, strict=True)])
     return pytree.unflatten(out_form, cut)

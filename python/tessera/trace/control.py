@@ -53,7 +53,7 @@ def _place_of(value: Any) -> Any:
 
 def _flat_result(tree: Any, form: Any, types: list, what: str, name: str, by: Callable) -> list[Tracer]:
     """Leaves of a carried value that ``by`` gave, in the types they began with. ``name`` is what the user calls it."""
-    leaves, got = pytree.flatten(tree)
+    leaves, got = pytree.opened(tree)
     if form is not None and got != form:
         if name == "result":
             wanted, whose = "branches that give one form", "from both branches"
@@ -104,7 +104,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> 
     operands = pytree.map(as_tracer, operands)
     frame.builder.open("cond", [pred._value], None, None, here())
     with _Opened(frame):
-        first, form = pytree.flatten(true_fun(*operands))
+        first, form = pytree.opened(true_fun(*operands))
         made = _values(frame, first)
         types = [aval(v) for v in made]
         if any(weak for _, _, weak in types):
@@ -120,7 +120,7 @@ def cond(pred: Any, true_fun: Callable, false_fun: Callable, *operands: Any) -> 
 def _types_of(fn: Callable, operands: tuple) -> list:
     """Shapes, dtypes and weakness of what a function gives, without a trace of it."""
     with tracing("branch"):
-        out = pytree.leaves(fn(*operands))
+        out = pytree.opened(fn(*operands))[0]
         return [aval(v) for v in out] if all(map(is_array, out)) else []
 
 
@@ -136,7 +136,7 @@ def _promoted_types(types: list, others: list) -> list:
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
     """``body_fun`` of the value again and again while ``cond_fun`` of it holds."""
     frame = _frame()
-    leaves, form = pytree.flatten(init_val)
+    leaves, form = pytree.opened(init_val)
     start = _values(frame, _begin(leaves, form, body_fun))
     types = [aval(v) for v in start]
     args = frame.builder.open("while", [], {"init": [v._value for v in start]}, None, here())
@@ -259,8 +259,8 @@ def scan(
     iteration make larger code."""
     frame = _frame()
     f = _explain_lists(f, xs)
-    leaves, form = pytree.flatten(init)
-    steps, steps_form = pytree.flatten(xs)
+    leaves, form = pytree.opened(init)
+    steps, steps_form = pytree.opened(xs)
     steps = _values(frame, steps)
     sizes = {v.shape[0] if v.shape else None for v in steps} | ({length} if length is not None else set())
     if len(sizes) != 1 or None in sizes:
@@ -285,7 +285,7 @@ def scan(
         x = pytree.unflatten(steps_form, inner[1 + len(start) :])
         got = _step(f, carry, x)
         out = _flat_result(got[0], form, types, "scan", "carry", f)
-        ys, ys_form = pytree.flatten(got[1])
+        ys, ys_form = pytree.opened(got[1])
         yields = _values(frame, [*out, *(_strong(v) if is_array(v) else v for v in ys)])
         results = _wrap(frame, frame.builder.close([v._value for v in yields]))
     return pytree.unflatten(form, results[: len(start)]), pytree.unflatten(ys_form, results[len(start) :])
@@ -308,7 +308,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any) -> Any:
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         return _fori_traced(lower, upper, body_fun, init_val)
     frame = _frame()
-    leaves, form = pytree.flatten(init_val)
+    leaves, form = pytree.opened(init_val)
     start = _values(frame, _begin(leaves, form, lambda value: body_fun(p.cast(lower, "i64"), value)))
     types = [aval(v) for v in start]
     args = frame.builder.open("loop", [], {"init": [v._value for v in start]}, {"trip": max(upper - lower, 0)}, here())
@@ -323,7 +323,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, init_val: Any) -> Any:
 def _fori_traced(lower: Any, upper: Any, body_fun: Callable, init_val: Any) -> Any:
     """A loop whose number of iterations is a value of the trace."""
     frame = _frame()
-    leaves, form = pytree.flatten(init_val)
+    leaves, form = pytree.opened(init_val)
     first = p.cast(lower, "i64")
     start = _values(frame, [first, *_begin(leaves, form, lambda value: body_fun(first, value))])
     types = [aval(v) for v in start]

@@ -15,7 +15,7 @@ from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
 from ..base.error_location import placed
 from ..base.numeric_profile import current as profile_now
-from .tracer import Tracer, aval, fail, leaked, to_numpy
+from .tracer import Gathered, Tracer, aval, fail, leaked, to_numpy
 
 #: How many compiled sizes a traced function with open extents keeps; the oldest is dropped first.
 MOST_SIZES = 256
@@ -166,7 +166,7 @@ class Runner:
 
 def held_by(x: Any) -> str | None:
     """The name of the device that holds an array; ``None`` for the host."""
-    if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float)):
+    if type(x) is numpy.ndarray or isinstance(x, (numpy.ndarray, numpy.generic, bool, int, float, Gathered)):
         return None
     if (cuda := getattr(x, "is_cuda", None)) is not None:
         # PyTorch says so in a tenth of the time.

@@ -23,7 +23,7 @@ from .argnums import chosen
 from .dims import Sizes, bare
 from .execute import Runner, compiles, device_of, held_by, observers, on_device, surrounded
 from .named_dims import annotations_of, extents, types_of
-from .tracer import Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
+from .tracer import Gathered, Tracer, as_tracer, aval, current, fail, is_array, leaked, one, tracing
 
 #: More traces of one function than this are probably a mistake.
 _MANY = 16
@@ -57,7 +57,7 @@ class Traced:
             args, kwargs = pytree.unflatten(form, given)
             with contextlib.nullcontext() if profile is None else Profile(PROFILES[profile]):
                 result = _called(fn, args, kwargs)
-            out, self.form = pytree.flatten(result)
+            out, self.form = pytree.opened(result)
             if any(isinstance(v, Tracer) for v in pytree.fixed_in(self.form)):
                 raise fail(
                     "E_TYPE",
@@ -151,7 +151,7 @@ def _settled(x: Tracer) -> Tracer:
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
     """Traces and runs: what a transform does outside a trace."""
-    leaves, form = pytree.flatten((args, kwargs or {}))
+    leaves, form = pytree.opened((args, kwargs or {}))
     made = Traced(fn, name or _name(fn), leaves, form, _names(fn, args, kwargs or {}))
     return made.run(leaves)
 
@@ -210,7 +210,7 @@ class Jitted:
         fixed_names = {k: kwargs[k] for k in self._names if k in kwargs}
         moving = tuple(None if i in fixed_args else a for i, a in enumerate(args))
         rest = {k: v for k, v in kwargs.items() if k not in fixed_names}
-        leaves, form = pytree.flatten((moving, rest))
+        leaves, form = pytree.opened((moving, rest))
         for at, leaf in enumerate(leaves):
             if not (is_array(leaf) or isinstance(leaf, _VALUES)):
                 raise self._no_tree(leaf, _names(self._fn, moving, rest)[at])
@@ -344,7 +344,7 @@ class Jitted:
         if found.gifts is None:
             found.gifts = self._given(args, kwargs)
         convert = converter(leaves)
-        if not short or convert is not None:
+        if not short or convert is not None or any([type(v) is Gathered for v in leaves]):
             return found.run(leaves, found.gifts, convert)
         return found.recorded(self._calls, args, kwargs, profile, leaves)
 
@@ -360,7 +360,7 @@ class Jitted:
         rest = {k: v for k, v in kwargs.items() if k not in self._names}
         parts += [(rest[k], k in names) for k in pytree._sorted_keys(rest)]
         for part, given in parts:
-            count = len(pytree.flatten(part)[0])
+            count = len(pytree.opened(part)[0])
             if given:
                 out |= set(range(at, at + count))
             at += count

@@ -360,11 +360,23 @@ def one(op: str, operands: list[Tracer], attrs: dict | None = None, **more: Any)
     return emit(op, operands, attrs, **more)[0]
 
 
+class Gathered:
+    """The elements of an array that is in several memories, for a call: gathered when they are read."""
+
+    def __init__(self, array: Any) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
+        made = self._array.numpy()
+        return made if dtype is None else made.astype(dtype, copy=False)
+
+
 def is_array(x: Any) -> bool:
     """Whether something is an array or a number that a trace may take."""
     if type(x) is numpy.ndarray or type(x) is HostArray:
         return True
-    return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS, Dim)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
+    return isinstance(x, (Tracer, numpy.ndarray, *_NUMBERS, Dim, Gathered)) or hasattr(x, "__dlpack__") or isinstance(x, _core.Array)
 
 
 def to_numpy(x: Any) -> numpy.ndarray:
@@ -471,6 +483,8 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
     if isinstance(x, Dim):
         made = one("dim", [], {"name": x}, results=[([], "i64")], weak=True)
         return made if dtype in (None, "i64") else one("cast", [made], results=[([], dtype)])
+    if (refused := getattr(type(x), "_no_operand", None)) is not None:
+        raise refused(x)
     if not is_array(x) and not isinstance(x, (list, tuple)):
         raise fail(
             "E_TYPE",

@@ -34,7 +34,7 @@ def vmap(fn: Callable, in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | 
 
 def _spread(axes: Any, tree: Any, what: str) -> list:
     """One axis for each leaf of a tree; ``axes`` is one for all or a tree above."""
-    leaves = pytree.leaves(tree)
+    leaves = pytree.opened(tree)[0]
     if axes is None or isinstance(axes, int):
         return [axes] * len(leaves)
     if isinstance(axes, (tuple, list)) and isinstance(tree, (tuple, list)) and len(axes) == len(tree):
@@ -50,10 +50,13 @@ def _spread(axes: Any, tree: Any, what: str) -> list:
 
 
 def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, axis_size: int | None = None) -> Any:
-    spread = _spread(in_axes, args, "in_axes") + [0] * len(pytree.leaves(kwargs))
-    leaves = pytree.leaves((args, kwargs))
+    spread = _spread(in_axes, args, "in_axes") + [0] * len(pytree.opened(kwargs)[0])
+    leaves = pytree.opened((args, kwargs))[0]
     sizes, axes, inner_types = set(), [], []
+    # Of all leaves, the axis that is mapped.
+    taken: list[int | None] = []
     for leaf, axis in zip(leaves, spread, strict=True):
+        taken.append(None)
         if not is_array(leaf):
             continue
         shape, dtype, weak = aval(leaf)
@@ -70,7 +73,7 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, 
                 f"vmap: expected an argument with axis {axis}, got shape {list(shape)}",
                 "choose an axis that the array has, or None",
             )
-        at = axis % len(shape)
+        at = taken[-1] = axis % len(shape)
         axes.append(at)
         sizes.add(shape[at])
         inner_types.append((shape[:at] + shape[at + 1 :], dtype, weak))
@@ -83,7 +86,11 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, 
             "map axes of one extent; `None` in `in_axes` leaves an argument unmapped" if sizes else
             "map an argument, or say how many there are: `ts.vmap(f, in_axes=None, axis_size=4)`",
         )
-    inner = Inner(fn, args, kwargs, avals=inner_types)
+
+    def inside(form: Any) -> Any:
+        return pytree.reformed(form, lambda meta, i: meta if taken[i] is None else meta.without(taken[i]))
+
+    inner = Inner(fn, args, kwargs, avals=inner_types, reform=inside)
     outs = []
     for axis, result, place in zip(_spread(out_axes, inner.result, "out_axes"), inner.results, inner.places, strict=True):
         if axis is not None and not -result.ndim - 1 <= axis <= result.ndim:
@@ -92,4 +99,5 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, 
         outs.append(None if axis is None else axis % (result.ndim + 1))
     axes += [None] * len(inner.captured)
     func, _ = inner.program.vmap(inner.func, axes, outs, sizes.pop())
-    return pytree.unflatten(inner.form, inline(inner.program, func, inner.arguments(), inner.weak))
+    form = pytree.reformed(inner.form, lambda meta, i: meta if outs[i] is None else meta.stacked(outs[i]))
+    return pytree.unflatten(form, inline(inner.program, func, inner.arguments(), inner.weak))

@@ -70,7 +70,7 @@ def _float_leaves(fn: Callable, args: tuple, kwargs: dict, chosen: list[int]) ->
     """Places among all array leaves of those that belong to the chosen arguments; integers are refused."""
     out, at = [], 0
     for i, arg in enumerate(args):
-        for path, leaf in zip(pytree.paths(arg), pytree.leaves(arg), strict=True):
+        for path, leaf in zip(pytree.paths(arg), pytree.opened(arg)[0], strict=True):
             if not is_array(leaf):
                 continue
             if i in chosen:
@@ -138,13 +138,13 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
     functools.update_wrapper(traced, fn)
     inner = Inner(traced, args, kwargs, name=_name(fn))
     loss = inner.result[0]
-    if not is_array(loss):
+    if not (is_array(loss) or pytree.is_opened(loss)):
         raise fail("E_TYPE", f"expected `{_name(fn)}` to give one float to differentiate, got {type(loss).__name__}",
                    "return the loss; more results go with `has_aux=True`")  # fmt: skip
     _check_scalar(fn, inner.results[0], inner.places[0])
     complete(inner.program, inner.func)
     made_func = inner.program.gradient(inner.func, places)
-    moving = [aval(v)[2] for i in sorted(set(chosen)) for v in pytree.leaves(args[i]) if is_array(v)]
+    moving = [aval(v)[2] for i in sorted(set(chosen)) for v in pytree.opened(args[i])[0] if is_array(v)]
     results = inline(inner.program, made_func, inner.arguments(), inner.weak + moving)
     count = len(inner.results)
     value, aux = pytree.unflatten(inner.form, results[:count])
@@ -152,7 +152,7 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
     # They come in the order of the leaves, whatever the requested order.
     made_for = {}
     for i in sorted(set(chosen)):
-        leaves, form = pytree.flatten(args[i])
+        leaves, form = pytree.opened(args[i])
         made_for[i] = pytree.unflatten(form, [next(grads) if is_array(v) else v for v in leaves])
     gradient = made_for[chosen[0]] if bare else tuple(made_for[i] for i in chosen)
     return ((value, aux) if has_aux else value), gradient
@@ -173,7 +173,7 @@ def grad(fn: Callable, argnums: Any = None, wrt: Any = None, has_aux: bool = Fal
 
 
 def _flat_args(args: tuple) -> tuple[list, Any]:
-    leaves, form = pytree.flatten(args)
+    leaves, form = pytree.opened(args)
     return leaves, form
 
 
@@ -188,7 +188,7 @@ def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
 
     def forward(*args: Any) -> Any:
         y, pull, aux, residuals, inner = _vjp_parts(fn, args, has_aux)
-        box.update(pull=pull, inner=inner, form=pytree.flatten(y)[1])
+        box.update(pull=pull, inner=inner, form=pytree.opened(y)[1])
         return y, aux, residuals
 
     made = Traced(forward, _name(fn), leaves, form, [f"x{i}" for i in range(len(leaves))])
@@ -198,7 +198,7 @@ def vjp(fn: Callable, *primals: Any, has_aux: bool = False) -> Any:
         def backward(res: list, ct: Any) -> Any:
             return box["pull"](res, ct)
 
-        flat, flat_form = pytree.flatten(((residuals, cotangent), {}))
+        flat, flat_form = pytree.opened(((residuals, cotangent), {}))
         if current() is not None:
             return backward(residuals, cotangent)
         run = Traced(backward, f"{_name(fn)}_pull", flat, flat_form, [f"c{i}" for i in range(len(flat))], program=made.program)
@@ -221,13 +221,13 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
     count = len(inner.results)
     y, aux = pytree.unflatten(inner.form, results[:count])
     residuals = results[count:]
-    y_leaves, y_form = pytree.flatten(y)
+    y_leaves, y_form = pytree.opened(y)
     y_types = [aval(v) for v in y_leaves]
-    leaves, form = pytree.flatten(primals)
+    leaves, form = pytree.opened(primals)
     program = inner.program
 
     def pull(res: list, cotangent: Any) -> Any:
-        given, ct_form = pytree.flatten(cotangent)
+        given, ct_form = pytree.opened(cotangent)
         if ct_form != y_form:
             raise fail(
                 "E_ARGUMENT",
@@ -292,8 +292,8 @@ def jvp(fn: Callable, primals: Any, tangents: Any) -> tuple:
 
 
 def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
-    leaves, form = pytree.flatten(primals)
-    moved, moved_form = pytree.flatten(tangents)
+    leaves, form = pytree.opened(primals)
+    moved, moved_form = pytree.opened(tangents)
     if form != moved_form:
         raise fail(
             "E_ARGUMENT",
@@ -352,7 +352,7 @@ def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple
     _float_leaves(fn, args, kwargs, chosen)
     out = []
     for i in chosen:
-        x_leaves, x_form = pytree.flatten(args[i])
+        x_leaves, x_form = pytree.opened(args[i])
         x_leaves = [as_tracer(v) for v in x_leaves]
 
         def of_leaves(*flat: Any, i: int = i, x_form: Any = x_form) -> Any:
@@ -369,13 +369,13 @@ def _jac(fn: Callable, chosen: list[int], bare: bool, forward: bool, args: tuple
                     return _jvp(of_leaves, tuple(x_leaves), tangents)[1]
 
                 dy = vmap(push)(_basis(leaf))
-                parts, y_form = pytree.flatten(dy)
+                parts, y_form = pytree.opened(dy)
                 columns.append([p.reshape(p.transpose(d, [*range(1, d.ndim), 0]), (*d.shape[1:], *leaf.shape)) for d in parts])
             rows = [pytree.unflatten(x_form, [c[r] for c in columns]) for r in range(len(columns[0]))]
             out.append(pytree.unflatten(y_form, rows))
         else:
             y, pull = _vjp_traced(of_leaves, tuple(x_leaves), False)
-            parts, y_form = pytree.flatten(y)
+            parts, y_form = pytree.opened(y)
             rows = []
             for r, part in enumerate(parts):
                 def back(t: Any, r: int = r) -> Any:

@@ -14,8 +14,11 @@ from ..tree import pytree
 class Inner:
     """A function traced inside the current one: its name, and the values it captures from enclosing frames."""
 
-    def __init__(self, fn: Callable, args: tuple, kwargs: dict, *, avals: list | None = None, name: str | None = None) -> None:
-        leaves, form = pytree.flatten((args, kwargs))
+    def __init__(self, fn: Callable, args: tuple, kwargs: dict, *, avals: list | None = None, name: str | None = None,
+                 reform: Callable[[Any], Any] = lambda form: form) -> None:  # fmt: skip
+        """``reform`` gives the form of what the function is called with."""
+        leaves, form = pytree.opened((args, kwargs))
+        form = reform(form)
         self.leaves = [leaf for leaf in leaves if is_array(leaf)]
         self.avals = [aval(v) for v in self.leaves] if avals is None else avals
         names = [n for n, leaf in zip(_names(fn, args, kwargs), leaves, strict=True) if is_array(leaf)]
@@ -25,7 +28,7 @@ class Inner:
             inner_args, inner_kwargs = pytree.unflatten(form, [next(rest) if is_array(v) else v for v in leaves])
             result = fn(*inner_args, **inner_kwargs)
             self.result = result
-            out, self.form = pytree.flatten(result)
+            out, self.form = pytree.opened(result)
             self.results = [frame.lift(as_tracer(v)) for v in out]
             self.places = [r._place for r in self.results]
             self.weak = [r._weak for r in self.results]
@@ -53,7 +56,7 @@ def inline(program: Any, func: str, args: list[Tracer], weak: list[bool] | None 
 
 def outside(fn: Callable, args: tuple, kwargs: dict, name: str) -> Any:
     """Runs a transform immediately, outside a trace."""
-    leaves = pytree.leaves((args, kwargs))
+    leaves = pytree.opened((args, kwargs))[0]
     return like(run_once(fn, args, kwargs, name), leaves)
 
 

@@ -18,17 +18,17 @@ _zeros = eager(lambda shape, dtype: p.splat(0, shape, p.name_of(dtype)))
 def linearize(fn: Callable, *primals: Any) -> tuple:
     """``(y, push)``: the result, and the derivative at ``primals`` as a function of tangents. What it needs of ``fn`` is computed once."""
     y, pull = vjp(fn, *primals)
-    y_leaves, y_form = pytree.flatten(y)
-    _, form = pytree.flatten(tuple(primals))
+    y_leaves, y_form = pytree.opened(y)
+    _, form = pytree.opened(tuple(primals))
     # The transpose of the pullback: linear in the cotangent, so that its own pullback needs no point.
     start = [ShapeDtypeStruct(aval(v)[0], aval(v)[1]) for v in y_leaves]
 
     def push(*tangents: Any) -> Any:
-        given, got = pytree.flatten(tuple(tangents))
+        given, got = pytree.opened(tuple(tangents))
         if got != form:
             raise fail("E_ARGUMENT", f"linearize: expected tangents of the form {form}, got {got}", "give one for each argument")
         zeros = [_zeros(s.shape, s.dtype) for s in start]
         _, back = vjp(lambda *cts: pytree.leaves(pull(pytree.unflatten(y_form, list(cts)))), *zeros)
-        return pytree.unflatten(y_form, pytree.leaves(back(given)))
+        return pytree.unflatten(y_form, pytree.opened(back(given))[0])
 
     return y, push

@@ -142,7 +142,7 @@ def _again(fn: Callable, kept: list, args: tuple, kwargs: dict, name: str) -> An
         def __dlpack__(self) -> None: ...
 
     held = [Shape(k) for k in kept]
-    own = [aval(v) for v in pytree.leaves((args, kwargs)) if is_array(v)]
+    own = [aval(v) for v in pytree.opened((args, kwargs))[0] if is_array(v)]
     return Inner(fn, (held, args, kwargs), {}, avals=[*kept, *own], name=name)
 
 

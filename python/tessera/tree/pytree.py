@@ -60,6 +60,62 @@ def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], un
     plain = plain and kind not in _PLAIN
 
 
+#: Classes that are leaves here and trees of one array in calls: how they are opened, and the kind of the form.
+_OPENED: dict[type, tuple[Callable[[Any], tuple[Any, Any]], type]] = {}
+
+
+def open_in_calls(kinds: Iterable[type], name: str, into: Callable[[Any], tuple[Any, Any]], back: Callable[[Any, Any], Any]) -> None:
+    """Makes instances of classes trees of one array where a function is traced or called, and leaves elsewhere: ``into(x)`` gives the array
+    and hashable ``meta``, ``back(meta, array)`` the instance for an array that stands for it."""
+    form = type(name, (), {})
+    _REGISTERED[form] = (lambda _: ((), None), lambda meta, children: back(meta, children[0]))
+    _OPENED.update((kind, (into, form)) for kind in kinds)
+
+
+def is_opened(x: Any) -> bool:
+    """Whether it stands for one array in calls."""
+    return type(x) in _OPENED
+
+
+def opened(tree: Any) -> tuple[list, TreeDef]:
+    """`flatten` for calls: with the arrays of what `open_in_calls` opens."""
+    found, form = flatten(tree)
+    if not any([type(x) in _OPENED for x in found]):
+        return found, form
+    rest, out = iter(found), []
+
+    def walk(part: TreeDef) -> TreeDef:
+        if part.kind is not None:
+            return TreeDef(part.kind, part.meta, tuple([walk(c) for c in part.children]))
+        x = next(rest)
+        if type(x) not in _OPENED:
+            out.append(x)
+            return LEAF
+        into, kind = _OPENED[type(x)]
+        array, meta = into(x)
+        out.append(array)
+        return TreeDef(kind, meta, (LEAF,))
+
+    made = walk(form)
+    return out, made
+
+
+def reformed(form: TreeDef, change: Callable[[Any, int], Any]) -> TreeDef:
+    """A form of a call with ``change(meta, i)`` as what is known of leaf ``i``, where a class was opened for it."""
+    at = iter(range(form.leaf_count))
+    kinds = {kind for _, kind in _OPENED.values()}
+
+    def walk(part: TreeDef) -> TreeDef:
+        if part.kind is None:
+            next(at)
+            return LEAF
+        if part.kind in kinds:
+            return TreeDef(part.kind, change(part.meta, next(at)), part.children)
+        return TreeDef(part.kind, part.meta, tuple([walk(c) for c in part.children]))
+
+    return walk(form)
+
+
 class _Keys(tuple):
     """The keys of a ``defaultdict``, with what makes its missing values."""
 

@@ -47,6 +47,8 @@ pub struct KernelDef {
     /// Whether it belongs to the code of the functions that call it, and has no name of its own for
     /// users.
     pub placed: bool,
+    /// Nothing of it is chosen when it is launched: a call may be a launch of the function's plan.
+    pub settled: bool,
 }
 
 /// The kernels that a module calls, by the name in the call.
@@ -83,7 +85,7 @@ impl KernelSet {
                     let args = (0..func.params().len()).collect();
                     self.all.insert(
                         name.clone(),
-                        KernelDef { func, args, derived: true, placed: true },
+                        KernelDef { func, args, derived: true, placed: true, settled: true },
                     );
                     return name;
                 }

@@ -98,7 +98,7 @@ pub fn calling(text: &str) -> (GraphModule, KernelSet) {
     );
     let mut kernels = KernelSet::default();
     let args = (0..func.params().len()).collect();
-    kernels.insert("k", KernelDef { func, args, derived: false, placed: false });
+    kernels.insert("k", KernelDef { func, args, derived: false, placed: false, settled: false });
     (module(&text), kernels)
 }
 

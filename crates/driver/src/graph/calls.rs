@@ -1,6 +1,7 @@
 //! Calls of kernels whose Tile IR is available become launches of the plan: they are compiled with
 //! its kernels, for its machine, and run without calling Python. Derivatives of kernels can only
-//! run this way; calls of a user's kernels stay calls, since those are tuned.
+//! run this way. A user's kernel with several candidates is tuned, and one with a target of its own is
+//! not for this machine: such calls stay calls, and so do those whose grid the plan does not know.
 //!
 //! A launch has array arguments only. A number that is known becomes a constant of the code; any
 //! other is loaded from memory, so that the host does not wait for it.
@@ -21,6 +22,8 @@ pub struct MadeKernel {
     pub func: TileFunc,
     /// For each of its parameters, the argument of the call.
     pub args: Vec<usize>,
+    /// It cannot be called otherwise.
+    pub required: bool,
 }
 
 /// Kernels by the names that calls have for them.
@@ -57,7 +60,11 @@ impl Placing<'_> {
             match step {
                 Step::Call { kernel, args, loc, .. } => {
                     if let Some(made) = self.kernels.get(kernel) {
-                        *step = self.launch(plan, first, (kernel, made), args, loc)?;
+                        match self.launch(plan, first, (kernel, made), args, loc) {
+                            Ok(launch) => *step = launch,
+                            Err(errors) if made.required => return Err(errors),
+                            Err(_) => {}
+                        }
                     }
                 }
                 Step::Cond { then, otherwise, .. } => {
@@ -112,7 +119,7 @@ impl Placing<'_> {
             self.funcs.push(func);
         }
         let (label, loc) = (label.to_string(), loc.clone());
-        Ok(Step::Launch { kernel, args: arrays, grid, domain, lanes, label, loc })
+        Ok(Step::Launch { kernel, args: arrays, grid, domain, lanes, label, loc, queue: 0 })
     }
 }
 

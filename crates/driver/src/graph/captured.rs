@@ -5,7 +5,8 @@
 //! are few graphs. After that, arrays that have been at several addresses, such as a batch or a
 //! loss, are copied to arrays of the program and back; the others stay where they are.
 
-use super::device::{DeviceRun, alignment};
+use super::device::DeviceRun;
+use super::list::alignment;
 use super::program::GraphProgram;
 use super::run::{GraphKernels, bytes_of};
 use crate::device::{self, Graph, Memory, UsedByGraph};

@@ -2,7 +2,7 @@
 //! only for values that decide control flow.
 
 use super::captured::Captured;
-use super::list::{Addresses, Command, Executor, Launch, List, WIDEST, execute};
+use super::list::{Addresses, Command, Executor, Launch, List, alignment, execute};
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, call_arguments};
 use crate::device::{self, Memory, Stream, UsedByGraph};
@@ -58,6 +58,19 @@ pub struct DeviceRun {
     loaded: bool,
 }
 
+/// What a graph of the caller's keeps of a run: its streams take part until the recording ends.
+struct Shared {
+    arena: Memory,
+    _streams: Vec<Stream>,
+    _events: Vec<Box<dyn Event>>,
+}
+
+impl UsedByGraph for Shared {
+    fn used_on(&self, stream: u64) {
+        self.arena.used_on(stream);
+    }
+}
+
 /// Bytes on the device, in the order of the queue.
 fn upload(bytes: &[u8], queue: Queue) -> Result<Memory, Diagnostics> {
     let memory = Memory::new(queue, bytes.len().max(1) as u64)?;
@@ -73,17 +86,13 @@ fn upload(bytes: &[u8], queue: Queue) -> Result<Memory, Diagnostics> {
     Ok(memory)
 }
 
-/// How addresses are aligned, as far as code is made for it.
-pub fn alignment(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u8> {
-    inputs.iter().chain(outputs).map(|b| (b.data as u64 % WIDEST) as u8).collect()
-}
-
-/// Gives steps to streams: the main queue is the caller's, each other one a stream of the run's own.
+/// Gives steps to streams: the main queue is the caller's, each other one a stream of the run's own. A
+/// recording of the main one takes the others in, by the plan's events: its graph has their order.
 struct OnDevice<'a> {
     program: &'a GraphProgram,
     kept: &'a Kept,
     queue: Queue,
-    /// What is recorded is on one stream, in program order.
+    /// Nothing runs now: no value can be read.
     recording: bool,
     streams: &'a [Stream],
     events: &'a [Box<dyn Event>],
@@ -123,15 +132,12 @@ impl GraphProgram {
         let arena = Memory::new(queue, self.written.places.bytes.max(1) as u64)?;
         let list = List::new(&self.written)?;
         let (mut streams, mut events) = (Vec::new(), Vec::new());
-        // What is recorded is on one stream.
-        if !device::is_recording() {
-            let device = device::open(queue.device)?;
-            for _ in 1..list.queues {
-                streams.push(Stream::new(queue.device)?);
-            }
-            for _ in 0..list.events {
-                events.push(device.event(false)?);
-            }
+        let device = device::open(queue.device)?;
+        for _ in 1..list.queues {
+            streams.push(Stream::new(queue.device)?);
+        }
+        for _ in 0..list.events {
+            events.push(device.event(false)?);
         }
         Ok(DeviceRun { arena, list, streams, events, aligned: Vec::new(), loaded: false })
     }
@@ -178,10 +184,11 @@ impl GraphProgram {
         let mut run = self.device_run(home)?;
         let kept = self.kept(queue, &run.list.trips)?;
         run.loaded = true;
-        self.put(&mut run, inputs, outputs, queue, kernels)?;
+        let done = self.put(&mut run, inputs, outputs, queue, kernels);
+        let DeviceRun { arena, streams, events, .. } = run;
         device::share(kept);
-        device::share(Arc::new(run.arena));
-        Ok(())
+        device::share(Arc::new(Shared { arena, _streams: streams, _events: events }));
+        done
     }
 
     /// Puts a run on a queue, behind the earlier work on its memory.
@@ -320,7 +327,7 @@ fn undecided(what: &str, loc: &Loc) -> Diagnostics {
 
 impl OnDevice<'_> {
     fn queue(&self, on: usize) -> Queue {
-        match self.streams.get(on.wrapping_sub(1)).filter(|_| !self.recording) {
+        match self.streams.get(on.wrapping_sub(1)) {
             Some(stream) => Queue { stream: stream.handle(), ..self.queue },
             None => self.queue,
         }
@@ -328,15 +335,14 @@ impl OnDevice<'_> {
 
     fn launch(&self, launch: &mut Launch, at: &Addresses, queue: Queue) -> Result<(), Diagnostics> {
         let repeats = self.alike && launch.steady;
-        if let Some(settled) = launch.settled.as_ref().filter(|_| repeats) {
-            let addresses: Vec<u64> = launch.arrays.iter().map(|a| at.of(a)).collect();
-            return settled.launch(&addresses, &[], queue.stream);
+        if let Some(settled) = launch.settled.clone().filter(|_| repeats) {
+            return settled.launch(launch.addresses(at), &[], queue.stream);
         }
-        at.fill(launch);
+        launch.fill(at);
         let artifact = &self.program.kernels[launch.kernel];
         artifact.enqueue(&launch.args, queue)?;
-        if repeats {
-            launch.settled = artifact.settle(&launch.args, queue);
+        if repeats && !launch.is_tried {
+            (launch.settled, launch.is_tried) = (artifact.settle(&launch.args, queue), true);
         }
         Ok(())
     }
@@ -371,17 +377,11 @@ impl Executor for OnDevice<'_> {
     }
 
     fn record(&mut self, event: usize, on: usize) -> Result<(), Diagnostics> {
-        if !self.recording {
-            self.events[event].record(self.queue(on).stream)?;
-        }
-        Ok(())
+        Ok(self.events[event].record(self.queue(on).stream)?)
     }
 
     fn wait(&mut self, event: usize, on: usize) -> Result<(), Diagnostics> {
-        if !self.recording {
-            self.events[event].block(self.queue(on).stream)?;
-        }
-        Ok(())
+        Ok(self.events[event].block(self.queue(on).stream)?)
     }
 
     /// Reads one value, after the work of its queue so far.
@@ -399,6 +399,11 @@ impl Executor for OnDevice<'_> {
         let mut room = [0];
         device::read(&view, self.queue(on), &mut room)?;
         Ok(room[0] != 0)
+    }
+
+    /// The numbers lie one after another.
+    fn index_bytes(&self) -> i64 {
+        8
     }
 
     fn index(&mut self, at: &mut Addresses, id: usize, position: &Array, i: i64) {

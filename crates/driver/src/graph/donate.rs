@@ -30,12 +30,31 @@ fn same_memory(a: &Type, b: &Type) -> bool {
 }
 
 /// Whether nothing reads `from` after `to` is first written, save one kernel that goes through both
-/// element by element.
+/// element by element. Steps on several queues have no order that is known here.
 fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
     let reads = |a: &Array| a.buffer == from;
     let writes = |a: &Array| a.buffer == to;
     let mut written = false;
+    let mut queues = BTreeSet::new();
     for step in &plan.steps {
+        if let Step::Launch { args, queue, .. } = step
+            && args.iter().any(|a| reads(a) || writes(a))
+        {
+            queues.insert(*queue);
+        }
+        if let Step::Copy { from: a, to: b, queue } = step
+            && [a, b].into_iter().any(|a| reads(a) || writes(a))
+        {
+            queues.insert(*queue);
+        }
+        if let Step::Host { inputs, outputs, .. } = step
+            && inputs.iter().chain(outputs).any(|a| reads(a) || writes(a))
+        {
+            queues.insert(0);
+        }
+        if queues.len() > 1 {
+            return false;
+        }
         match step {
             Step::Launch { kernel, args, .. } => {
                 let (ri, wi) = (args.iter().position(reads), args.iter().position(writes));
@@ -59,7 +78,7 @@ fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
                 }
                 written |= w.is_some();
             }
-            Step::Copy { from: a, to: b } => {
+            Step::Copy { from: a, to: b, .. } => {
                 if reads(a) && (written || writes(b)) {
                     return false;
                 }

@@ -9,7 +9,7 @@ use tessera_graph::GraphModule;
 use tessera_ir::{Attr, Attrs, BlockId, Func, OpId, Privilege, Type, Value};
 use tessera_plan::{Array, Meaning, Written};
 use tessera_schedule::{Place, SchedOp, Schedule, accesses, place};
-use tessera_target::{ArgValue, LaunchArgs, Settled};
+use tessera_target::{ArgValue, BufferArg, LaunchArgs, Settled};
 
 /// A launch with all but addresses filled in.
 pub struct Launch {
@@ -18,14 +18,70 @@ pub struct Launch {
     pub arrays: Vec<Array>,
     pub label: String,
     pub loc: Loc,
-    /// On devices: the launch as it can be repeated with other addresses.
+    /// The launch as it can be repeated with other addresses, where there is such a form, and
+    /// whether that is known.
     pub settled: Option<Arc<dyn Settled>>,
+    pub is_tried: bool,
     /// Iterations of loops do not change how its addresses are aligned.
     pub steady: bool,
+    walk: Walk,
+}
+
+/// The addresses of a launch. In the body of a loop they are computed at its beginning; from one
+/// iteration to the next those that move are advanced.
+#[derive(Default)]
+struct Walk {
+    addresses: Vec<u64>,
+    /// Which move, and by how many bytes.
+    moves: Vec<(usize, i64)>,
+    in_loop: bool,
+}
+
+impl Launch {
+    /// Where its arrays are now.
+    pub fn addresses(&mut self, at: &Addresses) -> &[u64] {
+        if !self.walk.in_loop {
+            self.walk.addresses.clear();
+            self.walk.addresses.extend(self.arrays.iter().map(|a| at.of(a)));
+        }
+        &self.walk.addresses
+    }
+
+    /// Puts the addresses into its arguments.
+    pub fn fill(&mut self, at: &Addresses) {
+        self.addresses(at);
+        for (param, &address) in self.args.params.iter_mut().zip(&self.walk.addresses) {
+            if let ArgValue::Buffer(b) = param {
+                b.data = address as *mut u8;
+            }
+        }
+    }
+
+    /// The addresses of the first iteration of a loop, and the bytes of its next ones.
+    fn begin(&mut self, at: &Addresses, moved: impl Fn(&Array) -> i64) {
+        self.walk.in_loop = false;
+        self.addresses(at);
+        self.walk.in_loop = true;
+        let moves = self.arrays.iter().map(moved).enumerate().filter(|(_, by)| *by != 0);
+        self.walk.moves.clear();
+        self.walk.moves.extend(moves);
+    }
+
+    fn advance(&mut self) {
+        for &(place, by) in &self.walk.moves {
+            let address = &mut self.walk.addresses[place];
+            *address = address.wrapping_add_signed(by);
+        }
+    }
 }
 
 /// The widest access: what code is made for beyond it is the same.
 pub const WIDEST: u64 = 16;
+
+/// How addresses are aligned, as far as code is made for it.
+pub fn alignment(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u8> {
+    inputs.iter().chain(outputs).map(|b| (b.data as u64 % WIDEST) as u8).collect()
+}
 
 /// A step; `on` is the number of its queue in the list, 0 the main one.
 pub enum Command {
@@ -207,7 +263,9 @@ impl Decoder<'_> {
                             label: label.clone(),
                             loc: loc.clone(),
                             settled: None,
+                            is_tried: false,
                             steady,
+                            walk: Walk::default(),
                         };
                         Command::Launch { launch, on }
                     }
@@ -288,15 +346,6 @@ impl Addresses {
         let moved: i64 = array.iterations.iter().map(|&(id, by)| self.iterations[id] * by).sum();
         self.bases[array.buffer].wrapping_add_signed(array.offset + moved)
     }
-
-    /// Puts the addresses of a launch into its arguments.
-    pub fn fill(&self, launch: &mut Launch) {
-        for (param, array) in launch.args.params.iter_mut().zip(&launch.arrays) {
-            if let ArgValue::Buffer(b) = param {
-                b.data = self.of(array) as *mut u8;
-            }
-        }
-    }
 }
 
 /// What an executor does with a step.
@@ -316,6 +365,8 @@ pub trait Executor {
     ) -> Result<bool, Diagnostics>;
     /// Puts the index of an iteration where the loop's steps read it.
     fn index(&mut self, at: &mut Addresses, id: usize, position: &Array, i: i64);
+    /// By how many bytes that place moves from one index to the next.
+    fn index_bytes(&self) -> i64;
 }
 
 /// Gives the steps of a list to an executor, in program order.
@@ -360,6 +411,22 @@ pub fn one(
                 let i = if *reverse { *trip - 1 - iteration } else { iteration };
                 at.iterations[*id] = i;
                 to.index(at, *id, position, i);
+                let launches = body.iter_mut().filter_map(|step| match step {
+                    Command::Launch { launch, .. } => Some(launch),
+                    _ => None,
+                });
+                if iteration == 0 {
+                    let one = if *reverse { -1 } else { 1 };
+                    let index = (position.buffer, to.index_bytes());
+                    let moved = |a: &Array| {
+                        let own = a.iterations.iter().filter(|(of, _)| of == id);
+                        let index = if a.buffer == index.0 { index.1 } else { 0 };
+                        one * (own.map(|(_, by)| by).sum::<i64>() + index)
+                    };
+                    launches.for_each(|launch| launch.begin(at, moved));
+                } else {
+                    launches.for_each(Launch::advance);
+                }
                 execute(body, to, at)?;
             }
             Ok(())

@@ -15,8 +15,11 @@ use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::GraphModule;
 use tessera_ir::{Module, PassContext, PassOptions, Type};
+use tessera_lower::stage::Step as Pass;
 use tessera_numerics::Profile;
-use tessera_plan::{Machine, Plan, PlanOptions, Step, Written, plan_graph, rearranged};
+use tessera_plan::{
+    Machine, Plan, PlanOptions, Queues, Step, Written, plan_graph, queues, rearranged,
+};
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
 use tessera_target::device::DeviceId;
@@ -147,6 +150,7 @@ pub fn compile_graph_for(
     let planned = |requested: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
         let mut plan = plan_graph(module, func, args, requested)?;
         let made = place(&mut plan, &options.kernels)?;
+        spread(&mut plan, &choice, requested)?;
         Ok((plan, made))
     };
     let (plan, made) = planned(&requested)?;
@@ -156,6 +160,22 @@ pub fn compile_graph_for(
     }
     let planned = start.elapsed();
     GraphProgram::from_plan(plan, made, choice, (options, given), planned)
+}
+
+/// The most queues of a plan: more hold up the host, and fill no more of a device.
+const QUEUES: usize = 4;
+
+/// Puts independent steps on several queues where these run together: on a device. The host is one queue.
+fn spread(plan: &mut Plan, choice: &Choice, options: &PlanOptions) -> Result<(), Diagnostics> {
+    let caps = choice.caps()?;
+    let (most, speed) = match (options.queues, caps.gpu()) {
+        (Some(most), _) => (most, None),
+        (None, Some(gpu)) if choice.is_on_device() && !options.off.has(Pass::Queues) => {
+            (QUEUES, Some(&gpu.speed))
+        }
+        (None, _) => (1, None),
+    };
+    queues(plan, &Queues { most, speed })
 }
 
 /// Refuses functions that would take minutes to plan and to compile.

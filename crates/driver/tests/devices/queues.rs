@@ -4,7 +4,7 @@ use super::rig::{Rig, Row};
 use super::waits::{ORDERS, every_wait_is_needed};
 use crate::graph::check::module;
 use tessera_diag::Diagnostics;
-use tessera_driver::device::Stream;
+use tessera_driver::device::{self, Stream};
 use tessera_driver::graph::{
     GraphOptions, GraphProgram, HostKernels, PlanOptions, argument_type, compile_graph,
 };
@@ -59,20 +59,30 @@ fn wanted() -> Vec<f32> {
     dot(&dot(&x, &y), &dot(&dot(&y, &x), &x)).concat()
 }
 
-fn run(rig: &Rig, capture: bool, runs: usize) -> Result<Vec<f32>, Diagnostics> {
-    let program = queued(rig)?;
+/// The plan on as many queues as its steps can use.
+fn scheduled(rig: &Rig) -> Result<GraphProgram, Diagnostics> {
+    let program = compiled(rig, PlanOptions { queues: Some(3), ..PlanOptions::default() })?;
+    assert!(program.plan_text().contains("queue = 1"), "{}", program.plan_text());
+    Ok(program)
+}
+
+fn square(rig: &Rig, on: u64, values: Option<Square>) -> Result<Row, Diagnostics> {
+    let mut row = rig.row(64, on)?;
+    if let Some(values) = values {
+        row.write(&values.concat(), rig.queue(on))?;
+    }
+    (row.view.dims, row.view.strides) = (vec![8, 8], vec![32, 4]);
+    Ok(row)
+}
+
+type Made = fn(&Rig) -> Result<GraphProgram, Diagnostics>;
+
+fn run(rig: &Rig, made: Made, capture: bool, runs: usize) -> Result<Vec<f32>, Diagnostics> {
+    let program = made(rig)?;
     let stream = Stream::new(rig.id)?;
     let on = stream.handle();
-    let square = |values: Option<Square>| -> Result<Row, Diagnostics> {
-        let mut row = rig.row(64, on)?;
-        if let Some(values) = values {
-            row.write(&values.concat(), rig.queue(on))?;
-        }
-        (row.view.dims, row.view.strides) = (vec![8, 8], vec![32, 4]);
-        Ok(row)
-    };
-    let (x, y) = (square(Some(argument(7)))?, square(Some(argument(3)))?);
-    let mut out = square(None)?;
+    let (x, y) = (square(rig, on, Some(argument(7)))?, square(rig, on, Some(argument(3)))?);
+    let mut out = square(rig, on, None)?;
     for _ in 0..runs {
         let streams = Streams { on, ..Streams::default() };
         let (ins, outs) = ([x.view.clone(), y.view.clone()], [out.view.clone()]);
@@ -89,15 +99,67 @@ fn run(rig: &Rig, capture: bool, runs: usize) -> Result<Vec<f32>, Diagnostics> {
 
 #[test]
 fn every_event_of_a_plan_is_needed() {
-    every_wait_is_needed(|rig| run(rig, false, 1), &wanted());
+    for made in [queued, scheduled] {
+        every_wait_is_needed(|rig| run(rig, made, false, 1), &wanted());
+    }
 }
 
 #[test]
-fn a_captured_plan_gives_the_same() {
-    for order in ORDERS {
-        let rig = Rig::new(order);
-        let out = run(&rig, true, 3).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!((out, rig.fake.hazards()), (wanted(), Vec::new()), "{order:?}");
-        assert!(rig.fake.calls_of(Call::GraphLaunch) > 0);
+fn runs_one_after_another_share_memory_and_streams() {
+    for made in [queued, scheduled] {
+        every_wait_is_needed(|rig| run(rig, made, false, 2), &wanted());
     }
+}
+
+/// A wait that is left out of a recording is an error when that ends, or a race when it is replayed.
+#[test]
+fn every_event_of_a_captured_plan_is_needed() {
+    for (made, order) in [queued, scheduled].into_iter().flat_map(|m| ORDERS.map(|o| (m, o))) {
+        let rig = Rig::new(order);
+        let out = run(&rig, made, true, 3).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((out, rig.fake.hazards()), (wanted(), Vec::new()), "{order:?}");
+        assert_eq!(rig.fake.calls_of(Call::GraphLaunch), 2);
+        let waits = rig.fake.calls_of(Call::Wait);
+        for number in 0..waits {
+            let rig = Rig::new(order);
+            rig.fake.leave_out_wait(Some(number));
+            let done = run(&rig, made, true, 3);
+            let found = done.is_err() || !rig.fake.hazards().is_empty();
+            assert!(found, "{order:?}: wait {number} of {waits}");
+        }
+    }
+}
+
+/// In a recording of the caller's, with a run in flight beside it.
+#[test]
+fn a_plan_in_a_graph_of_the_callers_gives_the_same() {
+    for (made, order) in [queued, scheduled].into_iter().flat_map(|m| ORDERS.map(|o| (m, o))) {
+        let rig = Rig::new(order);
+        let out = inside(&rig, made).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((out, rig.fake.hazards()), (wanted(), Vec::new()), "{order:?}");
+    }
+}
+
+fn inside(rig: &Rig, made: Made) -> Result<Vec<f32>, Diagnostics> {
+    let program = made(rig)?;
+    let stream = Stream::new(rig.id)?;
+    let on = stream.handle();
+    let (x, y) = (square(rig, on, Some(argument(7)))?, square(rig, on, Some(argument(3)))?);
+    let (first, mut out) = (square(rig, on, None)?, square(rig, on, None)?);
+    let ins = [x.view.clone(), y.view.clone()];
+    let put = |to: &Row, on: u64| {
+        let streams = Streams { on, ..Streams::default() };
+        let mut none = NoKernels;
+        let mut kernels = HostKernels(&mut none);
+        program.run_on(&ins, std::slice::from_ref(&to.view), rig.id, &streams, &mut kernels)
+    };
+    put(&first, on)?;
+    let recorded = device::begin_recording(rig.id)?;
+    put(&out, recorded)?;
+    let graph = device::end_recording()?;
+    put(&first, on)?;
+    graph.replay(on)?;
+    drop(graph);
+    (out.view.dims, out.view.strides) = (vec![64], vec![4]);
+    out.read(rig.queue(on))
 }

@@ -43,7 +43,7 @@ fn compiled(text: &str, kernel: &str, args: &[HostArray], emulated: bool) -> Gra
     let module = module(text);
     let func = tessera_tile::parse(kernel).unwrap_or_else(|e| panic!("{e}"));
     let kernels: MadeKernels =
-        [("k".to_string(), MadeKernel { func, args: vec![0, 1, 2, 3] })].into();
+        [("k".to_string(), MadeKernel { func, args: vec![0, 1, 2, 3], required: true })].into();
     let types: Vec<Type> = args.iter().map(|a| argument_type(&a.dims, a.dtype)).collect();
     let choice = match emulated {
         true => {

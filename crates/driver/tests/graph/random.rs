@@ -3,8 +3,10 @@
 #[path = "../../../filetest/tests/budget/mod.rs"]
 mod budget;
 
-use super::check::check;
+use super::check::{arguments, check, compile, module};
 use budget::Budget;
+use tessera_driver::graph::{HostKernels, PlanOptions};
+use tessera_interp::{NoKernels, QueueOrder};
 
 struct Draw(u64);
 
@@ -124,29 +126,61 @@ impl Maker {
     }
 }
 
+/// A random function of two arrays.
+fn function(seed: u64) -> String {
+    let mut maker = Maker {
+        draw: Draw(seed.wrapping_mul(7919) + 17),
+        lines: Vec::new(),
+        values: vec![("%x".into(), vec![6, 8]), ("%y".into(), vec![2, 3, 4])],
+    };
+    for _ in 0..12 {
+        maker.step();
+    }
+    let n = maker.values.len();
+    let picks = [n - 1, n / 2, n / 3];
+    let results: Vec<String> = picks.iter().map(|&i| maker.values[i].0.clone()).collect();
+    let body = maker.lines.join("\n");
+    format!(
+        "func @f(%x: {}, %y: {}) {{\n{body}\n  graph.return {}\n}}",
+        ty(&[6, 8]),
+        ty(&[2, 3, 4]),
+        results.join(", ")
+    )
+}
+
 #[test]
 fn random_functions() {
     // The same ones each time, and others where a time is given.
     let budget = Budget::new(0);
     let others = (budget.seed << 20..).take_while(|_| budget.left());
     for seed in (0..30).chain(others) {
-        let mut maker = Maker {
-            draw: Draw(seed.wrapping_mul(7919) + 17),
-            lines: Vec::new(),
-            values: vec![("%x".into(), vec![6, 8]), ("%y".into(), vec![2, 3, 4])],
-        };
-        for _ in 0..12 {
-            maker.step();
-        }
-        let n = maker.values.len();
-        let picks = [n - 1, n / 2, n / 3];
-        let results: Vec<String> = picks.iter().map(|&i| maker.values[i].0.clone()).collect();
-        let body = maker.lines.join("\n");
-        check(&format!(
-            "func @f(%x: {}, %y: {}) {{\n{body}\n  graph.return {}\n}}",
-            ty(&[6, 8]),
-            ty(&[2, 3, 4]),
-            results.join(", ")
-        ));
+        check(&function(seed));
     }
+}
+
+#[test]
+fn random_functions_give_the_same_bits_on_several_queues() {
+    let mut used = 0;
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let module = module(&function(seed));
+        let args = arguments(&module, "f");
+        // Without fusion there are steps that do not depend on each other.
+        let plan = |queues| PlanOptions { separate: true, queues, ..PlanOptions::default() };
+        let wanted = compile(&module, &args, plan(None)).run(&args).unwrap();
+        for most in 2..=4 {
+            let program = compile(&module, &args, plan(Some(most)));
+            let text = program.plan_text();
+            used += usize::from(text.contains("queue = 1"));
+            assert_eq!(program.run(&args).unwrap(), wanted, "{text}");
+            for draw in 0..4 {
+                let mut none = NoKernels;
+                let mut kernels = HostKernels(&mut none);
+                let order = QueueOrder::Random(draw);
+                let got = program.interpret(&args, &mut kernels, order).unwrap();
+                assert_eq!(got, wanted, "{text}");
+            }
+        }
+    }
+    assert!(used > 20, "{used}");
 }

@@ -109,8 +109,10 @@ fn compiled(
 ) -> Result<GraphProgram, Diagnostics> {
     let types: Vec<Type> = args.iter().map(|a| argument_type(&a.dims, a.dtype)).collect();
     let choice = Choice { backend, why: "the test" };
-    let kernels =
-        MadeKernels::from([("k".to_string(), MadeKernel { func: kernel(), args: vec![0, 1] })]);
+    let kernels = MadeKernels::from([(
+        "k".to_string(),
+        MadeKernel { func: kernel(), args: vec![0, 1], required: true },
+    )]);
     let options = GraphOptions { kernels, ..GraphOptions::default() };
     compile_graph_for(module, &module.funcs[0].name, &types, choice, &options)
 }
@@ -132,7 +134,13 @@ impl Case {
         let mut kernels = KernelSet::default();
         kernels.insert(
             "k",
-            KernelDef { func: kernel(), args: vec![0, 1], derived: false, placed: false },
+            KernelDef {
+                func: kernel(),
+                args: vec![0, 1],
+                derived: false,
+                placed: false,
+                settled: false,
+            },
         );
         let program = Program { module, kernels, name };
         let mut this = Self { program, args, wanted, launches: 0, on: BTreeMap::new() };

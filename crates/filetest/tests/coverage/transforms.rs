@@ -56,8 +56,10 @@ impl Program {
         );
         let mut kernels = KernelSet::default();
         let args = (0..kernel.params().len()).collect();
-        kernels
-            .insert("k", KernelDef { func: kernel.clone(), args, derived: false, placed: false });
+        kernels.insert(
+            "k",
+            KernelDef { func: kernel.clone(), args, derived: false, placed: false, settled: false },
+        );
         Self { module: super::graph::parse(&text), kernels, name: "f".to_string() }
     }
 

@@ -115,10 +115,8 @@ struct Ready<'a> {
 }
 
 impl<'a> World<'a> {
-    pub fn op(&mut self, frame: &mut Frame<'a>, id: OpId) -> Outcome<Vec<Array>> {
-        if let Some(results) = self.structured(frame, id)? {
-            return Ok(results);
-        }
+    /// An op without regions that calls nothing.
+    pub fn op(&self, frame: &Frame<'a>, id: OpId) -> Outcome<Vec<Array>> {
         let op = &frame.func.ops[id];
         let loc = &op.loc;
         let args = op.operands.iter().map(|&v| frame.array(v, loc)).collect::<Outcome<Vec<_>>>()?;
@@ -167,7 +165,7 @@ impl Ready<'_> {
         let x = || self.args.first().copied();
         let arg = |i: usize| self.args.get(i).copied();
         match self.code {
-            // `structured` has run these.
+            // `World::advance` runs these.
             GraphOp::KernelCall
             | GraphOp::Return
             | GraphOp::Yield

@@ -87,6 +87,8 @@ steps! {
     LoopKernel = "loop_kernel",
     /// Kernels write carried values where the next iteration reads them, without copies.
     CopyElision = "copy_elision",
+    /// Independent steps of a function run on several queues of a device.
+    Queues = "queues",
     /// Operands of MMAs that cannot be copied asynchronously are first copied to aligned rows.
     OperandPadding = "operand_padding",
     /// A loop of MMAs is divided among several groups where there are few.
@@ -130,7 +132,7 @@ fn former(name: &str) -> Option<Step> {
 
 /// A set of passes that are left out.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Off(u32);
+pub struct Off(u64);
 
 impl Off {
     pub fn has(self, step: Step) -> bool {
@@ -146,7 +148,7 @@ impl Off {
     }
 
     /// Distinct for distinct sets.
-    pub fn bits(self) -> u32 {
+    pub fn bits(self) -> u64 {
         self.0
     }
 

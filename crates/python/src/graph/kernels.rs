@@ -63,18 +63,23 @@ impl TracedKernel {
 pub fn add(program: &Program, label: &str, kernel: &TracedKernel, order: &[String], placed: bool) {
     let place = |name: &String| order.iter().position(|o| o == name);
     if let Some(args) = kernel.0.params.iter().map(place).collect::<Option<Vec<_>>>() {
-        let def = KernelDef { func: kernel.0.func.clone(), args, derived: false, placed };
+        let (func, settled) = (kernel.0.func.clone(), kernel.0.settled);
+        let def = KernelDef { func, args, derived: false, placed, settled };
         program.kernels().insert(label, def);
     }
 }
 
-/// The kernels that belong to the code of the functions that call them.
+/// The kernels that are compiled with the functions that call them. Checked mode runs the others by
+/// themselves, each in the interpreter.
 pub fn placed(program: &Program) -> MadeKernels {
     let set = program.kernels();
     let all = set.names().filter_map(|name| Some((name, set.get(name)?)));
-    all.filter(|(_, def)| def.derived || def.placed)
+    let checked = tessera_driver::knobs::CHECK.is_on();
+    all.filter(|(_, def)| def.derived || def.placed || (def.settled && !checked))
         .map(|(name, def)| {
-            (name.to_string(), MadeKernel { func: def.func.clone(), args: def.args.clone() })
+            let required = def.derived || def.placed;
+            let (func, args) = (def.func.clone(), def.args.clone());
+            (name.to_string(), MadeKernel { func, args, required })
         })
         .collect()
 }

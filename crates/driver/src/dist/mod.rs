@@ -1,0 +1,20 @@
+//! Index launches: the queue of their tasks.
+//!
+//! A launch submits its tasks together ([`Queue::submit`]), each with the elements that it uses. `region` says which earlier tasks it
+//! must wait for; what waits for nothing is *ready*. Workers take ready tasks, and so do threads that wait for something: a short task
+//! then runs without a change of threads. Work is a closure that needs no interpreter, so that workers never wait for one.
+//!
+//! What holds:
+//! 1. A task runs after all earlier tasks that interfere with it have ended, and two tasks that interfere never run together.
+//! 2. A task that fails ends all that depend on it with its failure, and none of these run. A failure is reported once for a launch: to a
+//!    wait for what it touches, else to the next submission or wait. Nothing is submitted while a failure is unreported, so no task begins
+//!    with elements that another has left unfinished.
+//! 3. Inside a task, waits are for earlier tasks only, and help with those only. So the tasks on the stack of a thread are in falling
+//!    order, each waits for lower numbers than its own, and no cycle of waits can arise.
+//! 4. The lock is never held while a closure runs or is dropped: either may call back.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+pub use queue::{Failure, Queue, Row, Submitted, Until, Waited, Work, in_task};
