@@ -312,10 +312,7 @@ class Jitted:
         elif last[2] != key[2]:
             why = "a static argument changed"
         else:
-            moved = last[3][0] != key[3][0]
-            why = f"arrays are {'on a device' if key[3][0] else 'on the host'} now" if moved else "the numeric profile changed"
-            if last[3][2:] != key[3][2:]:
-                why = "the mesh of the `with` statement around the call changed"
+            why = "the mesh of the `with` statement around the call changed"
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
