@@ -161,6 +161,7 @@ from .transforms.linearize import linearize
 from .transforms.sequential_map import map
 from .xp._windows import reduce_window
 from .checkpoint.files import load, save
+from .transforms.composites import composite
 from .transforms.custom_rules import custom_jvp, custom_vjp
 from .transforms.gradcheck import gradcheck
 from .trace.jit import jit

@@ -402,7 +402,7 @@ def test_lazy_rescale_is_passed_on_inside_a_trace(monkeypatch):
     q, k, v = arrays(np.random.default_rng(12), 1, 1, 1, 256, 256, 16, 16)
     for free, wanted in ((None, True), (True, True), (False, False)):
         seen.clear()
-        ts.jit(lambda *a: ts.op.flash_attention(*a, lazy_rescale=free)).trace(q, k, v)  # noqa: B023
+        ts.jit(lambda *a: ts.op.flash_attention(*a, lazy_rescale=free)).compiled(q, k, v)  # noqa: B023
         assert seen - {None} == {wanted}
 
 

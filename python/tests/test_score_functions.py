@@ -12,7 +12,8 @@ from test_attention import alibi
 
 import tessera as ts
 from tessera import xp
-from tessera.trace import jit as _jit
+from tessera import _core
+from tessera.transforms import composites
 from tessera.kernels import attention_backward
 from tessera.kernels.functions import Function
 
@@ -131,7 +132,8 @@ def inputs(dtype):
 
 @pytest.fixture
 def device(monkeypatch):
-    monkeypatch.setattr(_jit, "for_device", lambda leaves, target: True)
+    caps = dict(_core.capabilities("cuda:0"))
+    monkeypatch.setattr(composites, "capabilities", lambda target: caps)
 
 
 @pytest.mark.parametrize("dtype, bound", [(np.float32, 2e-6), (np.float16, 4e-3), (ml_dtypes.bfloat16, 3e-2)])
@@ -143,7 +145,7 @@ def test_gradients_by_kernels_against_float64(name, dtype, bound, device):
         return loss_of(ts.op.flash_attention(q, k, v, **CASES[name]).astype("f32"))
 
     both = ts.jit(lambda *a: ts.grad(of, argnums=(0, 1, 2))(*a))
-    text = both.trace(*args)
+    text = both.compiled(*args).plan
     assert "@keys" in text and "@queries" in text
     wanted = ts.grad(reference(name), argnums=(0, 1, 2))(*(a.astype(np.float64) for a in args))
     for got, right in zip(both(*args), wanted, strict=True):

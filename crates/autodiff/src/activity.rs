@@ -7,7 +7,7 @@ use crate::is_float;
 use crate::region::{Outlined, outline_all};
 use crate::rules::differentiable;
 use std::collections::BTreeMap;
-use tessera_graph::walk::returned;
+use tessera_graph::walk::{called, returned};
 use tessera_graph::{Graph, GraphFunc, GraphModule, GraphOp};
 use tessera_ir::{Attr, Op, OpId, Value};
 use tessera_support::SideTable;
@@ -29,9 +29,21 @@ pub struct Activity {
     pub plans: BTreeMap<OpId, RegionActivity>,
 }
 
-/// The kind of a call; `jit` where it does not say.
+/// The kind of a call; `jit` where it does not say. A composite has the kind of its rule for reverse
+/// mode.
 pub fn call_kind(op: &Op<Graph>) -> &str {
-    op.attr("kind").and_then(Attr::as_word).unwrap_or("jit")
+    let has = |name: &str| op.code == GraphOp::Composite && op.attr(name).is_some();
+    match op.attr("kind").and_then(Attr::as_word) {
+        None if has("fwd") => "custom_vjp",
+        None if has("jvp") => "custom_jvp",
+        kind => kind.unwrap_or("jit"),
+    }
+}
+
+/// The same for forward mode.
+pub fn forward_kind(op: &Op<Graph>) -> &str {
+    let composite = op.code == GraphOp::Composite;
+    if composite && op.attr("jvp").is_some() { "custom_jvp" } else { call_kind(op) }
 }
 
 pub fn callee_name<'a>(op: &'a Op<Graph>, name: &str) -> &'a str {
@@ -40,7 +52,15 @@ pub fn callee_name<'a>(op: &'a Op<Graph>, name: &str) -> &'a str {
 
 /// The function that says what a call means, for transforms that the call has no rule for.
 pub fn meaning(op: &Op<Graph>) -> &str {
-    callee_name(op, if op.attr("plain").is_some() { "plain" } else { "callee" })
+    match op.attr("plain").is_some() {
+        true => callee_name(op, "plain"),
+        false => called(op).unwrap_or_default(),
+    }
+}
+
+/// Whether a call with a rule says in other ops what it means, so that the rule need not be taken.
+pub fn is_decomposable(op: &Op<Graph>) -> bool {
+    op.code == GraphOp::Composite || op.attr("plain").is_some()
 }
 
 /// The arguments of a call with a rule of its own that have tangents and cotangents: floats that
@@ -80,7 +100,7 @@ impl Activity {
     /// cover, and the call has a plain definition, the rule is not used.
     pub fn way<'o>(&self, func: &GraphFunc, op: &'o Op<Graph>) -> &'o str {
         let kind = call_kind(op);
-        if kind != "custom_vjp" || op.attr("plain").is_none() {
+        if !matches!(kind, "custom_vjp" | "custom_jvp") || !is_decomposable(op) {
             return kind;
         }
         let takes = own_rule_args(func, op);
@@ -148,7 +168,7 @@ impl Activity {
                 self.plan(id, bodies, vec![params]);
                 out
             }
-            Call => {
+            Call | Composite => {
                 let args = self.of(&op.operands);
                 match self.way(func, op) {
                     "custom_vjp" | "custom_jvp" => {
@@ -263,13 +283,13 @@ impl Activity {
                 (plan.wanted[0], plan.cotangents[0]) = (wanted, requested);
                 self.plans.insert(id, plan);
             }
-            Call if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
+            Call | Composite if !matches!(self.way(func, op), "custom_vjp" | "custom_jvp") => {
                 let Some(callee) = module.func(meaning(op)) else { return };
                 let mut flow = Activity::active(module, callee, &self.of(&op.operands));
                 let wanted = flow.want(module, callee, &requested);
                 self.ask_all(&op.operands, &wanted);
             }
-            Call => self.ask_all(&op.operands, &own_rule_args(func, op)),
+            Call | Composite => self.ask_all(&op.operands, &own_rule_args(func, op)),
             // A while loop has no reverse mode; the caller reports it where a cotangent is needed.
             KernelCall | Return | Yield | While | Const | Iota | Select | Cast | Bitcast | Dim
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad

@@ -9,7 +9,7 @@ use crate::split::Halves;
 use crate::{Jvp, KernelSet, Vjp, is_float};
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Loc};
-use tessera_graph::walk::{dce, fresh_name, pure_functions, returned};
+use tessera_graph::walk::{called, dce, fresh_name, pure_functions, returned};
 use tessera_graph::{GraphFunc, GraphModule, GraphOp, call_results};
 use tessera_ir::{Attr, OpSpec, Type, Value};
 
@@ -69,7 +69,7 @@ impl<'m> Context<'m> {
     }
 
     pub fn tidy(&self, func: &mut GraphFunc) {
-        let calls = func.walk().iter().any(|&id| func.ops[id].code == GraphOp::Call);
+        let calls = func.walk().iter().any(|&id| called(&func.ops[id]).is_some());
         let pure = if calls { pure_functions(self.module) } else { Default::default() };
         dce(func, &|name| pure.contains(name));
     }

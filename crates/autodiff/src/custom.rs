@@ -1,11 +1,11 @@
 //! Custom derivatives of the user: checks that their signatures fit the function they belong to.
 
-use crate::activity::{call_kind, callee_name};
+use crate::activity::callee_name;
 use crate::is_float;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::same_type;
-use tessera_graph::walk::returned;
-use tessera_graph::{GraphFunc, GraphModule, GraphOp, Refusal, call_results};
+use tessera_graph::walk::{called, returned};
+use tessera_graph::{GraphFunc, GraphModule, Refusal, call_results};
 use tessera_ir::{Attr, Type};
 
 /// Checks a `custom_vjp` rule for `callee`: `fwd` takes its arguments and gives its results and then
@@ -40,9 +40,7 @@ pub fn check_module(module: &GraphModule) -> Result<(), Diagnostics> {
     for func in &module.funcs {
         for id in func.walk() {
             let op = &func.ops[id];
-            if op.code != GraphOp::Call {
-                continue;
-            }
+            let Some(callee) = called(op) else { continue };
             let nondiff: Vec<usize> = op
                 .attr("nondiff")
                 .and_then(Attr::as_ints)
@@ -51,14 +49,16 @@ pub fn check_module(module: &GraphModule) -> Result<(), Diagnostics> {
                 .map(|&i| i.max(0) as usize)
                 .collect();
             let name = |part| callee_name(op, part);
-            let checked = match call_kind(op) {
-                "custom_vjp" => {
-                    let names = [name("callee"), name("fwd"), name("bwd")];
-                    vjp(module, names, &nondiff, &op.loc).map(|_| ())
-                }
-                "custom_jvp" => jvp_rule(module, [name("callee"), name("jvp")], &nondiff, &op.loc),
-                _ => Ok(()),
-            };
+            let has = |part| op.attr(part).is_some();
+            // A composite may have both rules.
+            let mut checked = Ok(());
+            if has("fwd") {
+                let names = [callee, name("fwd"), name("bwd")];
+                checked = vjp(module, names, &nondiff, &op.loc).map(|_| ());
+            }
+            if has("jvp") && checked.is_ok() {
+                checked = jvp_rule(module, [callee, name("jvp")], &nondiff, &op.loc);
+            }
             if let Err(error) = checked {
                 errors.push(error);
             }

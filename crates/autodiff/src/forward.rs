@@ -111,7 +111,7 @@ impl Context<'_> {
             Loop => self.loop_jvp(t, id),
             While => self.while_jvp(t, id),
             Cond => self.cond_jvp(t, id),
-            Call => self.call_jvp(t, id),
+            Call | Composite => self.call_jvp(t, id),
             KernelCall => self.kernel_jvp(t, id),
             Manual => self.manual_jvp(t, id),
             Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient

@@ -1,7 +1,9 @@
 //! Tangents through branches, loops and calls: each region is transformed as a function and put
 //! back, with tangents beside their values.
 
-use crate::activity::{RegionActivity, call_kind, callee_name, meaning, own_rule_args};
+use crate::activity::{
+    RegionActivity, callee_name, forward_kind, is_decomposable, meaning, own_rule_args,
+};
 use crate::context::Context;
 use crate::forward::{Forward, Tangents};
 use tessera_diag::Diagnostic;
@@ -170,10 +172,14 @@ impl Context<'_> {
 
     pub fn call_jvp(&mut self, t: &mut Tangents<'_>, id: OpId) -> Result<(), Diagnostic> {
         let op = &t.source.ops[id];
-        let kind = call_kind(op).to_string();
+        // An operand that moves and has no part in the rule: the derivative is that of the meaning.
+        let takes = own_rule_args(t.source, op);
+        let more = op.operands.iter().zip(&takes).any(|(&v, takes)| t.get(v).is_some() && !takes);
+        let decomposed = is_decomposable(op) && more;
+        let kind = if decomposed { "jit" } else { forward_kind(op) }.to_string();
         let mut args = t.new_values(&op.operands);
         let (name, tangents) = match kind.as_str() {
-            "custom_vjp" if op.attr("plain").is_none() => {
+            "custom_vjp" if !is_decomposable(op) => {
                 let name = callee_name(op, "callee");
                 return t.em.refuse(
                     format!(
@@ -184,7 +190,7 @@ impl Context<'_> {
                 );
             }
             "custom_jvp" => {
-                args.extend(t.picked(&op.operands, &own_rule_args(t.source, op))?);
+                args.extend(t.picked(&op.operands, &takes)?);
                 let floats = op.results.iter().map(|&v| crate::is_float(t.source.ty(v)));
                 (callee_name(op, "jvp").to_string(), floats.collect())
             }

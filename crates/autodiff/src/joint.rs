@@ -217,7 +217,7 @@ impl Context<'_> {
         match op.code {
             Loop => self.keep_loop(a, id),
             Cond => self.keep_cond(a, id),
-            Call => self.keep_call(a, id),
+            Call | Composite => self.keep_call(a, id),
             Manual => self.keep_manual(a, id),
             While => a.em.refuse(
                 "while has no reverse mode: how often it runs is not known before it has run, nor \

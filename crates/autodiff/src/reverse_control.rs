@@ -2,7 +2,7 @@
 //! part runs in the place of the op and yields the residuals; the backward part runs where the op's
 //! reverse rule is applied.
 
-use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
+use crate::activity::{callee_name, meaning, own_rule_args};
 use crate::context::Context;
 use crate::emit::Emit;
 use crate::forward_control::pick;
@@ -336,7 +336,7 @@ impl Context<'_> {
         let out = self.call(&mut a.em, &named.pullback, "jit", &inner)?;
         // The pullback of a custom JVP gives cotangents of the tangents, which follow the
         // arguments.
-        let answered: Vec<Value> = if call_kind(op) == "custom_jvp" {
+        let answered: Vec<Value> = if a.flow.way(a.source, op) == "custom_jvp" {
             let takes = pick(&op.operands, &own_rule_args(a.source, op));
             pick(&takes, &named.grads[op.operands.len()..])
         } else {

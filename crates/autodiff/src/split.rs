@@ -41,7 +41,7 @@ fn cheap(func: &GraphFunc, id: OpId) -> bool {
             let bits = |v: Value| func.ty(v).dtype().bits();
             bits(op.operands[0]) < bits(op.result())
         }
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Select | Bitcast
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Select | Bitcast
         | StopGradient | OptBarrier | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce | Philox | Manual | Own | AllReduce | AllGather

@@ -3,10 +3,12 @@
 use crate::dims::{bind, substitute_type};
 use crate::ops::control_ops::{agree, types};
 use crate::rule::Refusal;
-use crate::walk::{call_order, returned};
-use crate::{GraphFunc, GraphModule, GraphOp};
+use crate::states::is_of_a_rank;
+use crate::walk::{CALLED, call_order, called, returned};
+use crate::{Graph, GraphFunc, GraphModule, GraphOp};
+use std::collections::BTreeSet;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_ir::{Attr, OpId, Type, verify};
+use tessera_ir::{Attr, OpId, Opcode, Type, verify};
 
 /// Checks every function, and every call against its callee.
 pub fn verify_module(module: &GraphModule) -> Result<(), Diagnostics> {
@@ -20,7 +22,7 @@ pub fn verify_module(module: &GraphModule) -> Result<(), Diagnostics> {
         return Err(errors);
     }
     for func in &module.funcs {
-        for id in func.walk().into_iter().filter(|&id| func.ops[id].code == GraphOp::Call) {
+        for id in func.walk().into_iter().filter(|&id| called(&func.ops[id]).is_some()) {
             if let Err(refusal) = call(module, func, id) {
                 errors.push(refusal);
             }
@@ -39,7 +41,7 @@ pub fn verify_module(module: &GraphModule) -> Result<(), Diagnostics> {
 fn call(module: &GraphModule, func: &GraphFunc, id: OpId) -> Result<(), Diagnostic> {
     let op = &func.ops[id];
     let fail = |r: Refusal| r.at(op.loc.clone());
-    for name in ["callee", "fwd", "bwd", "jvp", "plain"] {
+    for name in CALLED {
         if let Some(callee) = op.attr(name).and_then(Attr::as_ref_name)
             && module.func(callee).is_none()
         {
@@ -47,7 +49,7 @@ fn call(module: &GraphModule, func: &GraphFunc, id: OpId) -> Result<(), Diagnost
             return Err(Diagnostic::new(Code::E_NAME, why).at(op.loc.clone()));
         }
     }
-    for name in ["callee", "plain"] {
+    for name in ["callee", "plain", "decomposition"] {
         let callee = op.attr(name).and_then(Attr::as_ref_name).and_then(|n| module.func(n));
         let Some(callee) = callee else { continue };
         let wanted = call_results(callee, &types(func, &op.operands)).map_err(fail)?;
@@ -62,7 +64,31 @@ fn call(module: &GraphModule, func: &GraphFunc, id: OpId) -> Result<(), Diagnost
             ))));
         }
     }
+    if op.code == GraphOp::Composite
+        && let Some(inner) = called(op).and_then(|n| of_a_rank(module, n, &mut BTreeSet::new()))
+    {
+        let name = Opcode::<Graph>::mnemonic(inner);
+        return Err(fail(Refusal::structure(format!(
+            "expected a decomposition that every rank can run alone, got one with `{name}`"
+        ))));
+    }
     Ok(())
+}
+
+/// An op in a function, or in those it calls, that only programs of ranks may hold.
+fn of_a_rank(module: &GraphModule, name: &str, seen: &mut BTreeSet<String>) -> Option<GraphOp> {
+    if !seen.insert(name.to_string()) {
+        return None;
+    }
+    let func = module.func(name)?;
+    func.walk().into_iter().find_map(|id| {
+        let op = &func.ops[id];
+        match op.code {
+            GraphOp::Manual => Some(op.code),
+            code if is_of_a_rank(code) => Some(code),
+            _ => called(op).and_then(|n| of_a_rank(module, n, seen)),
+        }
+    })
 }
 
 /// What a function gives for arguments of these types.

@@ -243,7 +243,8 @@ pub fn types_of(code: GraphOp, s: &Site<'_>) -> Ruled {
         | GraphOp::Cond
         | GraphOp::While
         | GraphOp::Loop
-        | GraphOp::Call => Ok(s.results.to_vec()),
+        | GraphOp::Call
+        | GraphOp::Composite => Ok(s.results.to_vec()),
         GraphOp::Const => value::Const::types(s),
         GraphOp::Iota => value::Iota::types(s),
         GraphOp::Select => value::Select::types(s),

@@ -44,11 +44,11 @@ pub fn is_of_a_rank(code: GraphOp) -> bool {
     match code {
         Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
         | AxisIndex => true,
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
-        | Philox | Manual | Ew(_) => false,
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota
+        | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape
+        | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
+        | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
+        | WindowArgReduce | Philox | Manual | Ew(_) => false,
     }
 }
 
@@ -223,10 +223,11 @@ impl<'a> Flow<'a> {
                 self.refuse(id, Code::E_PLACEMENT, message, help);
                 all(0)
             }
-            KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
-            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
-            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            KernelCall | Composite | Return | Yield | Const | Iota | Select | Cast | Bitcast
+            | Dim | StopGradient | Broadcast | Reshape | Transpose | Slice | Pad | Concat
+            | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Ew(_) => {
                 let joined = self.states(&op.operands).into_iter().fold(0, |a, b| a | b);
                 self.want_all(id, joined);
                 all(joined)

@@ -96,6 +96,20 @@ define_ops! {
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%r = graph.call %x, %y {callee = @f, kind = checkpoint} : tensor<[4, 8], f32>",
     }
+    /// An operation with a name, which planning may give to a kernel: `decomposition` is a function with
+    /// the same signature that says what it computes in other ops, and `config` are its static
+    /// attributes. Without a kernel the decomposition takes its place. `fwd` and `bwd`, or `jvp`, are a
+    /// derivative rule as `call` has them; where there is no rule, and for a derivative by an operand in
+    /// `nondiff`, the derivative is that of the decomposition. `sharding` is the factor rule of its
+    /// dims. The decomposition holds no op of a rank.
+    Composite = 0x08 "composite" since "0.6" {
+        operands: [],
+        groups: [values: Tensor [0, usize::MAX]],
+        attrs: [name: Word required, decomposition: Ref required, config: Dict optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, sharding: Str optional],
+        regions: [],
+        results: None, effects: Control, infer: None, verify: Some(verify),
+        example: "%r = graph.composite %x, %y {name = sum_of_two, decomposition = @f, config = {eps = 0.5}} : tensor<[4, 8], f32>",
+    }
     /// A constant: every element is `value`, or `data` holds the elements in row-major order,
     /// little-endian and unpacked, in hexadecimal digits.
     Const = 0x10 "const" since "0.1" {

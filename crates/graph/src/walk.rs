@@ -1,8 +1,8 @@
 //! Queries of transforms: the uses of a value, the captures of a region, and dead code.
 
-use crate::{GraphFunc, GraphModule, GraphOp};
+use crate::{Graph, GraphFunc, GraphModule, GraphOp};
 use std::collections::BTreeSet;
-use tessera_ir::{Attr, BlockId, Effects, OpId, Opcode, Value, ValueDef};
+use tessera_ir::{Attr, BlockId, Effects, Op, OpId, Opcode, Value, ValueDef};
 use tessera_support::SideTable;
 
 /// Every use of every value: the op and the operand's place, in the order of the text. Blocks are
@@ -43,13 +43,26 @@ pub fn returned(func: &GraphFunc) -> &[Value] {
     func.terminator(func.body).map_or(&[], |id| &func.ops[id].operands)
 }
 
+/// The attributes of `call` and `composite` that name functions.
+pub const CALLED: [&str; 6] = ["callee", "decomposition", "fwd", "bwd", "jvp", "plain"];
+
+/// The function that an op runs: the callee of a call, the decomposition of a composite.
+pub fn called(op: &Op<Graph>) -> Option<&str> {
+    let name = match op.code {
+        GraphOp::Call => "callee",
+        GraphOp::Composite => "decomposition",
+        _ => return None,
+    };
+    op.attr(name).and_then(Attr::as_ref_name)
+}
+
 /// The functions that each function calls, callees of derivatives included.
 fn callees(func: &GraphFunc) -> BTreeSet<String> {
-    let calls = func.walk().into_iter().filter(|&id| func.ops[id].code == GraphOp::Call);
+    let calls = func.walk().into_iter().filter(|&id| called(&func.ops[id]).is_some());
     calls
         .flat_map(|id| {
             let attrs = &func.ops[id].attrs;
-            ["callee", "fwd", "bwd", "jvp", "plain"]
+            CALLED
                 .into_iter()
                 .filter_map(|n| attrs.get(n).and_then(Attr::as_ref_name))
                 .map(str::to_string)
@@ -74,9 +87,7 @@ pub fn is_pure(func: &GraphFunc, id: OpId, pure_callee: &dyn Fn(&str) -> bool) -
 fn is_pure_alone(func: &GraphFunc, id: OpId, pure_callee: &dyn Fn(&str) -> bool) -> bool {
     let op = &func.ops[id];
     match (op.code, op.code.info().effects) {
-        (GraphOp::Call, _) => {
-            op.attr("callee").and_then(Attr::as_ref_name).is_some_and(pure_callee)
-        }
+        (GraphOp::Call | GraphOp::Composite, _) => called(op).is_some_and(pure_callee),
         (_, Effects::Pure | Effects::Collective | Effects::Control | Effects::Terminator) => true,
         (
             _,
@@ -149,6 +160,20 @@ pub fn dce(func: &mut GraphFunc, pure_callee: &dyn Fn(&str) -> bool) -> bool {
     any
 }
 
+/// The functions that `roots` reach by calls, derivative rules included; the roots too.
+pub fn reached(module: &GraphModule, roots: &[&str]) -> BTreeSet<String> {
+    let mut reached: BTreeSet<String> = roots.iter().map(|r| r.to_string()).collect();
+    let mut open: Vec<String> = reached.iter().cloned().collect();
+    while let Some(name) = open.pop() {
+        for callee in module.func(&name).map(callees).unwrap_or_default() {
+            if reached.insert(callee.clone()) {
+                open.push(callee);
+            }
+        }
+    }
+    reached
+}
+
 /// [`dce`] in every function, and functions that `roots` do not reach go.
 pub fn dce_module(module: &mut GraphModule, roots: &[&str]) -> bool {
     let pure = pure_functions(module);
@@ -156,16 +181,7 @@ pub fn dce_module(module: &mut GraphModule, roots: &[&str]) -> bool {
     for func in &mut module.funcs {
         changed |= dce(func, &|name| pure.contains(name));
     }
-    let mut reached: BTreeSet<String> = roots.iter().map(|r| r.to_string()).collect();
-    loop {
-        let more: BTreeSet<String> =
-            module.funcs.iter().filter(|f| reached.contains(&f.name)).flat_map(callees).collect();
-        let before = reached.len();
-        reached.extend(more);
-        if reached.len() == before {
-            break;
-        }
-    }
+    let reached = reached(module, roots);
     let before = module.funcs.len();
     module.funcs.retain(|f| reached.contains(&f.name));
     changed || module.funcs.len() != before

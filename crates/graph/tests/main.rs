@@ -3,4 +3,5 @@
 mod build;
 mod dims;
 mod examples;
+mod factors;
 mod mutations;

@@ -76,6 +76,7 @@ pub fn class(func: &GraphFunc, id: OpId) -> Class {
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Composite
         // `autodiff::expand_ranks` has replaced programs of ranks.
         | GraphOp::Manual | GraphOp::Vary | GraphOp::Own | GraphOp::AllReduce | GraphOp::AllGather | GraphOp::ReduceScatter | GraphOp::AllToAll | GraphOp::Permute | GraphOp::FromRank | GraphOp::AxisIndex => Class::Own,
     }
@@ -134,10 +135,10 @@ pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
         Ew(f) => is_light_fn(f),
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
-        | Const | Iota | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose
-        | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-        | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
-        | Philox => false,
+        | Composite | Const | Iota | Dim | StopGradient | OptBarrier | Broadcast | Reshape
+        | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
+        | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
+        | WindowArgReduce | Philox => false,
     }
 }
 
@@ -150,8 +151,8 @@ pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
         Philox => PHILOX,
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
-        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
-        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce => 1,
     }

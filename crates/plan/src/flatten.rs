@@ -2,6 +2,7 @@
 //! module's function and the extents of its arguments. Equal ops become one, and unused ones are
 //! removed.
 
+use crate::composites::Chosen;
 use crate::expand::{Site, expand};
 use crate::machine::Machine;
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub fn flatten(
     args: &[Type],
     machine: Machine,
     ordered: bool,
+    chosen: &Chosen,
 ) -> Result<GraphFunc, Diagnostics> {
     let Some(source) = module.func(func) else {
         let why = format!("expected a function of the module, got @{func}");
@@ -33,7 +35,7 @@ pub fn flatten(
     dst.loc = source.loc.clone();
     let params: Vec<_> = source.params().iter().map(|&p| source.ty(p).clone()).collect();
     let symbols = bound(source, &params, args, &source.loc)?;
-    let mut copy = Copy { module, dst, machine, ordered, seen: Vec::new() };
+    let mut copy = Copy { module, dst, machine, ordered, chosen, seen: Vec::new() };
     let mut frame = Frame { source, map: SideTable::new(None), symbols };
     let body = copy.dst.body;
     for &param in source.params() {
@@ -68,7 +70,7 @@ pub fn flatten(
     Ok(dst)
 }
 
-fn bound(
+pub(crate) fn bound(
     func: &GraphFunc,
     params: &[Type],
     args: &[Type],
@@ -106,6 +108,7 @@ struct Copy<'m> {
     machine: Machine,
     /// Sums keep the order of the interpreter.
     ordered: bool,
+    chosen: &'m Chosen,
     /// Pure ops that were copied, for each open block.
     seen: Vec<BTreeMap<Key, Vec<Value>>>,
 }
@@ -123,8 +126,9 @@ impl<'m> Copy<'m> {
             let operands = mapped(frame, &op.operands)?;
             match op.code {
                 _ if op.is_terminator() => return Ok(operands),
-                GraphOp::Call => {
-                    let name = op.attr("callee").and_then(Attr::as_ref_name).unwrap_or_default();
+                GraphOp::Call | GraphOp::Composite => {
+                    let args: Vec<_> = operands.iter().map(|&v| self.dst.ty(v).clone()).collect();
+                    let name = self.chosen.of(op, &args);
                     let Some(callee) = self.module.func(name) else {
                         let why = format!("expected a function of the module, got @{name}");
                         let error = Diagnostic::new(Code::E_NAME, why);
@@ -132,7 +136,6 @@ impl<'m> Copy<'m> {
                     };
                     let params: Vec<_> =
                         callee.params().iter().map(|&p| callee.ty(p).clone()).collect();
-                    let args: Vec<_> = operands.iter().map(|&v| self.dst.ty(v).clone()).collect();
                     let symbols = bound(callee, &params, &args, &op.loc)?;
                     let mut inner = Frame { source: callee, map: SideTable::new(None), symbols };
                     for (&param, &arg) in callee.params().iter().zip(&operands) {
@@ -379,7 +382,7 @@ fn number(e: &DimExpr, loc: &Loc) -> Result<i64, Diagnostics> {
 }
 
 /// The type with its extents as numbers.
-fn settled(ty: Type, loc: &Loc) -> Result<Type, Diagnostics> {
+pub(crate) fn settled(ty: Type, loc: &Loc) -> Result<Type, Diagnostics> {
     let Type::Tensor { dims, elem } = ty else { return Ok(ty) };
     let dims = dims
         .into_iter()
@@ -424,8 +427,8 @@ fn is_identity(
         Cast => same(),
         Transpose => same() && ascending(ints("perm")),
         Reverse => same() && ints("axes").is_empty(),
-        KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota | Select
-        | Bitcast | Dim | StopGradient | OptBarrier | Pad | Concat | DynamicSlice
+        KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota
+        | Select | Bitcast | Dim | StopGradient | OptBarrier | Pad | Concat | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce | Philox | Manual | Vary | Own | AllReduce | AllGather
         | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex | Ew(_) => false,

@@ -152,9 +152,9 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
         }
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
-        | Const | Iota | Select | Cast | Bitcast | Dim | Pad | Concat | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Ew(_) => None,
+        | Composite | Const | Iota | Select | Cast | Bitcast | Dim | Pad | Concat
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => None,
     }
 }
 

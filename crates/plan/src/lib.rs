@@ -1,5 +1,6 @@
 //! The planner: a function of Graph IR becomes a plan, a list of kernel launches over buffers.
 //!
+//! - `composites`: which function stands for each composite: a kernel's, or the decomposition.
 //! - `flatten`: inlining and shape specialisation; equal ops become one.
 //! - `index`: views as index maps through iteration spaces.
 //! - `group`: operator fusion: which values get memory, which ops share a kernel.
@@ -26,6 +27,7 @@
 
 mod class;
 mod components;
+mod composites;
 mod emit;
 mod epilogue;
 mod expand;
@@ -55,6 +57,7 @@ mod text;
 mod vector;
 mod words;
 
+pub use composites::{Chosen, Site, undecided};
 pub use flatten::flatten;
 pub use given::rearranged;
 pub use machine::Machine;

@@ -453,6 +453,7 @@ impl Tracer<'_> {
             | GraphOp::While
             | GraphOp::Loop
             | GraphOp::Call
+            | GraphOp::Composite
             | GraphOp::Manual
             | GraphOp::Vary
             | GraphOp::Own

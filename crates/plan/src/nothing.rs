@@ -68,8 +68,8 @@ pub fn nothing(
         },
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
-        | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
-        | Reshape | Transpose | Slice | Reverse | DynamicSlice | ArgReduce | Scan | Sort
-        | WindowArgReduce | Philox | Ew(_) => None,
+        | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | Broadcast | Reshape | Transpose | Slice | Reverse | DynamicSlice | ArgReduce | Scan
+        | Sort | WindowArgReduce | Philox | Ew(_) => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Plans a function: a list of steps (launches, copies, loops, host calls) over buffers.
 
 use crate::class::{Class, class, is_empty};
+use crate::composites::Chosen;
 use crate::emit::{ArrayUse, Kernel, emit};
 use crate::epilogue::crowded;
 use crate::forward::forward;
@@ -147,6 +148,8 @@ pub struct PlanOptions {
     pub queues: Option<usize>,
     /// Passes that are left out.
     pub off: Off,
+    /// The functions that stand for composites.
+    pub chosen: Chosen,
 }
 
 pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics> {
@@ -774,7 +777,14 @@ pub fn plan_graph(
     args: &[Type],
     options: &PlanOptions,
 ) -> Result<Plan, Diagnostics> {
-    let mut flat = crate::flatten::flatten(module, func, args, options.machine, options.ordered)?;
+    let mut flat = crate::flatten::flatten(
+        module,
+        func,
+        args,
+        options.machine,
+        options.ordered,
+        &options.chosen,
+    )?;
     crate::sizes::check(&flat)?;
     if options.short {
         crate::gate::gate(&mut flat).map_err(|why| {

@@ -1,5 +1,6 @@
 //! The tests of the planner. They are one binary, which is linked once.
 
+mod composites;
 mod gate;
 mod machine;
 mod queues;

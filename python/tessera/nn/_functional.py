@@ -31,34 +31,18 @@ def relu(x: Any) -> Any:
 @eager
 def silu(x: Any) -> Any:
     """x * sigmoid(x)."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return fused.pointwise("silu", (), _silu, fused.silu_slope, as_tracer(x))
-    return _silu(x)
+    return fused.silu(_floats(x))
 
 
-def _silu(x: Any) -> Any:
-    x, dtype = _up(x)
-    return _down(x * xp.sigmoid(x), dtype)
+def _floats(x: Any) -> Tracer:
+    x = as_tracer(x)
+    return x if is_float(x._dtype) else p.cast(x, "f32")
 
 
 @eager
 def gelu(x: Any, approximate: bool = False) -> Any:
     """x * Phi(x); with ``approximate`` by the tanh formula."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return fused.pointwise("gelu", approximate, lambda v: _gelu(v, approximate), lambda v: fused.gelu_slope(v, approximate),
-                               as_tracer(x))  # fmt: skip
-    return _gelu(x, approximate)
-
-
-def _gelu(x: Any, approximate: bool) -> Any:
-    x, dtype = _up(x)
-    if approximate:
-        # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
-        twice = math.sqrt(8.0 / math.pi)
-        out = x * xp.sigmoid(x * xp.fma(x * x, 0.044715 * twice, twice))
-    else:
-        out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
-    return _down(out, dtype)
+    return fused.gelu(_floats(x), approximate=bool(approximate))
 
 
 @eager
@@ -96,38 +80,21 @@ def elu(x: Any, alpha: float = 1.0) -> Any:
 @eager
 def layernorm(x: Any, scale: Any = None, shift: Any = None, eps: float = 1e-5, *, out_dtype: Any = None) -> Any:
     """(x - mean) / sqrt(variance + eps) * scale + shift over the last axis."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return _norm(as_tracer(x), scale, shift, eps, out_dtype, True)
-    x, dtype = _up(x)
-    far = x - xp.mean(x, -1, keepdims=True)
-    out = far * xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
-    factor = None if scale is None else p.cast(_parameter(scale, x, "scale"), x._dtype)
-    more = None if shift is None else p.cast(_parameter(shift, x, "shift"), x._dtype)
-    if factor is not None and more is not None:
-        out = xp.fma(out, factor, more)
-    elif factor is not None:
-        out = out * factor
-    elif more is not None:
-        out = out + more
-    return _down(out, dtype, out_dtype)
+    return _norm(fused.layernorm, x, scale, shift, eps, out_dtype)
 
 
 @eager
 def rmsnorm(x: Any, scale: Any = None, eps: float = 1e-6, *, out_dtype: Any = None) -> Any:
     """x / sqrt(mean(x * x) + eps) * scale over the last axis."""
-    if fused.wanted() and is_float(as_tracer(x)._dtype):
-        return _norm(as_tracer(x), scale, None, eps, out_dtype, False)
-    x, dtype = _up(x)
-    out = x * xp.rsqrt(xp.mean(x * x, -1, keepdims=True) + eps)
-    if scale is not None:
-        out = out * p.cast(_parameter(scale, x, "scale"), x._dtype)
-    return _down(out, dtype, out_dtype)
+    return _norm(fused.rmsnorm, x, scale, None, eps, out_dtype)
 
 
-def _norm(x: Tracer, scale: Any, shift: Any, eps: float, out_dtype: Any, centred: bool) -> Tracer:
+def _norm(norm: Any, x: Any, scale: Any, shift: Any, eps: Any, out_dtype: Any) -> Tracer:
+    x = _floats(x)
     given = [None if w is None else _parameter(w, x, name) for w, name in ((scale, "scale"), (shift, "shift"))]
     out = x._dtype if out_dtype is None else str(as_dtype(out_dtype))
-    return fused.norm(x, *given, eps, out, centred)
+    # A traced number is no static argument: then the ops are there themselves.
+    return (norm._fn if isinstance(eps, Tracer) else norm)(x, *given, eps=eps, out=out)
 
 
 def _parameter(w: Any, x: Tracer, name: str) -> Tracer:
@@ -254,15 +221,9 @@ def cross_entropy(logits: Any, labels: Any, *, ignore_index: int = -100, reducti
     labels = p.cast(labels, "i64")
     counted = labels != ignore_index
     safe = xp.where(counted, labels, 0)
-    if fused.wanted() and not label_smoothing:
-        given = as_tracer(logits)
-        loss = fused.label_loss(given if is_float(given._dtype) else x, safe)
-    else:
-        log_p = log_softmax(x, -1)
-        picked = p.gather(log_p, p.reshape(safe, [*safe.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
-        loss = -picked
+    loss = fused.label_loss(_floats(logits), safe)
     if label_smoothing:
-        loss = loss * (1.0 - label_smoothing) - xp.mean(log_p, -1) * label_smoothing
+        loss = loss * (1.0 - label_smoothing) - xp.mean(log_softmax(x, -1), -1) * label_smoothing
     loss = xp.where(counted, loss, 0.0)
     if reduction == "mean":
         return xp.sum(loss) / xp.maximum(p.cast(xp.sum(p.cast(counted, "i64")), x._dtype), 1.0)
@@ -338,8 +299,8 @@ def kl_div(log_p: Any, target: Any, *, reduction: str = "mean") -> Any:
 
 def parts(x: Any, axis: int) -> list:
     """The positions along an axis, each without it."""
-    if isinstance(x, Tracer) and fused.wanted() and is_float(x._dtype):
-        return fused.parts(x, axis)
+    if isinstance(x, Tracer) and is_float(x._dtype):
+        return fused.parts(x, axis=axis)
     index = [slice(None)] * x.ndim
     return [x[(*index[:axis], i, *index[axis + 1:])] for i in range(x.shape[axis])]
 
@@ -393,40 +354,28 @@ def attention(q: Any, k: Any, v: Any, *, causal: Any = False, scale: float | Non
     if wrong := unfit(*([1] * (4 - t.ndim) + list(t.shape) for t in (q, k, v)), shapes):
         raise fail("E_SHAPE_MISMATCH", f"attention: {wrong[0]}", wrong[1])
     n, m = q.shape[-2], k.shape[-2]
-    seen = sight(causal, window, n, m)
+    sight(causal, window, n, m)  # refuses what it does not take
     scale = scale if isinstance(scale, Tracer) else scaled(scale, q.shape[-1])
-    functions = (*_function(score_mod, "score_mod"), *_function(mask_mod, "mask_mod"))
-    made = _by_kernels([q, k, v], scale, seen, mask, bias, functions, lazy_rescale)
-    if made is not None:
-        out, lse = made
-        out = p.transpose(out, [0, 2, 1, 3]) if turned else out
-        return (out, lse) if return_lse else out
-    heads = q.ndim - 3
-    if k.shape[heads] != q.shape[heads]:
-        share = q.shape[heads] // k.shape[heads]
-        k, v = xp.repeat(k, share, heads), xp.repeat(v, share, heads)
-    dtype = q._dtype
-    wide = "f32" if dtype in _LOW else dtype
-    batch = list(range(q.ndim - 2))
-    s = p.dot(q, k, ([q.ndim - 1], [k.ndim - 1]), (batch, batch), out=wide)
-    s = s * scale
-    if bias is not None:
-        s = s + p.cast(bias, wide)
-    scores, changes, mask_of, masks = functions
-    if scores is not None:
-        s = _on_scores(kernels.changed, s, scores, changes)
-    keep = None if mask is None else p.cast(mask, "bool")
-    if (ok := kernels.inside(n, m, seen.lowest, seen.highest)) is not None:
-        keep = ok if keep is None else xp.logical_and(keep, ok)
-    if keep is not None:
-        s = xp.where(p.broadcast_to(keep, s.shape), s, -math.inf)
-    if mask_of is not None:
-        s = _on_scores(kernels.masked, s, mask_of, masks)
-    w = softmax(s, -1, safe=True)
-    out = p.dot(p.cast(w, dtype), v, ([w.ndim - 1], [v.ndim - 2]), (batch, batch))
-    if turned:
-        out = p.transpose(out, [0, 2, 1, 3])
-    return (out, logsumexp(s, -1)) if return_lse else out
+    (scores, changes), (mask_of, masks) = _function(score_mod, "score_mod"), _function(mask_mod, "mask_mod")
+    reason = "a mask or a bias that is an array is no part of its kernels" if mask is not None or bias is not None else None
+    if reason is None and isinstance(scale, Tracer):
+        reason = "the scale is not known while tracing"
+    if reason is None:
+        options = kernels.Options(scale, *_sight(causal, window), scores, mask_of, return_lse, lazy_rescale is not False)
+        made = kernels.attend(q, k, v, changes, masks, options)
+    else:
+        kernels.note_composition(reason)
+        made = kernels.composed(q, k, v, sight(causal, window, n, m), scale, return_lse, mask=mask, bias=bias,
+                                scores=(scores, changes), masks=(mask_of, masks))  # fmt: skip
+    out, lse = made if return_lse else (made, None)
+    out = p.transpose(out, [0, 2, 1, 3]) if turned else out
+    return (out, lse) if return_lse else out
+
+
+def _sight(causal: Any, window: Any) -> tuple[Any, Any]:
+    """``causal`` and ``window`` as static values: `sight` has taken them."""
+    sides = tuple(None if w is None else int(w) for w in window) if isinstance(window, (tuple, list)) else None if window is None else int(window)
+    return causal if isinstance(causal, str) else bool(causal), sides
 
 
 def _function(function: Any, name: str) -> tuple[Any, list]:
@@ -437,36 +386,6 @@ def _function(function: Any, name: str) -> tuple[Any, list]:
         return None, []
     function, given = function_of(function, name)
     return function, [as_tracer(x) for x in given]
-
-
-def _on_scores(how: Any, s: Tracer, function: Any, given: list) -> Tracer:
-    """Scores changed or masked by a function of tiles, which know a batch and a head."""
-    return p.reshape(how(p.reshape(s, [1, *s.shape]) if s.ndim == 3 else s, function, given), s.shape)
-
-
-def _by_kernels(arrays: list[Tracer], scale: Any, seen: Any, mask: Any, bias: Any, functions: tuple, free: bool | None) -> Any:
-    """The result and the logsumexp by kernels; None where it has to be a composition of primitives, or that is faster."""
-    from . import _attention as kernels
-
-    if mask is not None or bias is not None:
-        return kernels.note_composition("a mask or a bias that is an array is no part of its kernels")
-    if isinstance(scale, Tracer):
-        return kernels.note_composition("the scale is not known while tracing")
-    flat = arrays[0].ndim == 3
-    if flat:
-        arrays = [p.reshape(x, [1, *x.shape]) for x in arrays]
-    q, k, v = arrays
-    if reason := kernels.refused(q, k, v):
-        return kernels.note_composition(reason)
-    scores, changes, mask_of, masks = functions
-    counts = (len(changes) if scores is not None else -1, len(masks) if mask_of is not None else -1)
-    options = kernels.Options(scale, seen.lowest, seen.highest, scores, mask_of, *counts, free is not False)
-    if reason := kernels.unlike(options, changes, q):
-        return kernels.note_composition(reason)
-    out, lse = kernels.attend((*kernels.widened(q, k, v), *changes, *masks), options)
-    if out.shape[-1] != v.shape[-1]:
-        out = p.slice_(out, [0] * 4, [*out.shape[:-1], v.shape[-1]], [1] * 4)
-    return tuple(p.reshape(x, x.shape[1:]) for x in (out, lse)) if flat else (out, lse)
 
 
 # Convolution and pooling

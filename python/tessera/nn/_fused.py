@@ -1,7 +1,8 @@
-"""Reverse-mode rules for functions of models on a device. They keep the arguments and one number for each row for the backward pass,
-and recompute the rest where it is read: on a device such functions are limited by memory, not arithmetic.
+"""Composites of models: activations, norms and the loss of labels. Decompositions are what `_functional` says; backward passes keep the
+arguments and one number for each row.
 
-Each rule is a composition of primitives, and so is the function that other transforms see."""
+On a GPU such functions are limited by memory, not arithmetic: the kernels of backward passes recompute what they need where it is read.
+Elsewhere the decomposition of a backward pass is the derivative of the forward one, whose values are there already."""
 
 from __future__ import annotations
 
@@ -11,15 +12,13 @@ from typing import Any
 
 from .. import xp
 from ..trace import prim as p
-from ..trace.tracer import Tracer, emit, one, outermost
-from ..transforms.custom_rules import Fused
+from ..trace.tracer import Tracer, emit
+from ..transforms.composites import composite
 from ..transforms.derivatives import vjp
+from ..xp._softmax import down, log_softmax, log_sum_exp, up
 
-
-def wanted() -> bool:
-    """Whether the function that is traced is made for a device."""
-    frame = outermost()
-    return frame is not None and frame.on_device
+#: Machines whose kernels recompute.
+GPUS = {"processors": lambda count: count > 0}
 
 
 def _wide(x: Tracer) -> Tracer:
@@ -31,120 +30,185 @@ def _again(x: Tracer) -> Tracer:
     return emit("opt_barrier", [], groups={"values": [x]})[0]
 
 
-def pointwise(name: str, key: Any, fn: Callable, slope: Callable, x: Tracer) -> Tracer:
-    """A function of each element: ``fn`` of the value as it came, ``slope`` of the value in the dtype that it is computed in."""
-
-    def backward(x: Tracer, y: Tracer, dy: Tracer) -> list[Tracer]:
-        return [p.cast(_wide(dy) * slope(_wide(_again(x))), x._dtype)]
-
-    def plain(x: Tracer) -> list[Tracer]:
-        return [fn(x)]
-
-    return Fused(name, key, plain, plain, backward, lambda *a: _pulled(plain, a, 1))(x)[0]
+# Activations
 
 
-def gelu_slope(x: Tracer, approximate: bool) -> Tracer:
+@composite
+def silu(x: Tracer) -> Tracer:
+    x, dtype = up(x)
+    return down(x * xp.sigmoid(x), dtype)
+
+
+@composite
+def silu_backward(x: Tracer, dy: Tracer) -> Tracer:
+    return vjp(silu._fn, x)[1](dy)[0]
+
+
+@silu_backward.kernel(when=GPUS)
+def _silu_backward(x: Tracer, dy: Tracer) -> Tracer:
+    s = xp.sigmoid(_wide(_again(x)))
+    return p.cast(_wide(dy) * (s * (1.0 + _wide(_again(x)) * (1.0 - s))), x._dtype)
+
+
+@composite
+def gelu(x: Tracer, *, approximate: bool) -> Tracer:
+    x, dtype = up(x)
+    if approximate:
+        # 1 + tanh(u) = 2 sigmoid(2u), which does not cancel where u is negative.
+        twice = math.sqrt(8.0 / math.pi)
+        out = x * xp.sigmoid(x * xp.fma(x * x, 0.044715 * twice, twice))
+    else:
+        out = x * 0.5 * (xp.erf(x * math.sqrt(0.5)) + 1.0)
+    return down(out, dtype)
+
+
+@composite
+def gelu_backward(x: Tracer, dy: Tracer, *, approximate: bool) -> Tracer:
+    return vjp(lambda v: gelu._fn(v, approximate=approximate), x)[1](dy)[0]
+
+
+@gelu_backward.kernel(when=GPUS)
+def _gelu_backward(x: Tracer, dy: Tracer, *, approximate: bool) -> Tracer:
+    wide = _wide(_again(x))
     if approximate:
         c = math.sqrt(2.0 / math.pi)
-        t = xp.tanh((x + x * x * x * 0.044715) * c)
-        return (t + 1.0) * 0.5 + x * 0.5 * (1.0 - t * t) * (c + x * x * (3 * 0.044715 * c))
-    return (xp.erf(x * math.sqrt(0.5)) + 1.0) * 0.5 + x * xp.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+        t = xp.tanh((wide + wide * wide * wide * 0.044715) * c)
+        slope = (t + 1.0) * 0.5 + wide * 0.5 * (1.0 - t * t) * (c + wide * wide * (3 * 0.044715 * c))
+    else:
+        slope = (xp.erf(wide * math.sqrt(0.5)) + 1.0) * 0.5 + wide * xp.exp(wide * wide * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+    return p.cast(_wide(dy) * slope, x._dtype)
 
 
-def silu_slope(x: Tracer) -> Tracer:
-    s = xp.sigmoid(x)
-    return s * (1.0 + x * (1.0 - s))
+silu.defvjp(lambda x: (silu(x), x), lambda x, dy: (silu_backward(x, dy),))
+gelu.defvjp(lambda x, **how: (gelu(x, **how), x), lambda x, dy, **how: (gelu_backward(x, dy, **how),))
 
 
-def norm(x: Tracer, scale: Tracer | None, shift: Tracer | None, eps: float, out: str, centred: bool) -> Tracer:
-    """A norm over the last axis: the mean and the factor of a row are kept."""
-    given = [x] + [t for t in (scale, shift) if t is not None]
-    scaled, shifted = scale is not None, shift is not None
-
-    def forward(x: Tracer, *rest: Tracer) -> list[Tracer]:
-        wide = _wide(x)
-        mean = xp.mean(wide, -1, keepdims=True) if centred else None
-        far = wide - mean if centred else wide
-        factor = xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
-        y = far * factor
-        more = iter(rest)
-        if scaled:
-            y = y * p.cast(next(more), y._dtype)
-        if shifted:
-            y = y + p.cast(next(more), y._dtype)
-        return [p.cast(y, out), *([mean] if centred else []), factor]
-
-    def backward(*kept: Tracer) -> list[Tracer]:
-        n, more = len(given), 2 if centred else 1
-        x, dy = _again(kept[0]), _wide(kept[n + 1 + more])
-        factor = kept[n + more]
-
-        def units(x: Tracer) -> Tracer:
-            return (_wide(x) - kept[n + 1] if centred else _wide(x)) * factor
-
-        unit = units(x)
-        g = dy * p.cast(kept[1], dy._dtype) if scaled else dy
-        inner = g - unit * xp.mean(g * unit, -1, keepdims=True)
-        dx = factor * (inner - xp.mean(g, -1, keepdims=True) if centred else inner)
-        rows = tuple(range(x.ndim - 1))
-        out = [p.cast(dx, x._dtype)]
-        if scaled:
-            # Summed by columns, in another kernel: it computes them too.
-            out.append(p.cast(xp.sum(dy * units(_again(kept[0])), rows), kept[1]._dtype))
-        if shifted:
-            out.append(p.cast(xp.sum(dy, rows), kept[n - 1]._dtype))
-        return out
-
-    key = (eps, out, centred, scaled, shifted)
-    count = 3 if centred else 2
-    rule = Fused("layernorm" if centred else "rmsnorm", key, forward, forward, backward, lambda *a: _pulled(forward, a, count))
-    return rule(*given)[0]
+# Norms over the last axis
 
 
+def _normalised(x: Tracer, scale: Tracer | None, shift: Tracer | None, eps: float, out: str, centred: bool) -> tuple[Tracer, Tracer | None, Tracer]:
+    """The result, the mean of each row where it is taken off, and the factor of each row."""
+    x, dtype = up(x)
+    mean = xp.mean(x, -1, keepdims=True) if centred else None
+    far = x - mean if centred else x
+    factor = xp.rsqrt(xp.mean(far * far, -1, keepdims=True) + eps)
+    y = far * factor
+    weight, more = (None if w is None else p.cast(w, x._dtype) for w in (scale, shift))
+    if weight is not None and more is not None:
+        y = xp.fma(y, weight, more)
+    elif weight is not None:
+        y = y * weight
+    elif more is not None:
+        y = y + more
+    return down(y, dtype, out), mean, factor
+
+
+def _norm_backward(x: Tracer, scale: Tracer | None, shift: Tracer | None, mean: Tracer | None, factor: Tracer, dy: Tracer) -> tuple:
+    wide, dy = _again(x), _wide(dy)
+
+    def units(x: Tracer) -> Tracer:
+        return (_wide(x) if mean is None else _wide(x) - mean) * factor
+
+    unit = units(wide)
+    g = dy if scale is None else dy * p.cast(scale, dy._dtype)
+    inner = g - unit * xp.mean(g * unit, -1, keepdims=True)
+    dx = factor * (inner if mean is None else inner - xp.mean(g, -1, keepdims=True))
+    rows = tuple(range(x.ndim - 1))
+    # The weights' are summed by columns, in another kernel: it computes the rows again too.
+    return (
+        p.cast(dx, x._dtype),
+        None if scale is None else p.cast(xp.sum(dy * units(_again(x)), rows), scale._dtype),
+        None if shift is None else p.cast(xp.sum(dy, rows), shift._dtype),
+    )
+
+
+def _norm(name: str, centred: bool) -> Callable:
+    """The composite of a norm, with its forward pass that keeps numbers of rows, and its backward pass."""
+
+    def whole(x: Tracer, scale: Tracer | None, shift: Tracer | None, *, eps: float, out: str) -> Tracer:
+        return _normalised(x, scale, shift, eps, out, centred)[0]
+
+    def forward(x: Tracer, scale: Tracer | None, shift: Tracer | None, *, eps: float, out: str) -> tuple:
+        return _normalised(x, scale, shift, eps, out, centred)
+
+    def backward(x: Tracer, scale: Tracer | None, shift: Tracer | None, mean: Tracer | None, factor: Tracer, dy: Tracer, *,
+                 eps: float, out: str) -> tuple:  # fmt: skip
+        return vjp(lambda *a: whole(*a, eps=eps, out=out), x, scale, shift)[1](dy)
+
+    for fn, suffix in ((whole, ""), (forward, "_forward"), (backward, "_backward")):
+        fn.__name__ = fn.__qualname__ = name + suffix
+    norm, ahead, back = composite(whole), composite(forward), composite(backward)
+    back.kernel(lambda x, scale, shift, mean, factor, dy, **_: _norm_backward(x, scale, shift, mean, factor, dy), when=GPUS)
+
+    def fwd(x: Tracer, scale: Tracer | None, shift: Tracer | None, **how: Any) -> tuple:
+        y, mean, factor = ahead(x, scale, shift, **how)
+        return y, (x, scale, shift, mean, factor)
+
+    return norm.defvjp(fwd, lambda kept, dy, **how: back(*kept, dy, **how))
+
+
+layernorm = _norm("layernorm", True)
+rmsnorm = _norm("rmsnorm", False)
+
+
+# The loss of labels
+
+
+@composite
 def label_loss(x: Tracer, labels: Tracer) -> Tracer:
-    """logsumexp(x) - x[label] for each row; the sums of rows are kept, and labels are below the number of classes."""
-    classes = x.shape[-1]
-
-    def forward(x: Tracer, labels: Tracer) -> list[Tracer]:
-        wide = _wide(x)
-        top = one("stop_gradient", [p.reduce("max", wide, -1, True)])
-        top = xp.where(xp.isfinite(top), top, 0.0)
-        lse = xp.log(p.reduce("sum", xp.exp(wide - top), -1, True)) + top
-        picked = p.gather(x, p.reshape(labels, [*labels.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
-        lse = p.reshape(lse, lse.shape[:-1])
-        return [lse - _wide(picked), lse]
-
-    def backward(x: Tracer, labels: Tracer, loss: Tracer, lse: Tracer, d_loss: Tracer, d_lse: Tracer) -> list[Tracer]:
-        def column(t: Tracer) -> Tracer:
-            return p.reshape(t, [*t.shape, 1])
-
-        weights = xp.exp(_wide(_again(x)) - column(lse)) * column(d_loss + d_lse)
-        here = p.iota(x.shape, x.ndim - 1) == p.broadcast_to(column(labels), x.shape)
-        return [p.cast(weights - xp.where(here, p.broadcast_to(column(d_loss), x.shape), 0.0), x._dtype)]
-
-    def plain(x: Tracer, labels: Tracer) -> list[Tracer]:
-        return forward(x, labels)
-
-    return Fused("label_loss", classes, forward, plain, backward, lambda *a: _pulled(plain, a, 2, moving=1))(x, labels)[0]
+    """logsumexp(x) - x[label] for each row; labels are below the number of classes."""
+    log_p = log_softmax(up(x)[0], -1)
+    return -p.gather(log_p, p.reshape(labels, [*labels.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
 
 
-def parts(x: Tracer, axis: int) -> list[Tracer]:
+@composite
+def label_loss_forward(x: Tracer, labels: Tracer) -> tuple[Tracer, Tracer]:
+    return label_loss._fn(x, labels), log_sum_exp(up(x)[0], -1)
+
+
+@composite
+def label_loss_backward(x: Tracer, labels: Tracer, lse: Tracer, dy: Tracer) -> Tracer:
+    return vjp(lambda v: label_loss._fn(v, labels), x)[1](dy)[0]
+
+
+@label_loss_forward.kernel(when=GPUS)
+def _label_loss_forward(x: Tracer, labels: Tracer) -> tuple[Tracer, Tracer]:
+    lse = log_sum_exp(_wide(x), -1)
+    picked = p.gather(x, p.reshape(labels, [*labels.shape, 1]), [x.ndim - 1], x.ndim - 1, "fill", math.nan)
+    return lse - _wide(picked), lse
+
+
+@label_loss.kernel(when=GPUS)
+def _label_loss(x: Tracer, labels: Tracer) -> Tracer:
+    return _label_loss_forward(x, labels)[0]
+
+
+@label_loss_backward.kernel(when=GPUS)
+def _label_loss_backward(x: Tracer, labels: Tracer, lse: Tracer, dy: Tracer) -> Tracer:
+    def column(t: Tracer) -> Tracer:
+        return p.reshape(t, [*t.shape, 1])
+
+    weights = xp.exp(_wide(_again(x)) - column(lse)) * column(dy)
+    here = p.iota(x.shape, x.ndim - 1) == p.broadcast_to(column(labels), x.shape)
+    return p.cast(weights - xp.where(here, p.broadcast_to(column(dy), x.shape), 0.0), x._dtype)
+
+
+def _label_loss_fwd(x: Tracer, labels: Tracer) -> tuple:
+    loss, lse = label_loss_forward(x, labels)
+    return loss, (x, labels, lse)
+
+
+label_loss.defvjp(_label_loss_fwd, lambda kept, dy: (label_loss_backward(*kept, dy), None))
+
+
+# Parts
+
+
+@composite
+def parts(x: Tracer, *, axis: int) -> list[Tracer]:
     """The positions along an axis, each without it; their cotangents are stacked."""
-    count = x.shape[axis]
-
-    def forward(x: Tracer) -> list[Tracer]:
-        index = [slice(None)] * x.ndim
-        return [x[(*index[:axis], i, *index[axis + 1:])] for i in range(count)]
-
-    def backward(x: Tracer, *kept: Tracer) -> list[Tracer]:
-        return [xp.stack(list(kept[count:]), axis=axis)]
-
-    return Fused("parts", axis, forward, forward, backward, lambda *a: _pulled(forward, a, count))(x)
+    index = [slice(None)] * x.ndim
+    return [x[(*index[:axis], i, *index[axis + 1:])] for i in range(x.shape[axis])]
 
 
-def _pulled(fn: Callable, kept: tuple, results: int, moving: int | None = None) -> list[Tracer]:
-    """The cotangents of the first ``moving`` arguments by the derivative of the composition."""
-    args, cts = kept[: len(kept) - 2 * results], kept[len(kept) - results:]
-    count = len(args) if moving is None else moving
-    _, pull = vjp(lambda *a: fn(*a, *args[count:]), *args[:count])
-    return list(pull(list(cts)))
+parts.defvjp(lambda x, **how: (parts(x, **how), ()), lambda kept, dys, *, axis: (xp.stack(list(dys), axis=axis),))

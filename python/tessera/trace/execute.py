@@ -60,20 +60,37 @@ class Runner:
     def __init__(
         self, program: Any, func: str, kernels: dict[str, Any] | None = None, backend: str | None = None,
         profile: int | None = None, capture: bool = False, plan: str | None = None, weak: list[bool] | None = None,
+        composites: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self.plan = plan
+        """``kernels`` are those of the trace, which the kernels of its ``composites`` are added to."""
+        self.plan, self._called, self._composites = plan, kernels, composites
         self.program, self.func, self.backend, self.profile, self.capture = program, func, backend, profile, capture
         params, results = program.signature(func)
         self.params = [(tuple(s), d, numpy_dtype(d)) for s, d in params]
         self.results = [(tuple(s), d, numpy_dtype(d)) for s, d in results]
         #: Which results are weak: computed from Python's numbers alone.
         self.weak = weak if weak is not None else [False] * len(self.results)
-        self._kernels = _Kernels(kernels, self) if kernels else None
         #: Whether extents are left open: code is then made for each size that comes.
         self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
         self._shapes: dict[tuple, list[tuple]] = {}
         self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
+
+    @property
+    def _kernels(self) -> _Kernels | None:
+        return _Kernels(self._called, self) if self._called else None
+
+    def _provider(self, device: str | None, profile: int) -> Callable | None:
+        """Gives the function that stands for a composite where this one is compiled."""
+        if not (known := self._composites):
+            return None
+        target = device or self.backend
+
+        def provide(decomposition: str, types: list) -> str | None:
+            site = known.get(decomposition)
+            return None if site is None else site.provide(types, target, profile)
+
+        return provide
 
     def compiled(self, device: str | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
@@ -83,7 +100,7 @@ class Runner:
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
-            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args)
+            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile))
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
@@ -215,7 +232,7 @@ class _Kernels:
     def __call__(self, name: str, config: str | None, privileges: list[str], arrays: list) -> list[bytes]:
         made = [numpy.frombuffer(data, numpy_dtype(dtype)).reshape(shape) for shape, dtype, data in arrays]
         if name in self._kernels:
-            self._kernels[name](made)
+            self._kernels[name][1](made)
         else:
             # One that a transform made of them.
             runner = self._runner
@@ -226,4 +243,4 @@ class _Kernels:
 
     def on_device(self, name: str, arrays: list) -> None:
         """The same on arrays of a device, on the stream that is named."""
-        self._kernels[name](arrays)
+        self._kernels[name][1](arrays)

@@ -33,8 +33,6 @@ MOST_TRACES, MOST_SHAPES = 256, 1024
 _VALUES = (str, bytes, DType, numpy.dtype, enum.Enum, type, range, slice, types.FunctionType, types.BuiltinFunctionType, types.EllipsisType)
 #: The range of a Python integer as an argument, which becomes an i64.
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-#: Targets that are not devices.
-_HOSTS = ("cpu", "interp", "x86")
 
 
 class Traced:
@@ -49,7 +47,6 @@ class Traced:
         extents have names, whose ``sizes`` are those of the call at hand."""
         self.sizes, self.paths = Sizes(sizes), names
         with tracing(name, program or _core.Program(name), self.sizes) as frame:
-            frame.on_device = for_device(leaves, backend)
             given = []
             for at, (leaf, path) in enumerate(zip(leaves, names, strict=True)):
                 if is_array(leaf):
@@ -79,15 +76,23 @@ class Traced:
         self.frame = frame
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
-        self.kernels = {name: run for name, (_, run) in frame.kernels.items()}
         self.notes = frame.notes
-        #: The captured values of the kernels and functions that were called; nothing where they captured nothing.
-        self.watch = _core.Watch.all(list(frame.watches.values())) if frame.watches else None
+        self._watch, self._watched = None, 0
         #: Donated leaves, computed on first use.
         self.gifts: set[int] | None = None
-        self.runner = Runner(self.program, self.func, self.kernels, backend, profile, capture, plan, [t._weak for t in tracers])
+        weak = [t._weak for t in tracers]
+        self.runner = Runner(self.program, self.func, frame.kernels, backend, profile, capture, plan, weak, frame.composites)
         self._there: dict[int, list] = {}
         self._memo: dict[Any, Any] = {}
+
+    @property
+    def watch(self) -> Any:
+        """The captured values of the kernels and functions that were called; None where they captured nothing. Kernels of composites
+        are added when the function is compiled."""
+        if self._watched != len(self.frame.watches):
+            self._watched = len(self.frame.watches)
+            self._watch = _core.Watch.all(list(self.frame.watches.values()))
+        return self._watch
 
     def holds(self) -> bool:
         """Whether the kernels and functions that were called still have the same captures."""
@@ -142,13 +147,6 @@ class Traced:
 def _settled(x: Tracer) -> Tracer:
     """A weak float result becomes f32: f64 comes only of f64 arrays."""
     return one("cast", [x], results=[(list(x.shape), "f32")], weak=True) if x._weak and x._dtype == "f64" else x
-
-
-def for_device(leaves: list, target: str | None) -> bool:
-    """Whether a function of these arguments is made for a device."""
-    if target is not None:
-        return target.partition(":")[0].lower() not in _HOSTS
-    return any(is_array(v) and not isinstance(v, Tracer) and held_by(v) is not None for v in leaves)
 
 
 def run_once(fn: Callable, args: tuple, kwargs: dict | None = None, name: str | None = None) -> Any:
@@ -219,7 +217,7 @@ class Jitted:
         fixed = (tuple((i, pytree.static_key(v)) for i, v in sorted(fixed_args.items())),
                  tuple((k, pytree.static_key(v)) for k, v in sorted(fixed_names.items())))  # fmt: skip
         try:
-            key = (form, tuple(map(_signature, leaves)), fixed, _where(leaves, self._options["target"], self._fixed_profile))
+            key = (form, tuple(map(_signature, leaves)), fixed, surrounded())
             hash(key)
         except TesseraError:
             raise
@@ -314,10 +312,7 @@ class Jitted:
         elif last[2] != key[2]:
             why = "a static argument changed"
         else:
-            moved = last[3][0] != key[3][0]
-            why = f"arrays are {'on a device' if key[3][0] else 'on the host'} now" if moved else "the numeric profile changed"
-            if last[3][2:] != key[3][2:]:
-                why = "the mesh of the `with` statement around the call changed"
+            why = "the mesh of the `with` statement around the call changed"
         self._why.append(why)
         if sum(map(len, self._forms.values())) == _MANY:
             warnings.warn(
@@ -416,12 +411,6 @@ class Jitted:
 
     #: The name that JAX has for it.
     clear_cache = cache_clear
-
-
-def _where(leaves: list, target: str | None, fixed: int | None) -> tuple:
-    """Whether a function runs on a device, and there in order: the tiles of attention depend on it. Then what surrounds the call."""
-    device = for_device(leaves, target)
-    return device, device and (profile_now() if fixed is None else fixed) == PROFILES.index("strict"), *surrounded()
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:
@@ -646,7 +635,7 @@ def eager(fn: Callable) -> Callable:
         arrays = [isinstance(v, (numpy.ndarray, numpy.generic)) or (is_array(v) and not isinstance(v, (bool, int, float)))
                   for v in leaves]  # fmt: skip
         try:
-            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)), _where(leaves, None, None)[:2])
+            key = (form, tuple(aval(v) if a else pytree.static_key(v) for v, a in zip(leaves, arrays, strict=True)))
             found = cache.get(key)
         except TypeError:
             key, found = None, None

@@ -60,11 +60,13 @@ class Frame:
         self.arrays: list[tuple[Any, Tracer]] = []
         #: Kernels that are called: only in the outermost frame.
         self.kernels: dict[str, Any] = {}
+        #: The composites by the names of their decompositions: only in the outermost frame.
+        self.composites: dict[str, Any] = {}
+        #: Where the kernel of a composite is traced: the machine that it is for, None for the host.
+        self.target: str | None = None
         #: The captures of the kernels and functions that are called: only in the outermost frame.
         self.watches: dict[int, Any] = {}
-        #: Whether the function is compiled for arrays of a device; traces shared by several calls; notes on the choices that
-        #: were made: only in the outermost frame.
-        self.on_device = False
+        #: Traces shared by several calls; notes on the choices that were made: only in the outermost frame.
         self.shared: dict[Any, Any] = {}
         self.notes: list[str] = []
         #: Values that a kernel overwrote: by which, and where.

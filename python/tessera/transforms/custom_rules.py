@@ -1,4 +1,4 @@
-"""Custom derivative rules: `ts.custom_vjp`, `ts.custom_jvp`, and fused kernels with their own backward kernels."""
+"""Custom derivative rules: `ts.custom_vjp` and `ts.custom_jvp`."""
 
 from __future__ import annotations
 
@@ -171,53 +171,6 @@ def _as_given(fn: Callable, inner: Inner, y: Any, place: Any, rule: str, help: s
             break
     if wrong is not None:
         raise fail_at(place, "E_TYPE", f"expected the {rule} of `{_name(fn)}` to give what the function gives: {wrong}", help)
-
-
-class Fused:
-    """Kernels in place of what they compute: ``kernels`` is what runs, ``plain`` what it means in other ops, for transforms that have
-    no rule here. With ``backward``, kernels that give the cotangents of the arguments from the arguments, the results and the
-    cotangents of the results, reverse mode runs these, and ``plain_backward`` says what they mean. Arguments at
-    the places ``left`` have no cotangent there: where it is requested, the derivative is that of ``plain``.
-
-    Functions are traced once in a program for arguments of the same kinds and the same ``key``."""
-
-    def __init__(self, name: str, key: Any, kernels: Callable, plain: Callable, backward: Callable | None = None,
-                 plain_backward: Callable | None = None, left: tuple[int, ...] = ()) -> None:  # fmt: skip
-        self._name, self._key, self._kernels, self._plain = name, key, kernels, plain
-        self._backward, self._plain_backward, self._left = backward, plain_backward, left
-
-    def __call__(self, *args: Tracer) -> list[Tracer]:
-        root = outermost()
-        assert root is not None
-        types = [aval(a) for a in args]
-        key = (self._name, self._key, tuple(types))
-        known = root.shared.get(key)
-        if known is None:
-            known = root.shared[key] = self._traced(types)
-        attrs, results = known
-        return emit("call", [], attrs, groups={"values": list(args)}, results=results)
-
-    def _traced(self, types: list[tuple]) -> tuple[dict, list]:
-        def inner(fn: Callable, suffix: str, types: list[tuple]) -> Inner:
-            return _closed(Inner(fn, (0.0,) * len(types), {}, avals=types, name=self._name + suffix), "fused")
-
-        callee, plain = inner(self._kernels, "", types), inner(self._plain, "_plain", types)
-        outs = [aval(v) for v in callee.results]
-        attrs = {"callee": callee.func, "plain": plain.func}
-        if self._backward is not None:
-            again = Fused(self._name, (self._key, "forward"), self._kernels, self._plain)
-            back = Fused(self._name + "_backward", self._key, self._backward, self._plain_backward)  # type: ignore[arg-type]
-
-            def forward(*args: Any) -> Any:
-                made = again(*args)
-                return [*made, *args, *made]
-
-            fwd = inner(forward, "_fwd", types)
-            bwd = inner(lambda *kept: back(*kept), "_bwd", [*types, *outs, *outs])
-            attrs |= {"kind": "custom_vjp", "fwd": fwd.func, "bwd": bwd.func}
-            if self._left:
-                attrs["nondiff"] = list(self._left)
-        return attrs, [(list(s), d) for s, d, _ in outs]
 
 
 class _Shape:

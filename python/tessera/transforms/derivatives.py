@@ -16,6 +16,7 @@ from ..trace.jit import Traced, _name, eager, like
 from ..trace.tracer import Tracer, as_tracer, aval, current, fail, is_array, one, splat
 from ..tree import pytree
 from .batching import vmap
+from .composites import complete
 from .inner import Inner, inline, outside, unwrap
 
 
@@ -141,6 +142,7 @@ def _value_and_grad(fn: Callable, chosen: list[int], bare: bool, has_aux: bool, 
         raise fail("E_TYPE", f"expected `{_name(fn)}` to give one float to differentiate, got {type(loss).__name__}",
                    "return the loss; more results go with `has_aux=True`")  # fmt: skip
     _check_scalar(fn, inner.results[0], inner.places[0])
+    complete(inner.program, inner.func)
     made_func = inner.program.gradient(inner.func, places)
     moving = [aval(v)[2] for i in sorted(set(chosen)) for v in pytree.opened(args[i])[0] if is_array(v)]
     results = inline(inner.program, made_func, inner.arguments(), inner.weak + moving)
@@ -213,6 +215,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
     functools.update_wrapper(traced, fn)
     inner = Inner(traced, primals, {}, name=_name(fn))
     wrt = [i for i, (_, dtype, _) in enumerate(inner.avals) if is_float(dtype)]
+    complete(inner.program, inner.func)
     forward, pullback, residual_count, takes = inner.program.vjp(inner.func, wrt)
     results = inline(inner.program, forward, inner.arguments(), inner.weak)
     count = len(inner.results)
@@ -314,6 +317,7 @@ def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
                 )
             wrt.append(at)
             given.append(p.broadcast_to(p.cast(tangent, dtype), shape))
+    complete(inner.program, inner.func)
     func, has = inner.program.jvp(inner.func, wrt)
     moving = [w for w, h in zip(inner.weak, has, strict=True) if h]
     results = inline(inner.program, func, inner.arguments() + given, inner.weak + moving)

@@ -14,6 +14,7 @@ from ..trace.argnums import chosen
 from ..trace.saved_values import Saving, saveable
 from ..trace.tracer import Tracer, as_tracer, aval, current, emit, fail, is_array, tracing, weakened
 from ..tree import pytree
+from .composites import complete
 from .custom_rules import custom_jvp
 from .inner import Inner, inline, unwrap
 
@@ -120,6 +121,7 @@ def kept_call(fn: Callable, policy: frozenset, args: tuple, kwargs: dict) -> Any
         # Nothing may be taken from the first run.
         values = emit("opt_barrier", [], groups={"values": values}) if values else []
         full = [*saved, *values[:n_own], *values[n_own:]]
+        complete(again.program, again.func)
         halves = again.program.vjp(again.func, [i + len(kept) for i in wrt])
         made = inline(again.program, halves[0], full)
         return inline(again.program, halves[1], [*made[len(y_types):], *cts])

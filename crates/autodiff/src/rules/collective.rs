@@ -95,9 +95,9 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
                 Ok(one(over(em, GraphOp::Own, whole, dim)?))
             }
         },
-        AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call | Const
-        | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
-        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce | Philox | Ew(_) => Ok(vec![None]),
     }
@@ -156,9 +156,9 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>]) -> Outs {
             let mine = em.ew(ScalarFn::Eq, &[own, root])?;
             Ok(one(to_holder(em, v, mine, ct)?))
         }
-        AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call | Const
-        | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
-        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call
+        | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce | Philox | Ew(_) => Ok(vec![None; v.operands.len()]),
     }

@@ -38,6 +38,7 @@ pub fn differentiable(code: GraphOp) -> bool {
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Composite
         | GraphOp::Select
         | GraphOp::Cast
         | GraphOp::Bitcast
@@ -79,12 +80,12 @@ pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
     match v.op.code {
         Sort => reduce::sort_primal(em, v).map(Some),
         KernelCall => crate::kernel::primal_call(em, v).map(Some),
-        Return | Yield | Cond | While | Loop | Call | Const | Iota | Select | Cast | Bitcast
-        | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
-        | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
-        | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual
-        | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
-        | AxisIndex | Ew(_) => Ok(None),
+        Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota | Select | Cast
+        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
+        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Reduce | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+        | Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | Ew(_) => Ok(None),
     }
 }
 
@@ -139,6 +140,7 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Composite
         | GraphOp::Manual
         | GraphOp::Return
         | GraphOp::Yield => elsewhere(em, v),
@@ -192,6 +194,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Composite
         | GraphOp::Manual
         | GraphOp::Return
         | GraphOp::Yield => elsewhere(em, v),

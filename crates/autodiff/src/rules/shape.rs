@@ -111,12 +111,12 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
             out
         }
         Reverse => one(em.reverse(ct, &v.ints("axes"))?),
-        other @ (KernelCall | Return | Yield | Cond | While | Loop | Call | Const | Iota
-        | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort
-        | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual | Vary | Own
-        | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
-        | AxisIndex | Ew(_)) => {
+        other @ (KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const
+        | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce
+        | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual
+        | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+        | FromRank | AxisIndex | Ew(_)) => {
             unreachable!("`{other:?}` moves no elements")
         }
     })

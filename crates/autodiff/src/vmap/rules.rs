@@ -48,7 +48,7 @@ impl Context<'_> {
             Cond => self.cond_vmap(b, id),
             While => self.while_vmap(b, id),
             Loop => self.loop_vmap(b, id),
-            Call => self.call_vmap(b, id),
+            Call | Composite => self.call_vmap(b, id),
             Manual => self.manual_vmap(b, id),
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
             | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
@@ -157,6 +157,7 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
         | GraphOp::While
         | GraphOp::Loop
         | GraphOp::Call
+        | GraphOp::Composite
         | GraphOp::Manual
         | GraphOp::AxisIndex
         | GraphOp::Return

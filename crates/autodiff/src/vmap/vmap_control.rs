@@ -3,7 +3,7 @@
 //! done; the others keep their values.
 
 use super::{Batch, Batched};
-use crate::activity::{call_kind, callee_name, meaning, own_rule_args};
+use crate::activity::{call_kind, callee_name, is_decomposable, meaning, own_rule_args};
 use crate::context::Context;
 use crate::emit::Emit;
 use crate::region::outline_all;
@@ -162,7 +162,7 @@ impl Context<'_> {
         let args = b.new_values(&op.operands);
         // The plain definition of the call can be transformed whatever rules it has; they are
         // dropped.
-        let plain = op.attr("plain").is_some();
+        let plain = is_decomposable(op);
         let kind = if plain { "jit" } else { call_kind(op) }.to_string();
         let size = b.size.clone();
         let callee = self.callee(meaning(op), &b.em.loc)?;

@@ -2,6 +2,7 @@
 
 mod calls;
 mod common;
+mod composites;
 mod control_flow;
 mod elementwise;
 mod kernel_cases;

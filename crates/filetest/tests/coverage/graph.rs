@@ -88,7 +88,7 @@ fn example(op: GraphOp) -> String {
         _ => format!("{example}\ngraph.return {results}"),
     };
     let callee = "\n\nfunc @f(%a: tensor<[4, 8], f32>, %b: tensor<[4, 8], f32>) {\n%c = graph.add %a, %b\ngraph.return %c\n}";
-    let more = if op == GraphOp::Call { callee } else { "" };
+    let more = if matches!(op, GraphOp::Call | GraphOp::Composite) { callee } else { "" };
     format!("func @example({params}) {{\n{body}\n}}{more}")
 }
 

@@ -1,5 +1,6 @@
 //! Branches, loops and calls: the types that flow into regions and out of them.
 
+use crate::FactorRule;
 use crate::dims::{compute, same, same_type};
 use crate::ops::collective::Manual;
 use crate::rule::{scalar, tensor};
@@ -148,6 +149,7 @@ pub fn verify(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
         }
         GraphOp::Manual => verify_manual(func, id, errors),
         GraphOp::Call => verify_call(func, id, errors),
+        GraphOp::Composite => verify_composite(func, id, errors),
         _ => {}
     }
 }
@@ -185,6 +187,33 @@ fn verify_call(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
     if op.attr("plain").is_some() && !matches!(kind, "jit" | "custom_vjp") {
         errors.structure("expected `plain` with `kind = jit` or `kind = custom_vjp`".to_string());
     }
+    verify_nondiff(func, id, errors);
+}
+
+/// What a composite says of itself; that it fits its functions is for the module.
+fn verify_composite(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let has = |name: &str| op.attr(name).is_some();
+    if has("fwd") != has("bwd") {
+        errors.structure("expected `fwd` and `bwd` together, got one of them".to_string());
+    }
+    if has("nondiff") && !has("fwd") && !has("jvp") {
+        errors.structure("expected `nondiff` with a derivative rule and only there".to_string());
+    }
+    if let Some(text) = op.attr("sharding").and_then(Attr::as_str) {
+        let ranks =
+            |values: &[Value]| values.iter().map(|&v| func.ty(v).rank()).collect::<Vec<_>>();
+        let rule = FactorRule::parse(text);
+        if let Err(refusal) = rule.and_then(|r| r.check(&ranks(&op.operands), &ranks(&op.results)))
+        {
+            errors.push(refusal.code, refusal.message);
+        }
+    }
+    verify_nondiff(func, id, errors);
+}
+
+fn verify_nondiff(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
     for &arg in op.attr("nondiff").and_then(Attr::as_ints).unwrap_or_default().iter() {
         if arg < 0 || arg as usize >= op.operands.len() {
             let n = op.operands.len();

@@ -173,6 +173,7 @@ impl Ready<'_> {
             | GraphOp::While
             | GraphOp::Loop
             | GraphOp::Call
+            | GraphOp::Composite
             | GraphOp::Manual
             | GraphOp::Vary
             | GraphOp::Own

@@ -249,8 +249,9 @@ impl<'a> World<'a> {
                     cursor.enter(op.regions[0], carried.clone(), Of::Test(carried))?;
                 }
                 Loop => cursor.start_loop(op)?,
-                Call => {
-                    let name = op.attr("callee").and_then(Attr::as_ref_name).unwrap_or_default();
+                // A composite is what its decomposition says, whatever kernel planning would choose.
+                Call | Composite => {
+                    let name = tessera_graph::walk::called(op).unwrap_or_default();
                     let callee = self.callee(name, loc)?;
                     let args = cursor.frame()?.arrays(&op.operands, loc)?;
                     cursor.frames.push(self.entered(callee, args, loc)?);

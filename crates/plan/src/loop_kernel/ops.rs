@@ -193,6 +193,7 @@ impl Emitter<'_, '_> {
             | GraphOp::While
             | GraphOp::Loop
             | GraphOp::Call
+            | GraphOp::Composite
             | GraphOp::Manual
             | GraphOp::Vary
             | GraphOp::Own

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph_for,
+    Chosen, GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph_for,
     machine_text,
 };
 use tessera_driver::{
@@ -40,20 +40,22 @@ pub struct Requested {
     /// The types of the arguments where the function's own have symbols.
     pub args: Option<Vec<Type>>,
     pub kernels: MadeKernels,
+    /// The functions that stand for composites.
+    pub chosen: Chosen,
 }
 
 impl Requested {
     /// What distinguishes it from other requests for the same function, but for the machine.
     fn text(&self, func: &str) -> String {
-        let Self { backend: _, separate, profile, device, plan, args, kernels: _ } = self;
-        format!("{:?}", (func, separate, profile, device.map(|d| d.kind), plan, args))
+        let Self { backend: _, separate, profile, device, plan, args, kernels: _, chosen } = self;
+        format!("{:?}", (func, separate, profile, device.map(|d| d.kind), plan, args, chosen))
     }
 
     fn options(self) -> Result<GraphOptions, Diagnostics> {
-        let Requested { backend, separate, profile, device, plan, args: _, kernels } = self;
+        let Requested { backend, separate, profile, device, plan, args: _, kernels, chosen } = self;
         let plan = match plan {
-            Some(text) => PlanOptions::from_text(&text)?,
-            None => PlanOptions { separate, ..PlanOptions::default() },
+            Some(text) => PlanOptions { chosen, ..PlanOptions::from_text(&text)? },
+            None => PlanOptions { separate, chosen, ..PlanOptions::default() },
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
         Ok(GraphOptions { backend, device, profile, plan, kernels })

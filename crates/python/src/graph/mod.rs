@@ -3,6 +3,7 @@
 
 mod attrs;
 mod builder;
+mod composites;
 mod dims;
 mod executable;
 mod kernels;
@@ -13,6 +14,7 @@ mod run;
 mod transform;
 
 pub use builder::GraphBuilder;
+pub use composites::check_factors;
 pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;
 pub use kernels::TracedKernel;

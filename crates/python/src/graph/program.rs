@@ -1,6 +1,7 @@
 //! The module that holds what was traced.
 
 use super::attrs::{Aval, aval, type_of};
+use super::composites;
 use super::executable::{self, Compiled, Executable};
 use super::kernels::{self, TracedKernel};
 use super::run::{self, Answer};
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_autodiff::KernelSet;
 use tessera_diag::{Code, Diagnostic};
+use tessera_driver::graph::Chosen;
 use tessera_driver::{Artifact, deep};
 use tessera_graph::{Graph, GraphFunc, GraphModule, verify_module, walk};
 use tessera_ir::{Type, parse_module};
@@ -147,6 +149,25 @@ impl Program {
         transform::gradient(py, self, func, &wrt)
     }
 
+    /// The decompositions of the composites that a function runs and that have no derivative rule.
+    fn unruled(&self, func: &str) -> Vec<String> {
+        composites::unruled(&self.lock(), func)
+    }
+
+    /// The derivative rule of all composites with this decomposition: `fwd` and `bwd`, or `jvp`, or all.
+    #[pyo3(signature = (decomposition, fwd, bwd, jvp, nondiff))]
+    fn set_rule(
+        &self,
+        decomposition: &str,
+        fwd: Option<String>,
+        bwd: Option<String>,
+        jvp: Option<String>,
+        nondiff: Vec<i64>,
+    ) {
+        let rule = [("fwd", fwd), ("bwd", bwd), ("jvp", jvp)];
+        composites::set_rule(&mut self.lock(), decomposition, &rule, &nondiff);
+    }
+
     /// One more axis: the function's name, and which results have it.
     fn vmap(
         &self,
@@ -161,8 +182,9 @@ impl Program {
 
     /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
     /// are symbols. `separate`: without fusion. `device` holds the arrays; none is the host. `plan` is
-    /// the text of a plan to follow.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None))]
+    /// the text of a plan to follow. `provide(decomposition, types)` gives the name of the function that
+    /// stands for a composite on operands of these types, or None for its decomposition.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
     fn compile<'py>(
         &self,
@@ -174,15 +196,28 @@ impl Program {
         device: Option<&str>,
         plan: Option<String>,
         args: Option<Vec<Aval<'py>>>,
+        provide: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Executable> {
-        let module = self.lock().clone();
         let args = args
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
+        let chosen = match provide {
+            Some(provide) => composites::choose(py, self, func, args.as_deref(), &provide)?,
+            None => Chosen::default(),
+        };
+        let module = self.lock().clone();
         let kernels = kernels::placed(self);
         let device = device.map(|name| devices::named(py, name)).transpose()?;
-        let requested =
-            executable::Requested { backend, separate, profile, device, plan, args, kernels };
+        let requested = executable::Requested {
+            backend,
+            separate,
+            profile,
+            device,
+            plan,
+            args,
+            kernels,
+            chosen,
+        };
         executable::compile(py, module, func, requested, &self.compiled)
     }
 
