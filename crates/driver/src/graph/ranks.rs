@@ -411,9 +411,9 @@ impl<'a, 'c> Cutting<'a, 'c> {
                 let pairs = pairs(&attr, &axes).map_err(|r| r.at(op.loc.clone()))?;
                 Together::Permute(pairs.iter().map(|&(s, t)| (s as usize, t as usize)).collect())
             }
-            Vary | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call | Const
-            | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast
-            | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+            Vary | Manual | KernelCall | Composite | Return | Yield | Cond | While | Loop
+            | Call | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+            | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
             | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot
             | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
                 let why = format!("`graph.{}` is no op of ranks", op.code.mnemonic());
