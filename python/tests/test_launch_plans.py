@@ -131,7 +131,6 @@ def test_kernels_in_jitted_functions_are_planned_too(gpu):
     kernel = divided.scheduled(k_splits=4, operand_padding=True)
     got = ts.jit(lambda a, b: kernel(a, b) * 2.0)(a, b)
     np.testing.assert_array_equal(got, 2 * (a.astype(np.float32) @ b.astype(np.float32)))
-    assert kernel.explain().resources["k_splits"] == "4"
 
 
 def test_what_was_compared_is_reported(gpu):

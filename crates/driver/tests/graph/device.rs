@@ -27,22 +27,22 @@ fn long_sums_are_taken_in_parts() {
 
 #[test]
 fn deep_products_are_summed_in_chunks() {
-    let text = "func @f(%a: tensor<[2048, 64], bf16>, %b: tensor<[2048, 64], bf16>) {
+    let text = "func @f(%a: tensor<[8192, 64], bf16>, %b: tensor<[8192, 64], bf16>) {
   %r = graph.dot %a, %b {contract_a = [0], contract_b = [0], out = f32} : tensor<[64, 64], f32>
   graph.return %r
 }";
-    let args = [noise(&[2048, 64], DType::BF16, 1), noise(&[2048, 64], DType::BF16, 2)];
+    let args = [noise(&[8192, 64], DType::BF16, 1), noise(&[8192, 64], DType::BF16, 2)];
     let program = check_emulated(text, &args);
     assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
 }
 
 #[test]
 fn a_depth_of_several_axes_is_summed_in_chunks() {
-    let text = "func @f(%a: tensor<[2, 1024, 64], bf16>, %b: tensor<[2, 1024, 64], bf16>) {
+    let text = "func @f(%a: tensor<[2, 4096, 64], bf16>, %b: tensor<[2, 4096, 64], bf16>) {
   %r = graph.dot %a, %b {contract_a = [0, 1], contract_b = [0, 1], out = f32} : tensor<[64, 64], f32>
   graph.return %r
 }";
-    let dims = [2, 1024, 64];
+    let dims = [2, 4096, 64];
     let args = [noise(&dims, DType::BF16, 1), noise(&dims, DType::BF16, 2)];
     let program = check_emulated(text, &args);
     assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
