@@ -33,7 +33,7 @@ import signal
 import numpy as np
 import tessera as ts
 
-# A process that is started in the background may have been told to ignore it.
+# A process that is started in the background may have been set to ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def made(text, name):

@@ -153,8 +153,6 @@ def test_rows_that_begin_inside_cache_lines_use_clusters():
     assert str(plan(1000, 1000, 1000, 16)).startswith("tiles of 64x128x64, clusters of 2x1 tiles")
     # Such requests are slow: fewer stages cover the memory latency.
     assert [plan(1000, 1000, 1000, alignment).num_stages for alignment in (16, 32, 128)] == [6, 6, 0]
-    # A partial cluster costs too much where there are few tiles.
-    assert kernels.neighbours(384, 5000, 128, 128) == (1, 2) and kernels.neighbours(384, 384, 128, 128) == (0, 0)
 
 
 def test_explain_says_what_is_copied_first(ints, monkeypatch):
@@ -170,8 +168,7 @@ def test_explain_says_what_is_copied_first(ints, monkeypatch):
     assert says(ints(30, 301), long).endswith(", A and B copied to rows on multiples of 128 bytes first in one launch")
     assert "copied" not in says(ints(30, 101), ints(101, 303)) and "copied" not in says(ints(30, 300), ints(300, 304))
     assert "copied" not in ts.op.matmul.explain(ints(300, 301, dtype="f32"), ints(301, 303, dtype="f32"))
-    # No tensor map tells along which axis a vector lies.
-    assert says(ints(300, 304), ints(304, 1)).endswith(", B copied to rows on multiples of 128 bytes first")
+    assert "copied" not in says(ints(300, 304), ints(304, 1))
     assert ts.op.matmul.explain(odd, long, tile=(64, 64, 32)).startswith("tiles of 64x64x32")
     narrow = ints(300, 301, dtype="fp8_e4m3"), ints(301, 303, dtype="fp8_e4m3")
     text = says(*narrow)

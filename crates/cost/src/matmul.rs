@@ -1,10 +1,14 @@
 //! The schedule of a matmul, before there is a kernel: its tiles, and its split-K factor where
-//! there are too few tiles for all processors.
+//! there are too few tiles for all processors; [`schedule()`] has the rest.
+
+mod schedule;
 
 use crate::Work;
 use crate::counts::{Counts, Product};
 use crate::estimate::{Estimate, Limit, Requested, estimate};
 use tessera_target::speed::{LINE, Speed};
+
+pub use schedule::{Problem, Schedule, schedule};
 
 /// `[P, M, K]` by `[P, K, N]`.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -47,7 +51,7 @@ pub struct MatmulPlan {
 const TILES: [(u64, u64); 7] =
     [(128, 256), (256, 128), (128, 192), (128, 128), (64, 256), (64, 128), (64, 64)];
 /// Split-K factors, and the least k of a chunk.
-const SPLITS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+const SPLITS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CHUNK: u64 = 512;
 /// Up to this many columns the large matrix is read once, and nothing else takes time.
 pub const FEW: u64 = 64;
@@ -65,7 +69,7 @@ const SUM: u64 = 4;
 /// The schedules, the fastest first; `may_split` says whether split-K is allowed.
 pub fn plans(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
     if shape.n <= FEW {
-        return vec![narrow(shape, may_split, speed)];
+        return sorted(narrow(shape, may_split, speed));
     }
     let mut found = Vec::new();
     for (rows, columns) in TILES {
@@ -81,21 +85,27 @@ pub fn plans(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
             found.push(plan(shape, rows, columns, split, speed));
         }
     }
-    // Tiles of equal times keep their order.
+    sorted(found)
+}
+
+/// The fastest first; tiles of equal times keep their order.
+fn sorted(mut found: Vec<MatmulPlan>) -> Vec<MatmulPlan> {
     let key = |p: &MatmulPlan| if p.split > 1 { p.seconds * SURE } else { p.seconds };
     found.sort_by(|a, b| key(a).total_cmp(&key(b)));
     found
 }
 
-/// The schedule for few columns: tiles of 64 rows, and as few chunks as keep enough processors
-/// reading.
-fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> MatmulPlan {
+/// The schedules for few columns: tiles of 64 rows, and at most as many chunks as keep enough
+/// processors reading.
+fn narrow(shape: &Shape, may_split: bool, speed: &Speed) -> Vec<MatmulPlan> {
     let columns = [16, 32, FEW].into_iter().find(|&w| w >= shape.n).unwrap_or(FEW);
     let count = shape.batch * shape.m.div_ceil(64);
     let enough =
         |s: &u64| count * s >= speed.processors * ENOUGH.0 / ENOUGH.1 || shape.k < LONG_CHUNK * s;
-    let split = SPLITS.into_iter().find(enough).unwrap_or(SPLITS[SPLITS.len() - 1]);
-    plan(shape, 64, columns, if may_split { split } else { 1 }, speed)
+    let most = SPLITS.into_iter().find(enough).unwrap_or(SPLITS[SPLITS.len() - 1]);
+    let most = if may_split { most } else { 1 };
+    let splits = SPLITS.into_iter().filter(|&s| s <= most);
+    splits.map(|split| plan(shape, 64, columns, split, speed)).collect()
 }
 
 fn plan(shape: &Shape, rows: u64, columns: u64, split: u64, speed: &Speed) -> MatmulPlan {

@@ -2,7 +2,9 @@
 //! were measured (docs/perf/gemm.md); a change of the model must check what becomes of them.
 
 use std::collections::BTreeMap;
-use tessera_cost::matmul::{MatmulPlan, Shape, counts, grouped, plans};
+use tessera_cost::matmul::{
+    MatmulPlan, Problem, Schedule, Shape, counts, grouped, plans, schedule,
+};
 use tessera_cost::{Counts, Launch, Requested, estimate, weight};
 use tessera_numerics::DType;
 use tessera_target::speed::Speed;
@@ -169,4 +171,69 @@ fn misaligned_rows_are_loaded_no_earlier_than_needed() {
     let of = |rows: u64| Shape { row_bytes: rows, ..shape(1, [1000; 3], DType::BF16) };
     let stages = |rows: u64| plans(&of(rows), true, &HOPPER)[0].stages;
     assert_eq!([stages(128), stages(32), stages(16)], [None, Some(6), Some(6)]);
+}
+
+fn scheduled(sides: [u64; 3], of: DType, odd_rows: [Option<u64>; 2]) -> Schedule {
+    let shape = Shape { row_bytes: 128, ..shape(1, sides, of) };
+    schedule(&Problem { shape, odd_rows, may_split: true }, &HOPPER)
+}
+
+#[test]
+fn operands_that_tma_does_not_take_are_copied_where_that_pays() {
+    let both = [Some(2), Some(2)];
+    for (sides, of, odd, expected) in [
+        ([4095, 4095, 4095], DType::BF16, both, [true, true]),
+        ([4095, 4096, 4095], DType::BF16, [Some(2), None], [true, false]),
+        // Few rows: where copies of 4 bytes are asynchronous, elements are not read one by one.
+        ([30, 303, 301], DType::BF16, both, [true, true]),
+        ([8, 4095, 4095], DType::BF16, [Some(8), Some(8)], [false, false]),
+        // A short sum is over before a copy pays, and threads read f32 in place.
+        ([30, 303, 101], DType::BF16, both, [false, false]),
+        ([300, 303, 301], DType::F32, [Some(4), Some(4)], [false, false]),
+    ] {
+        assert_eq!(scheduled(sides, of, odd).padded, expected, "{sides:?} {of}");
+    }
+}
+
+#[test]
+fn few_rows_are_columns_of_the_transposed_product() {
+    let found = scheduled([16, 4096, 14336], DType::BF16, [None; 2]);
+    assert!(found.swapped);
+    assert_eq!((found.rows, found.columns, found.depth), (64, 16, 128));
+    assert!(!scheduled([4096, 16, 14336], DType::BF16, [None; 2]).swapped);
+}
+
+#[test]
+fn tiles_of_one_step_are_no_larger_than_the_result() {
+    let found = scheduled([5, 9, 7], DType::BF16, [None; 2]);
+    assert_eq!((found.rows, found.columns, found.depth), (16, 16, 16));
+    // One instruction takes 32 bytes along k.
+    assert_eq!(scheduled([5, 9, 7], DType::Fp8E4M3, [None; 2]).depth, 32);
+    let found = scheduled([4096, 4096, 40], DType::BF16, [None; 2]);
+    assert_eq!((found.rows, found.columns, found.depth), (128, 256, 64));
+}
+
+#[test]
+fn what_has_an_order_keeps_it_and_has_no_cluster() {
+    let of = |may_split| {
+        let shape = Shape { row_bytes: 16, ..shape(1, [1000; 3], DType::BF16) };
+        schedule(&Problem { shape, odd_rows: [None; 2], may_split }, &HOPPER)
+    };
+    assert_eq!((of(true).cluster, of(true).stages), (Some([2, 1]), Some(6)));
+    assert_eq!((of(false).cluster, of(false).stages), (None, None));
+    // A tile without a neighbour in its cluster is taken among many only.
+    for (m, n) in [(320, 320), (600, 1000), (2000, 4100), (4104, 4104), (4104, 264)] {
+        let odd = Shape { row_bytes: 16, ..shape(1, [m, n, 1000], DType::BF16) };
+        let found =
+            schedule(&Problem { shape: odd, odd_rows: [None; 2], may_split: true }, &HOPPER);
+        let tiles = [m.div_ceil(found.rows), n.div_ceil(found.columns)];
+        let pairs = |count: u64| count.is_multiple_of(2) || count > 16;
+        let sides = found.cluster.unwrap_or([1, 1]);
+        assert!(sides.iter().zip(tiles).all(|(&side, count)| side == 1 || pairs(count)), "{m}x{n}");
+    }
+    let long = Shape { ..shape(1, [256, 256, 16384], DType::BF16) };
+    let split = |may_split| {
+        schedule(&Problem { shape: long, odd_rows: [None; 2], may_split }, &HOPPER).split
+    };
+    assert_eq!((split(true), split(false)), (8, 1));
 }

@@ -75,14 +75,16 @@ pub use kernel::{KernelHandle, Options};
 pub use launch::{Ask, Missing, Prepared, Purpose, Streams, grid_of};
 pub use location::Location;
 pub use made::{TracedKernel, compile_made, launch_made};
-pub use matmuls::{grouped_columns, matmul_plans};
+pub use matmuls::{grouped_columns, matmul_schedule};
 pub use pack::{is_packed, packed_bytes, row_major};
 pub use platforms::{assembler, features, register};
 pub use processor::{Processor, processor, set_threads, threads};
 pub use request::Given;
 pub use schedule::{fields as schedule_fields, pass_names};
 // What the binding needs of the crates below.
-pub use tessera_cost::matmul::{MatmulPlan, Shape as MatmulShape};
+pub use tessera_cost::matmul::{
+    Problem as MatmulProblem, Schedule as MatmulSchedule, Shape as MatmulShape,
+};
 pub use tessera_cost::weight as matmul_weight;
 pub use tessera_frontend as frontend;
 pub use tessera_interp::{

@@ -2,7 +2,7 @@
 
 use crate::backends::Backends;
 use crate::platforms::LIBRARY_TARGET;
-use tessera_cost::matmul::{MatmulPlan, Shape, plans};
+use tessera_cost::matmul::{Problem, Schedule, Shape, schedule};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_target::speed::Speed;
 
@@ -14,13 +14,9 @@ fn speed(backends: &Backends) -> Result<Speed, Diagnostics> {
     })
 }
 
-/// The schedules of a matmul on a GPU, the fastest first.
-pub fn matmul_plans(
-    backends: &Backends,
-    shape: &Shape,
-    may_split: bool,
-) -> Result<Vec<MatmulPlan>, Diagnostics> {
-    Ok(plans(shape, may_split, &speed(backends)?))
+/// How a matmul is computed on a GPU: see [`tessera_cost::matmul::schedule()`].
+pub fn matmul_schedule(backends: &Backends, problem: &Problem) -> Result<Schedule, Diagnostics> {
+    Ok(schedule(problem, &speed(backends)?))
 }
 
 /// The tile width of a grouped matmul: see [`tessera_cost::matmul::grouped`].

@@ -180,14 +180,17 @@ impl Lowered {
     }
 }
 
-/// The function with the schedule of the configuration, if it has one. Tile IR by itself has none.
+/// The function with the schedule of the configuration, if it has one, beside its own: kernels of
+/// plans have one.
 pub fn scheduled<'f>(func: &'f TileFunc, config: &Config, off: Off) -> Cow<'f, TileFunc> {
     let said = schedule::attrs(config, off);
     if said.is_empty() {
         return Cow::Borrowed(func);
     }
     let mut func = func.clone();
-    func.attrs.set("config", Attr::Dict(said));
+    let mut all = func.attrs.get("config").and_then(Attr::as_dict).cloned().unwrap_or_default();
+    said.iter().for_each(|(name, value)| all.set(name, value.clone()));
+    func.attrs.set("config", Attr::Dict(all));
     Cow::Owned(func)
 }
 

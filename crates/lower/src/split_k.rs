@@ -4,7 +4,7 @@
 //!
 //! Input: a group kernel after the tile passes, with a grid of at most two axes, one loop of MMAs at
 //! the top, and nothing before its end that has an effect. Every value that the loop carries must be
-//! a sum: an accumulator of MMAs, or of additions of what does not depend on carried values.
+//! a sum: an accumulator of MMAs that may be added in any order, or of additions of what does not depend on carried values.
 //! Sums are in another order than in the kernel, and in the same one in every launch.
 //!
 //! Must not: change an access, or when the kernel writes.
@@ -38,6 +38,8 @@ pub struct SplitK {
 const AXIS: i64 = 2;
 /// Parts whose loads are in flight together in the second kernel; those beyond the last read zeros.
 const TOGETHER: i64 = 4;
+/// The class of MMAs whose products are added in the order of k.
+const IN_ORDER: &str = "seq";
 /// The names of the first axes of the arrays of sums.
 pub const SPLITS: &str = "k_splits";
 pub const GROUPS: &str = "k_split_groups";
@@ -138,7 +140,7 @@ fn is_sum(
     while at != arg {
         let Some(op) = func.def(at).filter(|op| op.block == body) else { return false };
         let (next, others): (Value, Vec<Value>) = match op.code {
-            TileOp::Mma => {
+            TileOp::Mma if op.attr("class").and_then(Attr::as_word) != Some(IN_ORDER) => {
                 let others = op.operands.iter().enumerate().filter(|(i, _)| *i != 2);
                 (op.operands[2], others.map(|(_, &v)| v).collect())
             }

@@ -89,6 +89,9 @@ pub fn emit(mut body: Body, machine: Machine, ordered: bool, loc: &Loc) -> Resul
     let axes = shape.grid.iter().rposition(|&g| g != 1).map_or(1, |p| p + 1);
     let grid = Attr::exprs(shape.grid[..axes].iter().map(|&g| DimExpr::Const(g)));
     func.attrs.set("grid", grid);
+    if !shape.config.is_empty() {
+        func.attrs.set("config", Attr::Dict(shape.config.clone()));
+    }
     Ok(Kernel { func, args, grid: shape.grid })
 }
 

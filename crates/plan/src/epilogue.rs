@@ -9,23 +9,24 @@ use crate::nodes::{Body, Node, trace};
 use std::collections::BTreeSet;
 use tessera_graph::GraphFunc;
 use tessera_ir::Value;
+use tessera_target::speed::LINE;
 
 /// Registers of a thread that the accumulator and its epilogue may take.
 const ROOM: i64 = 256;
 
 /// Matmuls whose fused kernels would need more registers than there are.
-pub fn crowded(func: &GraphFunc, grouping: &Grouping, processors: u32) -> BTreeSet<Value> {
+pub fn crowded(func: &GraphFunc, grouping: &Grouping, machine: Machine) -> BTreeSet<Value> {
     let each = grouping.groups.iter().enumerate();
     each.filter(|(_, g)| matches!(g.kind, Kind::Nest))
         .filter_map(|(place, g)| Some((place, g.product?)))
-        .filter(|&(place, _)| is_crowded(&trace(func, grouping, place), processors))
+        .filter(|&(place, _)| is_crowded(&trace(func, grouping, place), machine))
         .map(|(_, product)| product)
         .collect()
 }
 
 /// Every array of the tile's extents that is read, every result after the first and every long
 /// function counts as one more tile beside the accumulator.
-fn is_crowded(body: &Body, processors: u32) -> bool {
+fn is_crowded(body: &Body, machine: Machine) -> bool {
     let Some(product) = &body.product else { return false };
     let axes = |list: &[Axis]| body.space.expand(list);
     let (rows, columns, depth) =
@@ -57,15 +58,17 @@ fn is_crowded(body: &Body, processors: u32) -> bool {
         .flat_map(|w| w.access.strides.iter().map(|(a, _)| *a))
         .filter(|a| !rows.contains(a) && !columns.contains(a) && !depth.contains(a))
         .collect();
-    let matrix = Matrix {
+    let tiles = machine.matrix(&Matrix {
         rows: body.space.size(&rows),
         columns: body.space.size(&columns),
         depth: body.space.size(&depth),
         batch: used.iter().map(|&a| body.space.extents[a]).product(),
-        bytes: product.types[0].bytes() as i64,
-    };
-    let (bm, bn, _) = Machine::Gpu { processors }.matrix(&matrix);
+        of: product.types[0],
+        out_bytes: body.writes.first().map_or(1, |w| w.dtype.bytes() as i64),
+        rows_on: [LINE; 2],
+        may_split: false,
+    });
     // Two warpgroups share a tile of 128 rows.
-    let threads = if bm >= 128 { 256 } else { 128 };
-    bm * bn / threads * (1 + beside as i64) > ROOM
+    let threads = if tiles.rows >= 128 { 256 } else { 128 };
+    tiles.rows * tiles.columns / threads * (1 + beside as i64) > ROOM
 }

@@ -4,10 +4,11 @@
 
 use crate::expand::Site;
 use crate::index::dims_of;
-use crate::machine::{Machine, Matrix};
+use crate::machine::{Machine, Matrix, TMA_ROWS};
 use tessera_graph::{GraphOp, elem, tensor};
 use tessera_ir::{Attr, Attrs, Dim, OpSpec, Type, Value};
 use tessera_numerics::{DType, NumType, ReduceOp};
+use tessera_target::speed::LINE;
 
 type Made = Result<Value, String>;
 
@@ -140,14 +141,19 @@ pub fn dot(
     let depth: i64 = contract[0].iter().map(|&i| sides[0][i as usize]).product();
     let pairs: i64 = batch[0].iter().map(|&i| sides[0][i as usize]).product();
     let free = |i: usize| sides[i].iter().product::<i64>() / (pairs * depth).max(1);
+    let bytes = types[0].dtype().bytes() as i64;
     let split = machine.chunks(&Matrix {
         rows: free(0),
         columns: free(1),
         depth,
         batch: pairs,
-        bytes: types[0].dtype().bytes() as i64,
+        of: types[0].dtype(),
+        out_bytes: ty.dtype().bytes() as i64,
+        rows_on: [LINE; 2],
+        may_split: true,
     });
-    if split <= 1 {
+    // Other depths are divided at the launch: chunks of a reshape are equal, and begin where TMA may.
+    if split <= 1 || depth % split != 0 || depth / split * bytes % TMA_ROWS as i64 != 0 {
         return None;
     }
     Some((|| {

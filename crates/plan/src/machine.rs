@@ -1,16 +1,22 @@
 //! Machine models: tile sizes of graph kernels for CPUs and GPUs. They affect speed only, never
-//! results.
+//! results. Those of matmuls on GPUs are the schedules of [`tessera_cost::matmul`], which the library
+//! uses too.
+
+use tessera_cost::matmul::{Problem, Schedule, Shape, schedule};
+use tessera_cost::weight;
+use tessera_numerics::DType;
+use tessera_target::speed::{LINE, Speed};
 
 /// A CPU takes tiles that stay in its nearest cache. A GPU holds a tile in registers: large enough
 /// that each thread has a few wide accesses in flight, and small enough that many groups are
 /// resident.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub enum Machine {
     #[default]
     Cpu,
     Gpu {
-        /// Multiprocessors: output tiles of matmuls are assigned to them in waves.
-        processors: u32,
+        /// What the cost model chooses schedules by.
+        speed: Speed,
     },
 }
 
@@ -20,56 +26,6 @@ const COMBINED: i64 = 4096;
 const MOST: i64 = 16384;
 /// The least contiguous elements of an access, where there are as many.
 const WIDE: i64 = 32;
-
-/// Tile extents of a matmul, and the fraction of the tensor cores' peak that a multiprocessor
-/// reaches with them.
-const TILES: [(i64, i64, f64); 7] = [
-    (128, 256, 1.0),
-    (256, 128, 0.98),
-    (128, 192, 0.95),
-    (128, 128, 0.87),
-    (64, 256, 0.8),
-    (64, 128, 0.7),
-    (64, 64, 0.5),
-];
-/// The epilogue overhead of an output tile, in elements of k.
-const AROUND: f64 = 96.0;
-
-/// Split-K factors.
-const SPLITS: [i64; 5] = [1, 2, 4, 8, 16];
-
-/// The tile and the split-K factor that take the least time, counted in waves over all
-/// multiprocessors.
-fn deal(m: &Matrix, processors: i64, splits: &[i64]) -> (i64, i64, i64) {
-    let mut best = (f64::INFINITY, (64, 64, 1));
-    for (bm, bn, speed) in TILES {
-        if bm >= 2 * m.rows || bn >= 2 * m.columns {
-            continue;
-        }
-        let count = m.batch * cdiv(m.rows, bm) * cdiv(m.columns, bn);
-        for &split in splits {
-            let whole = m.depth % split == 0 && m.depth >= split * 512;
-            if split > 1 && (!whole || count * split > 2 * processors) {
-                continue;
-            }
-            let rounds = cdiv(count * split, processors) as f64;
-            let mut time = rounds * (bm * bn) as f64 * ((m.depth / split) as f64 / speed + AROUND);
-            if split > 1 {
-                // Partial sums are written and read again.
-                let parts = (m.batch * m.rows * m.columns * (split + 1)) as f64;
-                time += parts * 12.0 / processors as f64 + 128.0 * 256.0 * 150.0;
-            }
-            if time < best.0 {
-                best = (time, (bm, bn, split));
-            }
-        }
-    }
-    best.1
-}
-
-fn cdiv(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
-}
 
 fn power(n: i64) -> i64 {
     (n.max(1) as u64).next_power_of_two() as i64
@@ -87,9 +43,47 @@ pub struct Matrix {
     pub depth: i64,
     /// The number of matmuls of these extents.
     pub batch: i64,
-    /// Bytes of an operand's element.
-    pub bytes: i64,
+    /// The dtype of the left operand.
+    pub of: DType,
+    /// Bytes of an element of the result.
+    pub out_bytes: i64,
+    /// The bytes that rows of the operands begin at multiples of.
+    pub rows_on: [u64; 2],
+    /// Whether sums may be in another order than along k.
+    pub may_split: bool,
 }
+
+/// Tile extents along m, n and k of a matmul.
+pub struct Tiles {
+    pub rows: i64,
+    pub columns: i64,
+    pub depth: i64,
+    /// The rest of the schedule, on GPUs.
+    pub schedule: Option<Schedule>,
+}
+
+impl Matrix {
+    fn problem(&self) -> Problem {
+        let size = |n: i64| n.max(0) as u64;
+        let odd_rows = self.rows_on.map(|on| Some(on).filter(|&on| on < TMA_ROWS));
+        let good = odd_rows.iter().zip(self.rows_on).filter(|(odd, _)| odd.is_none());
+        let row_bytes = good.map(|(_, on)| on).min().unwrap_or(LINE);
+        let shape = Shape {
+            batch: size(self.batch),
+            m: size(self.rows),
+            n: size(self.columns),
+            k: size(self.depth),
+            bytes: self.of.bytes() as u64,
+            out_bytes: size(self.out_bytes),
+            weight: weight(self.of),
+            row_bytes,
+        };
+        Problem { shape, odd_rows, may_split: self.may_split }
+    }
+}
+
+/// TMA takes rows at multiples of these bytes.
+pub const TMA_ROWS: u64 = 16;
 
 impl Machine {
     pub fn is_gpu(self) -> bool {
@@ -107,21 +101,27 @@ impl Machine {
         }
     }
 
-    /// Tile extents along m, n and k of a matmul.
-    pub fn matrix(self, m: &Matrix) -> (i64, i64, i64) {
+    /// Groups that run at the same time: threads of a CPU share one.
+    pub fn processors(self) -> i64 {
+        match self {
+            Machine::Cpu => 1,
+            Machine::Gpu { speed } => i64::try_from(speed.processors.max(1)).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The tiles of a matmul.
+    pub fn matrix(self, m: &Matrix) -> Tiles {
         match self {
             Machine::Cpu => {
                 let fit = |n: i64, most: i64| if n >= most { most } else { power(n.max(2)) };
-                (fit(m.rows, 64), fit(m.columns, 64), fit(m.depth, 32))
+                let (rows, columns) = (fit(m.rows, 64), fit(m.columns, 64));
+                Tiles { rows, columns, depth: fit(m.depth, 32), schedule: None }
             }
-            Machine::Gpu { processors } => {
-                let depth = (128 / m.bytes).max(16).min(power(m.depth.max(16)));
-                let small = |n: i64| power(n).clamp(16, 64);
-                if m.rows < 64 || m.columns < 64 {
-                    return (small(m.rows), small(m.columns), depth);
-                }
-                let (bm, bn, _) = deal(m, processors.into(), &[1]);
-                (bm, bn, depth)
+            Machine::Gpu { speed } => {
+                let found = schedule(&m.problem(), &speed);
+                let [rows, columns, depth] =
+                    [found.rows, found.columns, found.depth].map(|n| n as i64);
+                Tiles { rows, columns, depth, schedule: Some(found) }
             }
         }
     }
@@ -130,10 +130,8 @@ impl Machine {
     /// multiprocessors.
     pub fn chunks(self, m: &Matrix) -> i64 {
         match self {
-            Machine::Gpu { processors } if m.rows >= 64 && m.columns >= 64 => {
-                deal(m, processors.into(), &SPLITS).2
-            }
-            Machine::Gpu { .. } | Machine::Cpu => 1,
+            Machine::Cpu => 1,
+            Machine::Gpu { speed } => schedule(&m.problem(), &speed).split as i64,
         }
     }
 
@@ -143,7 +141,7 @@ impl Machine {
     pub fn combined(self, count: i64, contiguous: bool, rows: i64) -> i64 {
         let most = match (self, contiguous) {
             (Machine::Cpu, _) => return count,
-            (Machine::Gpu { processors }, true) if rows >= processors.into() => 4 * MOST,
+            (Machine::Gpu { .. }, true) if rows >= self.processors() => 4 * MOST,
             (Machine::Gpu { .. }, true) => COMBINED,
             (Machine::Gpu { .. }, false) => 128,
         };
@@ -161,8 +159,8 @@ pub struct Side {
 
 /// Tile extents for the axes of a loop nest, from the outermost to the innermost; 1 where it is not
 /// tiled. Two groups for each multiprocessor keep a GPU busy: with fewer, each group takes less.
-pub fn threads(axes: &[Side], processors: u32) -> Vec<i64> {
-    let groups = 2 * i64::from(processors.max(1));
+pub fn threads(axes: &[Side], processors: i64) -> Vec<i64> {
+    let groups = 2 * processors.max(1);
     let mut out: Vec<i64> = axes.iter().map(|a| if a.full { a.extent } else { 1 }).collect();
     let mut size: i64 = out.iter().product();
     let free: Vec<usize> = (0..axes.len()).filter(|&i| !axes[i].full).collect();

@@ -64,13 +64,31 @@ struct Use {
     bytes: (i64, i64),
 }
 
-/// For each step the earlier ones that it depends on: both access the same bytes, and one writes.
-/// Those that a dependence on a later step implies may be left out.
+/// Whether a step is there for more than what it writes: a call of a kernel, which Python may launch,
+/// and a launch that writes nothing.
+fn has_effects(step: &Step) -> bool {
+    let any = |steps: &[Step]| steps.iter().any(has_effects);
+    match step {
+        Step::Call { .. } => true,
+        Step::Launch { args, .. } => args.iter().all(|a| !a.writes),
+        Step::Host { .. } | Step::Copy { .. } => false,
+        Step::Cond { then, otherwise, .. } => any(then) || any(otherwise),
+        Step::While { test, body, .. } => any(test) || any(body),
+        Step::Loop { body, .. } => any(body),
+    }
+}
+
+/// For each step the earlier ones that it depends on: both access the same bytes, and one writes; or
+/// both have effects beside. Those that a dependence on a later step implies may be left out.
 pub fn dependences(plan: &Plan, steps: &[Step]) -> Vec<BTreeSet<usize>> {
     let mut uses: BTreeMap<BufferId, Vec<Use>> = BTreeMap::new();
     let mut out = Vec::new();
+    let mut effect = None;
     for (place, step) in steps.iter().enumerate() {
         let mut needs = BTreeSet::new();
+        if has_effects(step) {
+            needs.extend(effect.replace(place));
+        }
         visit(step, &mut |a, writes| {
             // Nothing writes the others.
             if plan.buffers[a.buffer].origin != Origin::Scratch || a.dims.contains(&0) {

@@ -284,7 +284,7 @@ impl Planner<'_> {
         let grouping = loop {
             let grouping = group(func, block, &split, self.options.separate, &apart, outer);
             let more = match self.options.machine {
-                Machine::Gpu { processors } => crowded(func, &grouping, processors),
+                machine @ Machine::Gpu { .. } => crowded(func, &grouping, machine),
                 Machine::Cpu => BTreeSet::new(),
             };
             let before = apart.len();

@@ -19,6 +19,7 @@ use crate::forward::visit;
 use crate::order::{dependences, is_plain};
 use crate::planner::{Plan, Step};
 use crate::text::check;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_cost::{Counts, Launch, Requested, estimate};
 use tessera_diag::Diagnostics;
@@ -34,15 +35,20 @@ pub struct Queues<'a> {
     pub speed: Option<&'a Speed>,
 }
 
+/// Of the steps that may begin, as many are compared: those with the longest paths behind them.
+const WINDOW: usize = 32;
+/// Launches of at most this fraction of the machine leave room for another.
+const SMALL: f64 = 0.5;
 /// The predicted gain that events, memory and streams of a further queue are worth.
 const GAIN: f64 = 0.1;
-/// Seconds of the host for a launch, and for recording or waiting for an event.
-const ISSUE: f64 = 2e-6;
-const EVENT: f64 = 0.6e-6;
-/// Seconds between the end of a step and the begin of the next of its queue, and of one on another
-/// queue that waits for it.
-const NEXT: f64 = 1e-6;
-const HANDOVER: f64 = 1.5e-6;
+/// Seconds of the host for a launch, and for recording or waiting for an event (docs/perf/nvidia.md,
+/// here and below).
+const ISSUE: f64 = 3.1e-6;
+const EVENT: f64 = 0.8e-6;
+/// Seconds from the end of a step to the begin of the next of its queue, and how much more to that of
+/// one on another queue that waits for it.
+const NEXT: f64 = 0.7e-6;
+const HANDOVER: f64 = 0.1e-6;
 
 /// Puts steps on queues; a plan that results is checked.
 pub fn queues(plan: &mut Plan, how: &Queues<'_>) -> Result<(), Diagnostics> {
@@ -113,8 +119,8 @@ impl Spread<'_> {
     /// The steps of a list in their new order, with their queues; none where the list stays.
     fn schedule(&mut self, steps: &[Step]) -> Option<Vec<(usize, usize)>> {
         // Before anything is counted: are there two launches that have room beside each other?
-        let small = steps.iter().filter(|s| self.share(s) <= 0.5).count();
-        if small < 2 {
+        let is_small: Vec<bool> = steps.iter().map(|s| self.share(s) <= SMALL).collect();
+        if is_small.iter().filter(|small| **small).count() < 2 {
             return None;
         }
         let needs = dependences(self.plan, steps);
@@ -126,6 +132,12 @@ impl Spread<'_> {
             return None;
         }
         let costs: Vec<Cost> = steps.iter().map(|step| self.cost(step)).collect();
+        // At best these take no time.
+        let all: f64 = costs.iter().map(|cost| cost.seconds).sum();
+        let beside = costs.iter().zip(&is_small).filter(|(_, small)| **small);
+        if beside.map(|(cost, _)| cost.seconds).sum::<f64>() < GAIN * all {
+            return None;
+        }
         let events = match self.how.speed {
             Some(_) => Times { issue: ISSUE, event: EVENT, handover: HANDOVER },
             None => Times { issue: 0.0, event: 0.0, handover: 0.0 },
@@ -188,7 +200,8 @@ impl Spread<'_> {
         steps.iter().map(|step| self.cost(step).seconds).sum()
     }
 
-    /// By the cost model; by the bytes that a kernel accesses where that cannot count it.
+    /// By the cost model; by the bytes that a kernel accesses where that cannot count it, and for
+    /// launches that are alone in any case: counting many groups takes a while.
     fn launch(
         &self,
         (kernel, grid, domain, lanes): (usize, [i64; 3], [i64; 3], i64),
@@ -197,7 +210,11 @@ impl Spread<'_> {
     ) -> f64 {
         let dims = BTreeMap::new();
         let launch = Launch { dims: &dims, grid, domain, lanes };
-        match Counts::of(&self.plan.kernels[kernel], &launch) {
+        let counts = match self.share(step) <= SMALL {
+            true => Counts::of(&self.plan.kernels[kernel], &launch),
+            false => Err(String::new()),
+        };
+        match counts {
             // A launch by itself takes the host too, which is counted apart.
             Ok(counts) => {
                 NEXT + estimate(&counts, Requested::default(), speed).seconds - speed.launch
@@ -249,18 +266,20 @@ fn assign(
         levels[step] = costs[step].seconds + behind;
     }
     let mut waits: Vec<usize> = needs.iter().map(BTreeSet::len).collect();
-    let mut ready: BTreeSet<usize> = (0..count).filter(|&step| waits[step] == 0).collect();
+    // The longest path first: numbers that are not negative are in the order of their bits.
+    let key = |step: usize| (Reverse(levels[step].to_bits()), step);
+    let mut ready: BTreeSet<_> = (0..count).filter(|&s| waits[s] == 0).map(key).collect();
     let mut placed: Vec<Option<Placed>> = vec![None; count];
-    let mut free: Vec<f64> = vec![0.0];
-    // When the steps that run end, with what they occupy.
-    let mut running: Vec<(f64, f64)> = Vec::new();
+    // The last step of each queue: when it ends, and what it occupies. Steps are placed in the order
+    // in which they begin, so that no others run.
+    let mut last: Vec<(f64, f64)> = vec![(0.0, 0.0)];
     let (mut issued, mut out) = (0.0, Vec::new());
     while !ready.is_empty() {
-        let mut best: Option<(f64, f64, usize, usize, usize)> = None;
-        for &step in &ready {
-            let queues = if costs[step].fixed { 1 } else { most.min(free.len() + 1) };
+        let mut best: Option<(f64, usize, usize, usize)> = None;
+        for &(_, step) in ready.iter().take(WINDOW) {
+            let queues = if costs[step].fixed { 1 } else { most.min(last.len() + 1) };
             for on in 0..queues {
-                let mut begin = free.get(on).copied().unwrap_or(times.handover);
+                let mut begin = last.get(on).map_or(times.handover, |(end, _)| *end);
                 let mut others = BTreeSet::new();
                 for need in needs[step].iter().filter_map(|&need| placed[need]) {
                     let handover = if need.on == on { 0.0 } else { times.handover };
@@ -270,50 +289,45 @@ fn assign(
                     }
                 }
                 let given = issued + times.issue + 2.0 * times.event * others.len() as f64;
-                let begin = room(&running, begin.max(given), costs[step].share);
-                let better = best.is_none_or(|(at, level, ..)| {
-                    begin < at || (begin == at && levels[step] > level)
-                });
-                if better {
-                    best = Some((begin, levels[step], step, on, others.len()));
+                let begin = room(&last, begin.max(given), costs[step].share);
+                if best.is_none_or(|(at, ..)| begin < at) {
+                    best = Some((begin, step, on, others.len()));
                 }
             }
         }
-        let Some((begin, _, step, on, others)) = best else { break };
-        let end = begin + costs[step].seconds;
-        if on == free.len() {
+        let Some((begin, step, on, others)) = best else { break };
+        if on == last.len() {
             // A further queue begins behind an event, and queue 0 waits for its end.
             issued += 4.0 * times.event;
-            free.push(0.0);
+            last.push((0.0, 0.0));
         }
         issued += times.issue + 2.0 * times.event * others as f64;
-        free[on] = end;
-        running.retain(|(over, _)| *over > issued);
-        running.push((end, costs[step].share));
+        let end = begin + costs[step].seconds;
+        last[on] = (end, costs[step].share);
         placed[step] = Some(Placed { on, end });
         out.push((step, on));
-        ready.remove(&step);
+        ready.remove(&key(step));
         for &user in &users[step] {
             waits[user] -= 1;
             if waits[user] == 0 {
-                ready.insert(user);
+                ready.insert(key(user));
             }
         }
     }
-    let joined = if free.len() > 1 { times.handover } else { 0.0 };
-    let last = free.iter().copied().fold(issued, f64::max);
-    (out, last + joined)
+    let joined = if last.len() > 1 { times.handover } else { 0.0 };
+    let over = last.iter().map(|(end, _)| *end).fold(issued, f64::max);
+    (out, over + joined)
 }
 
-/// The first time from `at` on at which there is room for a step. `running` are ends and shares.
-fn room(running: &[(f64, f64)], at: f64, share: f64) -> f64 {
+/// The first time from `at` on at which there is room for a step, beside the last steps of the queues.
+fn room(last: &[(f64, f64)], at: f64, share: f64) -> f64 {
     // What occupies nothing has room everywhere.
     if share == 0.0 {
         return at;
     }
     let mut at = at;
     loop {
-        let now = running.iter().filter(|(end, _)| *end > at);
+        let now = last.iter().filter(|(end, _)| *end > at);
         if now.clone().map(|(_, share)| share).sum::<f64>() + share <= 1.0 + 1e-9 {
             return at;
         }

@@ -3,8 +3,11 @@
 
 use crate::index::Axis;
 use crate::machine::{Machine, Matrix, Side, threads};
-use crate::nodes::{Access, Body, Node};
+use crate::nodes::{Access, Body, Node, Product};
 use std::collections::{BTreeMap, BTreeSet};
+use tessera_cost::matmul::Schedule;
+use tessera_ir::{Attr, Attrs};
+use tessera_target::speed::LINE;
 
 /// The part of the grid that runs along an axis.
 #[derive(Clone, Debug)]
@@ -30,6 +33,8 @@ pub struct Shape {
     pub matrix: Option<(Axis, Axis)>,
     pub depth: Axis,
     pub depth_tile: i64,
+    /// The rest of a matmul's schedule, as the attribute `config` of its kernel.
+    pub config: Attrs,
 }
 
 /// Elements of a tile that fit in the nearest cache with their neighbours.
@@ -195,7 +200,7 @@ fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     let extent = |a: Axis| body.space.extents[a];
     let tiles = match machine {
         Machine::Cpu => in_caches(body, &out.order),
-        Machine::Gpu { processors } => in_threads(body, &out.order, processors),
+        Machine::Gpu { .. } => in_threads(body, &out.order, machine.processors()),
     };
     out.tiled = out.order.iter().filter_map(|a| tiles.get(a).map(|&t| (*a, t))).collect();
     let blocks: Vec<(Axis, i64)> = out
@@ -209,7 +214,7 @@ fn nest(body: &Body, machine: Machine, out: &mut Shape) {
     spread(out, &blocks, 0);
 }
 
-fn in_threads(body: &Body, order: &[Axis], processors: u32) -> BTreeMap<Axis, i64> {
+fn in_threads(body: &Body, order: &[Axis], processors: i64) -> BTreeMap<Axis, i64> {
     let near = |a: Axis| accesses(body).iter().any(|x| of(&x.strides, a).abs() == 1);
     let sides: Vec<Side> = order
         .iter()
@@ -292,56 +297,105 @@ fn spread(out: &mut Shape, blocks: &[(Axis, i64)], first: usize) {
     }
 }
 
-/// Exchanges rows and columns where the result is contiguous along rows: `C^T = B^T A^T`.
-fn swap_sides(body: &mut Body, order: &[Axis]) {
-    let Some(write) = body.writes.first() else { return };
-    let Some(product) = &mut body.product else { return };
+/// Whether the result is contiguous along rows: `C^T = B^T A^T` is computed there.
+fn is_turned(body: &Body, product: &Product, order: &[Axis]) -> bool {
+    let Some(write) = body.writes.first() else { return false };
     let last = |list: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
     let stride = |axis: Option<Axis>| axis.map_or(0, |a| of(&write.access.strides, a).abs());
-    let (rows, columns) = (stride(last(&product.rows)), stride(last(&product.columns)));
-    if rows == 1 && columns != 1 {
-        std::mem::swap(&mut product.a, &mut product.b);
-        std::mem::swap(&mut product.rows, &mut product.columns);
-        product.types.swap(0, 1);
-    }
+    stride(last(&product.rows)) == 1 && stride(last(&product.columns)) != 1
+}
+
+/// Exchanges rows and columns of a matmul.
+fn swap_sides(product: &mut Product) {
+    std::mem::swap(&mut product.a, &mut product.b);
+    std::mem::swap(&mut product.rows, &mut product.columns);
+    product.types.swap(0, 1);
+}
+
+/// The bytes that rows of an operand begin at multiples of, up to a cache line; memory itself is
+/// aligned to one.
+fn rows_on(body: &Body, access: &Access, bytes: i64) -> u64 {
+    let steps = access.strides.iter().filter(|(a, s)| body.space.extents[*a] > 1 && s.abs() != 1);
+    let all = steps.fold(access.offset * bytes, |all, (_, s)| all | (s * bytes));
+    1 << all.trailing_zeros().min(LINE.trailing_zeros())
 }
 
 /// Tiles of a matmul. They do not change the result; the target tiles it again.
 fn matrix(body: &mut Body, machine: Machine, out: &mut Shape) -> Result<(), String> {
-    swap_sides(body, &out.order);
-    let Some(product) = body.product.clone() else { return Ok(()) };
+    let Some(mut product) = body.product.clone() else { return Ok(()) };
+    if is_turned(body, &product, &out.order) {
+        swap_sides(&mut product);
+    }
     // The innermost in the kernel's order; an axis that is missing has one position.
     let last = |list: &[Axis], order: &[Axis]| order.iter().copied().rfind(|a| list.contains(a));
     let row = last(&product.rows, &out.order);
     let column = last(&product.columns, &out.order);
-    let row = row.unwrap_or_else(|| body.space.add(1));
-    let column = column.unwrap_or_else(|| body.space.add(1));
+    let mut row = row.unwrap_or_else(|| body.space.add(1));
+    let mut column = column.unwrap_or_else(|| body.space.add(1));
     let depth = match product.depth[..] {
         [] => body.space.add(1),
         [one] => one,
         _ => return Err("a depth that is not one axis".into()),
     };
-    // Rows and columns are last in the order.
     out.order.retain(|&a| a != row && a != column);
-    out.order.extend([row, column]);
-    out.matrix = Some((row, column));
     out.depth = depth;
     let extent = |a: Axis| body.space.extents[a];
-    let batch =
-        out.order.iter().filter(|&&a| a != row && a != column).map(|&a| extent(a)).product();
-    let (bm, bn, bk) = machine.matrix(&Matrix {
+    let batch: i64 = out.order.iter().map(|&a| extent(a)).product();
+    let [a, b] = [(&product.a, 0), (&product.b, 1)]
+        .map(|(access, side)| rows_on(body, access, product.types[side].bytes() as i64));
+    let tiles = machine.matrix(&Matrix {
         rows: extent(row),
         columns: extent(column),
         depth: extent(depth),
         batch,
-        bytes: product.types[0].bytes() as i64,
+        of: product.types[0],
+        out_bytes: body.writes.first().map_or(1, |w| w.dtype.bytes() as i64),
+        rows_on: [a, b],
+        // Where there are several matmuls, a kernel is not divided at its launch.
+        may_split: batch == 1 && !body.ordered && product.class.as_deref() != Some(IN_ORDER),
     });
-    out.depth_tile = bk;
-    out.tiled = vec![(row, bm), (column, bn)];
+    if tiles.schedule.as_ref().is_some_and(|s| s.swapped) {
+        swap_sides(&mut product);
+        std::mem::swap(&mut row, &mut column);
+    }
+    // Rows and columns are last in the order.
+    out.order.extend([row, column]);
+    out.matrix = Some((row, column));
+    out.depth_tile = tiles.depth;
+    out.tiled = vec![(row, tiles.rows), (column, tiles.columns)];
+    out.config = tiles.schedule.as_ref().map(config).unwrap_or_default();
     let cdiv = |a: i64, b: i64| (a + b - 1) / b;
-    let mut blocks = vec![(row, cdiv(extent(row), bm)), (column, cdiv(extent(column), bn))];
+    let mut blocks =
+        vec![(row, cdiv(extent(row), tiles.rows)), (column, cdiv(extent(column), tiles.columns))];
     let rest = out.order.iter().rev().filter(|&&a| a != row && a != column);
     blocks.extend(rest.map(|&a| (a, extent(a))));
     spread(out, &blocks, 0);
+    body.product = Some(product);
     Ok(())
+}
+
+/// The class of sums whose order is fixed.
+const IN_ORDER: &str = "seq";
+
+/// A schedule as a user would pin it. What is left out is the compiler's choice.
+fn config(of: &Schedule) -> Attrs {
+    let mut out = Attrs::new();
+    let mut int = |name: &str, n: u64| out.set(name, Attr::Int(n as i64));
+    if let Some([rows, columns]) = of.cluster {
+        int("cluster_m", rows);
+        int("cluster_n", columns);
+    }
+    if let Some(stages) = of.stages {
+        int("num_stages", stages);
+    }
+    if of.split > 1 {
+        int("k_splits", of.split);
+    }
+    if of.padded.contains(&true) {
+        out.set("operand_padding", Attr::Bool(true));
+    }
+    if !of.persistent {
+        out.set("persistent", Attr::Bool(false));
+    }
+    out
 }

@@ -1,7 +1,28 @@
 //! Tiles that a machine gets.
 
+use tessera_numerics::DType;
 use tessera_plan::Machine;
 use tessera_plan::inner::{Matrix, Side, threads};
+use tessera_target::speed::Speed;
+
+/// About a Hopper of 132 multiprocessors.
+const GPU: Machine = Machine::Gpu {
+    speed: Speed {
+        processors: 132,
+        clock: 1.755e9,
+        matrix: 2048.0,
+        scalar: 128.0,
+        local_bytes: 1 << 18,
+        shared_bytes: 227 << 10,
+        l2_lines_per_s: 2048.0 * 1.755e9 / 24.0,
+        memory: 4.2e12,
+        memory_latency: 2048.0,
+        group: 1.5e-6,
+        max_resident_blocks: 16,
+        epilogue_overhead: 96.0,
+        launch: 3.9e-6,
+    },
+};
 
 fn tiles(axes: &[(i64, bool, bool)]) -> Vec<i64> {
     let axes: Vec<Side> =
@@ -31,11 +52,23 @@ fn transposes_take_squares() {
 
 #[test]
 fn products_fit_the_processors() {
-    const GPU: Machine = Machine::Gpu { processors: 132 };
-    let m = |rows, columns, depth, batch| Matrix { rows, columns, depth, batch, bytes: 2 };
-    assert_eq!(GPU.matrix(&m(8192, 3072, 768, 1)), (128, 256, 64));
-    assert_eq!(GPU.matrix(&m(5, 9, 7, 1)), (16, 16, 16));
-    assert!(GPU.chunks(&m(768, 768, 8192, 1)) > 1);
+    let m = |rows, columns, depth, batch| Matrix {
+        rows,
+        columns,
+        depth,
+        batch,
+        of: DType::BF16,
+        out_bytes: 2,
+        rows_on: [128; 2],
+        may_split: true,
+    };
+    let tiles = |of: &Matrix| {
+        let found = GPU.matrix(of);
+        (found.rows, found.columns, found.depth)
+    };
+    assert_eq!(tiles(&m(8192, 3072, 768, 1)), (128, 256, 64));
+    assert_eq!(tiles(&m(5, 9, 7, 1)), (16, 16, 16));
+    assert!(GPU.chunks(&m(256, 256, 16384, 1)) > 1);
     assert_eq!(GPU.chunks(&m(8192, 3072, 768, 1)), 1);
     assert_eq!(Machine::Cpu.chunks(&m(768, 768, 8192, 1)), 1);
 }

@@ -368,6 +368,30 @@ fn chains(count: usize, length: usize, groups: i64, elements: i64) -> Plan {
     plan
 }
 
+/// What writes nothing is launched for its effects: it prints, or checks.
+#[test]
+fn launches_that_write_nothing_keep_their_order() {
+    let mut plan = chains(3, 2, 8, 1 << 20);
+    let only_reads = |step: &mut Step, loc: &str| {
+        let Step::Launch { args, label, .. } = step else { panic!("a launch") };
+        args.truncate(1);
+        *label = loc.to_string();
+    };
+    // The last launch of each chain is of a result.
+    for (chain, name) in [(0, "a"), (1, "b"), (2, "c")] {
+        let mut step = plan.steps[3 * chain + 1].clone();
+        only_reads(&mut step, name);
+        plan.steps.insert(3 * chain + 2, step);
+    }
+    queues(&mut plan, &Queues { most: 3, speed: None }).unwrap_or_else(|e| panic!("{e}"));
+    let labels = plan.steps.iter().filter_map(|step| match step {
+        Step::Launch { label, .. } if label != "copy" => Some(label.as_str()),
+        _ => None,
+    });
+    assert_eq!(labels.collect::<String>(), "abc");
+    assert!(!plan.module("any").to_string().contains("queue = 3"));
+}
+
 #[test]
 fn queues_are_used_where_it_pays() {
     let how = Queues { most: 4, speed: Some(&MACHINE) };

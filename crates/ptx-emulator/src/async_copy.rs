@@ -231,8 +231,9 @@ impl Machine<'_> {
             Work::Load { blocks, pieces, bar, .. } => {
                 for &block in blocks {
                     let copy = self.counted(block, *bar, clock)?;
-                    for (at, _, bytes) in pieces {
-                        self.claim(w, lane, block, (*at as usize, *bytes as usize), copy)?;
+                    let written = pieces.iter().map(|(at, _, n)| (*at as usize, *n as usize));
+                    for run in runs(written.collect()) {
+                        self.claim(w, lane, block, run, copy)?;
                     }
                 }
             }
@@ -504,6 +505,20 @@ impl Machine<'_> {
     pub(super) fn job_pc(&self) -> u32 {
         self.jobs.first().map_or(0, |j| j.pc)
     }
+}
+
+/// Bytes as longer runs. Where an array ends inside a word, what is read and the zeros behind it are
+/// pieces of one copy, and not two accesses of the word.
+fn runs(mut pieces: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    pieces.sort_unstable();
+    let mut out: Vec<(usize, usize)> = Vec::new();
+    for (at, bytes) in pieces {
+        match out.last_mut() {
+            Some((begin, length)) if *begin + *length == at => *length += bytes,
+            _ => out.push((at, bytes)),
+        }
+    }
+    out
 }
 
 /// How TMA reads the elements that it reduces into a tensor.

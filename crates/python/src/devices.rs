@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use tessera_driver::device::{self, DeviceRow};
 use tessera_driver::{
-    DeviceId, DeviceKind, MatmulPlan, MatmulShape, Queue, matmul_plans as matmul_plans_of,
+    DeviceId, DeviceKind, MatmulProblem, MatmulShape, Queue, matmul_schedule as schedule_of,
 };
 
 /// The kinds of devices beside the host, each with what is missing for it; `None` where nothing is.
@@ -204,13 +204,15 @@ impl Event {
     }
 }
 
-/// Schedules of the matmul `[P, M, K]` by `[P, K, N]` on a GPU, the fastest first: rows and columns
-/// of a tile, parts of split-K, whether all tiles run in one wave, the pipeline depth, the
-/// predicted seconds, and what limits them. Rows begin at multiples of `row_bytes`.
+/// How the matmul `[P, M, K]` by `[P, K, N]` is computed on a GPU: the tile, the split-K factor, whether the transposed
+/// matmul is, which operands are copied to aligned rows first, the cluster and the pipeline depth (0: the compiler's
+/// choice), whether groups are persistent; and what the cost model compared, the chosen one first: rows and columns of
+/// a tile, split-K factor, predicted seconds, what limits them. Rows begin at multiples of `row_bytes`, those of operands
+/// that TMA does not take at multiples of `odd_rows`.
 #[tessera_entry::entry]
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // A matmul, number by number.
-pub fn matmul_plans(
+pub fn matmul_schedule(
     py: Python<'_>,
     batch: u64,
     m: u64,
@@ -219,18 +221,28 @@ pub fn matmul_plans(
     dtype: &Bound<'_, DType>,
     out_bytes: u64,
     row_bytes: u64,
+    odd_rows: (Option<u64>, Option<u64>),
     may_split: bool,
-) -> PyResult<Vec<PlanRow>> {
+) -> PyResult<ScheduleRow> {
     let shape = shape(batch, m, n, k, dtype, out_bytes, row_bytes);
-    let found = enter(py, || matmul_plans_of(&BACKENDS, &shape, may_split))?;
-    let row = |p: &MatmulPlan| {
-        let limit = p.limit.to_string();
-        (p.rows, p.columns, p.split, p.once, p.stages, p.seconds, limit)
-    };
-    Ok(found.iter().map(row).collect())
+    let problem = MatmulProblem { shape, odd_rows: odd_rows.into(), may_split };
+    let found = enter(py, || schedule_of(&BACKENDS, &problem))?;
+    let ranked = found.ranked.iter();
+    let ranked = ranked.map(|p| (p.rows, p.columns, p.split, p.seconds, p.limit.to_string()));
+    Ok((
+        (found.rows, found.columns, found.depth),
+        found.split,
+        found.swapped,
+        found.padded,
+        found.cluster.unwrap_or_default(),
+        found.stages.unwrap_or(0),
+        found.persistent,
+        ranked.collect(),
+    ))
 }
 
-type PlanRow = (u64, u64, u64, bool, Option<u64>, f64, String);
+type ScheduleRow =
+    ((u64, u64, u64), u64, bool, [bool; 2], [u64; 2], u64, bool, Vec<(u64, u64, u64, f64, String)>);
 
 /// The alignment of rows in bytes where nothing else is known.
 const WHOLE: u64 = 128;

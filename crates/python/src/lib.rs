@@ -55,7 +55,7 @@ mod _core {
     use crate::devices::{
         Event, Stream, device_assembler, device_launches, device_memory_stats, device_name,
         device_names, device_of_dlpack, device_synchronize, device_trim, devices, grouped_columns,
-        matmul_plans, named_stream, platforms, set_stream,
+        matmul_schedule, named_stream, platforms, set_stream,
     };
     #[pymodule_export]
     use crate::dist::{MeshGrid, PlacedArray, PlacementSpec, Positions};

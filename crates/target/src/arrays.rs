@@ -13,8 +13,9 @@ pub struct ArrayClass {
     pub contiguous: u32,
     /// The address and the strides of all other axes are multiples of this many bytes, at most 16.
     pub align: u32,
-    /// TMA compatible: exactly one axis is contiguous, the address and all other strides are
-    /// multiples of 16 bytes, and no stride is negative.
+    /// TMA compatible: exactly one axis of several positions is contiguous (the first of the
+    /// contiguous ones), the address and all other strides are multiples of 16 bytes, and no stride
+    /// is negative.
     pub tma_compatible: bool,
 }
 
@@ -65,8 +66,13 @@ impl ArrayClass {
             }
         }
         let align = 1 << all.trailing_zeros();
-        let tma_compatible =
-            align == WIDEST && contiguous.count_ones() == 1 && is_tma_compatible(b, contiguous);
+        // Of a vector with an axis of one position behind it, the first is the contiguous axis.
+        let along = (0..rank).filter(|&axis| contiguous >> axis & 1 == 1 && b.dims[axis] > 1);
+        let one_axis = match along.count() {
+            0 => contiguous.count_ones() == 1,
+            count => count == 1,
+        };
+        let tma_compatible = align == WIDEST && one_axis && is_tma_compatible(b, contiguous);
         Self { contiguous, align, tma_compatible }
     }
 

@@ -1,11 +1,9 @@
-"""How a matmul is computed, by shapes, dtypes, strides and alignment: tiles, split-K, copies that come first, clusters.
+"""How a matmul is computed, by shapes, dtypes, strides and alignment: the schedule of the compiler's cost model
+(`crates/cost/src/matmul`), which plans of whole functions use too, and what memory layouts add to it.
 
 The transposed matmul ``B^T A^T`` is computed instead, on the same memory, in two cases: the result has few rows, or the
 operands are tf32 and the right matrix is not contiguous along ``K``. WGMMA reads a tf32 operand from shared memory only with
 ``K`` contiguous, and the left operand can come from registers.
-
-TMA needs rows that start at multiples of 16 bytes. Other matrices are copied first where the matmul is long enough to pay for
-the copy: see `plan`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import tessera as ts
 
 from .. import _core
 from ..base.numeric_profile import profile
-from . import arrays, machine
+from . import arrays
 from .gemm import Tile
 
 
@@ -91,16 +89,6 @@ class Plan:
 _tile = functools.lru_cache(maxsize=1024)(Tile)
 
 
-def neighbours(M: int, N: int, bm: int, bn: int) -> tuple[int, int]:
-    """The shape of a cluster along both sides of the result: two CTAs that share the loads of the wider matrix. Tiles along that
-    side must come in pairs, or number more than 16, where a single one left over costs little."""
-    pairs = lambda n: n % 2 == 0 or n > 16  # noqa: E731
-    rows, columns = -(-M // bm), -(-N // bn)
-    if bn >= bm and pairs(rows):
-        return 2, 1
-    return (1, 2) if pairs(columns) else (0, 0)
-
-
 @functools.lru_cache(maxsize=4096)
 def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
     """The tile of a grouped matmul of ``T`` rows in ``G`` groups: rows by the mean size of a group, and the width that is fastest
@@ -113,19 +101,11 @@ def group_tile(T: int, G: int, N: int, K: int, of: Any) -> tuple[int, int, int]:
 
 #: Bytes of a cache line of a GPU.
 LINE = 128
-#: Up to this many rows, the transposed matmul is computed: tiles are longer along their rows.
-FEW_ROWS = 64
-#: Multiply-adds of a group that are unrolled: the code of its threads has to fit in the instruction cache.
-UNROLLED = 2048 * 256
-#: From this side of the result on, matrices whose rows are not aligned to 16 bytes are always copied: each row is read many times.
+#: From this side of the result on, each row of an operand is read many times.
 WORTH_PADDING = 256
-#: Bytes of a matrix up to which a copy of it takes no longer than a launch.
-SHORT_COPY = 16 * 2**20
-#: A ``K`` below which a product with a short side is over before a copy pays.
-SHORT_K = 128
 #: Bytes of a row below which it does not matter where rows begin.
 SHORT_ROW = 64
-#: Asynchronous copies of the first number of bytes keep a pipeline full; of fewer than the second there are none, and elements are read one by one.
+#: Bytes of asynchronous copies: of the first number they keep a pipeline full, of fewer than the second there are none.
 ASYNC_BYTES = (8, 4)
 
 
@@ -142,49 +122,21 @@ def plan(
     *,
     row_bytes: int = LINE,
     out_bytes: int | None = None,
-    one_by_one: bool = False,
     rows_on: tuple[int, int] = (8, 8),
 ) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` of a dtype is computed. ``aligned`` says which operands have rows that start at multiples
-    of 16 bytes, ``row_bytes`` the alignment of those that do, ``rows_on`` of those that do not. The cost model chooses tiles,
-    chunks and pipeline stages. ``one_by_one``: threads multiply, without tensor cores."""
-    depth = max(128 // of.itemsize, 16)
+    of 16 bytes, ``row_bytes`` the alignment of those that do, ``rows_on`` of those that do not."""
     if not on_device:
-        return Plan((128, 128, depth))
-    swapped = M <= FEW_ROWS and N > M
-    m, n = (N, M) if swapped else (M, N)
-    padded: tuple[str, ...] = ()
-    # Threads read f32 matrices in place: copies of 4 bytes are asynchronous too.
-    if not one_by_one and (K >= SHORT_K or min(M, N) >= WORTH_PADDING):
-        sizes = {"A": P * M * K * of.itemsize, "B": P * K * N * of.itemsize}
-        odd = [(name, on) for name, good, on in zip("AB", aligned, rows_on) if not good]
-        # Both or neither, in one launch: an operand that is not pipelined delays the other.
-        if any(_worth_copying(M, N, sizes[name], on, of.itemsize) for name, on in odd):
-            padded = tuple(name for name, _ in odd)
-    found = _core.matmul_plans(P, m, n, K, of, of.itemsize if out_bytes is None else out_bytes, row_bytes, not strict)
-    (bm, bn, split, once, stages, seconds, limit), *others = found
-    # Few columns: the long matrix is read once, with a deeper K step; narrow tiles where there are too few of them.
-    if n <= FEW_ROWS:
-        depth *= 2 if K > depth else 1
-        while bn > 16 and 2 * P * -(-m // bm) * -(-n // bn) * split <= machine.gpu().processors:
-            bn //= 2
-    elif one_by_one:
-        # A power of two: tiles begin where wide reads may.
-        depth = min(depth, max(16, 1 << (UNROLLED // (bm * bn)).bit_length() - 1))
-    # Rows that start inside cache lines take two requests each, which limits the speed: a cluster of two shares them.
-    clustered = row_bytes % LINE != 0 and not padded and split == 1 and not strict and n > FEW_ROWS
-    pair = neighbours(m, n, bm, bn) if clustered else (0, 0)
-    predicted = Predicted(seconds, limit, tuple((*row[:3], row[5]) for row in others[:RUNNERS_UP]))
-    more = {"cluster_m": pair[0], "cluster_n": pair[1], "persistent": not once}
-    if any(pair) and stages:
-        more["num_stages"] = stages
-    return Plan((bm, bn, depth), split, swapped, padded, **more, predicted=predicted)
-
-
-def _worth_copying(M: int, N: int, size: int, rows_on: int, itemsize: int) -> bool:
-    """Whether a matrix of ``size`` bytes with rows on multiples of ``rows_on``, and not of 16, is copied to better rows first."""
-    wide, least = ASYNC_BYTES
-    return min(M, N) >= WORTH_PADDING or itemsize == 2 and (rows_on < least or rows_on < wide and size <= SHORT_COPY)
+        return Plan((128, 128, max(128 // of.itemsize, 16)))
+    odd = tuple(None if good else on for good, on in zip(aligned, rows_on))
+    out_bytes = of.itemsize if out_bytes is None else out_bytes
+    found = _core.matmul_schedule(P, M, N, K, of, out_bytes, row_bytes, odd, not strict)
+    tile, split, swapped, copied, cluster, stages, persistent, ranked = found
+    padded = tuple(name for name, copy in zip("AB", copied) if copy)
+    (*_, seconds, limit), *others = ranked
+    predicted = Predicted(seconds, limit, tuple(row[:4] for row in others[:RUNNERS_UP]))
+    return Plan(tile, split, swapped, padded, num_stages=stages, cluster_m=cluster[0], cluster_n=cluster[1],
+                persistent=persistent, predicted=predicted)  # fmt: skip
 
 
 def _rows_on(x: Any) -> int:
@@ -216,9 +168,8 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
     """How ``[P, M, K]`` by ``[P, K, N]`` is computed, given the strides and alignment of these arrays."""
     (P, M, K), N = a.shape, b.shape[-1]
     strict = str(profile()) == "strict"
-    short = (M == 1 and K > 1, N == 1 and K > 1)
-    aligned = (is_aligned(a) and not short[0], is_aligned(b) and not short[1])
-    rows_on = tuple(1 if s else _rows_on(x) for x, s in zip((a, b), short))
+    aligned = (is_aligned(a), is_aligned(b))
+    rows_on = (_rows_on(a), _rows_on(b))
     good_rows = [x for x, good in zip((a, b), aligned) if good]
     row_bytes = LINE if all(is_aligned(x, LINE) for x in good_rows) else 16
     of, on_device = ts.tf32 if precision == "tf32" else arrays.dtype_of(a), arrays.on_device(a)
@@ -229,8 +180,7 @@ def planned(a: Any, b: Any, tile: Any, precision: str) -> Plan:
         chosen = replace(chosen, swapped=True, padded=tuple("AB"["BA".index(name)] for name in chosen.padded))
         turned = ()
     else:
-        one_by_one = of.itemsize == 4 and precision != "tf32"
-        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes=row_bytes, one_by_one=one_by_one, rows_on=rows_on)
+        chosen = plan(P, M, N, K, of, on_device, aligned, strict, row_bytes=row_bytes, rows_on=rows_on)
         turned = tuple(name for name in turned if name != "A" or precision != "tf32")
     if tile is not None:
         chosen = pinned(chosen, tile)

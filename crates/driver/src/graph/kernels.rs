@@ -114,9 +114,10 @@ fn one(
         // What would be refused in a user's kernel was settled when this one was made.
         let passes = PassManager::new(passes).with(Bounds).with(Canonicalise);
         passes.run(&mut func, &mut PassContext::default())?;
-        return Ok(Arc::from(choice.backend.compile(&func, options)?));
+    } else {
+        mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     }
-    mode.pipeline(passes, choice.is_on_device()).run(&mut func, &mut PassContext::default())?;
     let func = crate::specialise::without(&func, mode.off);
-    Ok(Arc::from(choice.backend.compile(&func, options)?))
+    let own = choice.backend.compile(&func, options)?;
+    Ok(Arc::from(crate::launches::planned(own, &func, choice, mode)))
 }

@@ -104,7 +104,7 @@ impl GraphOptions {
 
 fn machine(choice: &Choice) -> Result<Machine, Diagnostics> {
     Ok(match choice.caps()?.gpu() {
-        Some(gpu) => Machine::Gpu { processors: gpu.multiprocessors },
+        Some(gpu) => Machine::Gpu { speed: gpu.speed },
         None => Machine::Cpu,
     })
 }
@@ -299,6 +299,12 @@ impl GraphProgram {
     /// The kernels in Tile IR, as the passes get them.
     pub fn kernels_text(&self) -> String {
         self.plan.kernels.iter().map(|k| k.to_string()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// What the code of each kernel says of itself, with what its launches began with or were
+    /// divided into so far.
+    pub fn resources(&self) -> Vec<Vec<(&'static str, String)>> {
+        self.kernels.iter().map(|code| code.resources()).collect()
     }
 
     /// Results that may be written over arguments: pairs of a result's and an argument's position.

@@ -13,7 +13,7 @@ use crate::backends::Choice;
 use crate::copies::room;
 use crate::device;
 use crate::mode::Mode;
-use planner::{Best, buffer};
+use planner::{Best, Way, buffer, report};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_diag::Diagnostics;
@@ -46,19 +46,19 @@ type Shape = (Vec<(ArrayClass, Vec<i64>, bool)>, BTreeMap<String, i64>, [i64; 3]
 #[derive(Default)]
 struct Plan {
     pads: Vec<Pad>,
+    /// One launch copies all of them.
+    copy: Option<(TileFunc, Arc<dyn Artifact>)>,
     /// The parts of loops, where they are divided.
     splits: Option<i64>,
     /// Bytes of memory for copies and sums.
     bytes: u64,
-    /// Seconds that the cost model predicts without and with them.
-    predicted: Option<(f64, f64)>,
+    /// What the cost model compared, the chosen launches first.
+    ways: Vec<Way>,
 }
 
 struct Pad {
     place: usize,
     layout: pad::Layout,
-    func: TileFunc,
-    copy: Arc<dyn Artifact>,
 }
 
 /// The code of a divided kernel, and its two launches.
@@ -105,12 +105,14 @@ impl Planned {
     /// The plan, compiled; none where something of it cannot be: the kernel itself can.
     fn make(&self, args: &LaunchArgs, best: Best) -> Option<Plan> {
         let choice = &self.planner.choice;
-        let Best { before, after, layouts, splits } = best;
-        let one = |(place, layout): (usize, pad::Layout)| {
-            let (func, copy) = pad::kernel(&layout, choice).ok()?;
-            Some(Pad { place, layout, func, copy })
+        let Best { layouts, splits, ways } = best;
+        let one = |(place, layout): (usize, pad::Layout)| Pad { place, layout };
+        let pads: Vec<Pad> = layouts.into_iter().map(one).collect();
+        let copied: Vec<_> = pads.iter().map(|pad| &pad.layout).collect();
+        let copy = match copied.is_empty() {
+            true => None,
+            false => Some(pad::kernel(&copied, choice).ok()?),
         };
-        let pads = layouts.into_iter().map(one).collect::<Option<Vec<_>>>()?;
         let mut bytes: u64 = pads.iter().map(|p| p.layout.bytes).sum();
         if let (Some(splits), Some(divided)) = (splits, &self.planner.divided) {
             let mut own = args.clone();
@@ -118,7 +120,7 @@ impl Planned {
             divided.code(choice, &divided.args(&own, splits, LINE))?;
             bytes += divided.bytes(args, splits);
         }
-        Some(Plan { pads, splits, bytes, predicted: Some((before, after)) })
+        Some(Plan { pads, copy, splits, bytes, ways })
     }
 
     /// Runs the launches of a plan with memory for copies and sums at an address.
@@ -130,14 +132,10 @@ impl Planned {
         launch: impl Fn(&dyn Artifact, &LaunchArgs) -> Result<(), Diagnostics>,
     ) -> Result<(), Diagnostics> {
         let mut own = args.clone();
-        let mut at = base;
-        for pad in &plan.pads {
-            if let Some(copy) = pad.args(&own, at) {
-                launch(&*pad.copy, &copy?)?;
-            }
-            pad.stand_in(&mut own, at);
-            at += pad.layout.bytes;
+        if let Some((code, args)) = plan.copies(args, base) {
+            launch(&**code, &args?)?;
         }
+        let at = plan.stand_in(&mut own, base);
         match self.both(plan, &own, at) {
             None => launch(&*self.own, &own),
             Some((code, args)) => {
@@ -154,27 +152,48 @@ impl Planned {
     }
 }
 
-impl Pad {
-    /// The launch that copies the array of a launch to an address.
-    fn args(&self, args: &LaunchArgs, to: u64) -> Option<Result<LaunchArgs, Diagnostics>> {
-        let from = buffer(args, self.place)?.data;
-        let to = std::ptr::with_exposed_provenance_mut(to as usize);
-        Some(self.layout.args(&self.func, from, to))
+impl Plan {
+    /// Whether the kernel runs as it is.
+    fn is_plain(&self) -> bool {
+        self.pads.is_empty() && self.splits.is_none()
     }
 
+    /// The launch that copies arrays of a launch to memory at `base`.
+    fn copies(
+        &self,
+        args: &LaunchArgs,
+        base: u64,
+    ) -> Option<(&Arc<dyn Artifact>, Result<LaunchArgs, Diagnostics>)> {
+        let (func, code) = self.copy.as_ref()?;
+        let mut at = base;
+        let mut addresses = Vec::new();
+        for pad in &self.pads {
+            let to = std::ptr::with_exposed_provenance_mut(at as usize);
+            addresses.push([buffer(args, pad.place)?.data, to]);
+            at += pad.layout.bytes;
+        }
+        let layouts: Vec<_> = self.pads.iter().map(|pad| &pad.layout).collect();
+        Some((code, pad::args(&layouts, func, &addresses)))
+    }
+
+    /// Puts the copies at `base` in the places of the arrays; gives the address behind them.
+    fn stand_in(&self, args: &mut LaunchArgs, base: u64) -> u64 {
+        let mut at = base;
+        for pad in &self.pads {
+            pad.stand_in(args, at);
+            at += pad.layout.bytes;
+        }
+        at
+    }
+}
+
+impl Pad {
     /// Puts the copy in the place of the array.
     fn stand_in(&self, args: &mut LaunchArgs, at: u64) {
         if let Some(ArgValue::Buffer(b)) = args.params.get_mut(self.place) {
             b.data = std::ptr::with_exposed_provenance_mut(at as usize);
             b.strides.clone_from(&self.layout.strides);
         }
-    }
-}
-
-impl Plan {
-    /// Whether the kernel runs as it is.
-    fn is_plain(&self) -> bool {
-        self.pads.is_empty() && self.splits.is_none()
     }
 }
 
@@ -214,14 +233,17 @@ impl Artifact for Planned {
             return self.own.settle(args, queue);
         }
         // Only addresses change later; those of copies and sums are of any aligned memory.
-        let (mut own, mut copies) = (args.clone(), Vec::new());
-        for pad in &plan.pads {
-            let copy = pad.copy.settle(&pad.args(&own, LINE)?.ok()?, queue)?;
+        let mut own = args.clone();
+        let copy = match plan.copies(&own, LINE) {
+            Some((code, args)) => Some(code.settle(&args.ok()?, queue)?),
+            None => None,
+        };
+        let array = |pad: &Pad| {
             let before = args.params[..pad.place].iter();
-            let array = before.filter(|a| matches!(a, ArgValue::Buffer(_))).count();
-            copies.push((array, pad.layout.bytes, copy));
-            pad.stand_in(&mut own, LINE);
-        }
+            before.filter(|a| matches!(a, ArgValue::Buffer(_))).count()
+        };
+        let copies: Vec<_> = plan.pads.iter().map(|p| (array(p), p.layout.bytes)).collect();
+        plan.pads.iter().for_each(|pad| pad.stand_in(&mut own, LINE));
         let (mut launches, mut sums) = (Vec::new(), Vec::new());
         match self.both(&plan, &own, LINE) {
             None => launches.push(self.own.settle(&own, queue)?),
@@ -237,9 +259,9 @@ impl Artifact for Planned {
                 sums.extend(added.map(place));
             }
         }
-        let (bytes, copied) = (plan.bytes, copies.iter().map(|(_, bytes, _)| bytes).sum::<u64>());
+        let (bytes, copied) = (plan.bytes, copies.iter().map(|(_, bytes)| bytes).sum::<u64>());
         let sums = sums.into_iter().map(|at| at + copied).collect();
-        Some(Arc::new(Repeated { copies, launches, sums, bytes, queue }))
+        Some(Arc::new(Repeated { copies, copy, launches, sums, bytes, queue }))
     }
 
     fn settle_here(&self, args: &LaunchArgs) -> Option<Arc<dyn Settled>> {
@@ -272,7 +294,7 @@ impl Artifact for Planned {
     fn resources(&self) -> Vec<(&'static str, String)> {
         let mut out = self.own.resources();
         let last = self.last.lock().clone();
-        if let Some(plan) = last.filter(|plan| !plan.is_plain()) {
+        if let Some(plan) = last {
             let names: Vec<_> = plan
                 .pads
                 .iter()
@@ -284,9 +306,8 @@ impl Artifact for Planned {
             if let Some(splits) = plan.splits {
                 out.push(("k_splits", splits.to_string()));
             }
-            if let Some((before, after)) = plan.predicted {
-                let (after, before) = (after * 1e6, before * 1e6);
-                out.push(("predicted", format!("{after:.1} us, and {before:.1} us without")));
+            if let Some(text) = report(&plan.ways) {
+                out.push(("predicted", text));
             }
         }
         out
@@ -299,8 +320,10 @@ impl Artifact for Planned {
 
 /// The launches of a plan, to be repeated with other addresses.
 struct Repeated {
-    /// The place of the array among the arrays, the bytes of its copy, and the launch that copies.
-    copies: Vec<(usize, u64, Arc<dyn Settled>)>,
+    /// The place of each copied array among the arrays, the bytes of its copy, and the launch that
+    /// copies them.
+    copies: Vec<(usize, u64)>,
+    copy: Option<Arc<dyn Settled>>,
     /// The kernel, or the two that it is divided into.
     launches: Vec<Arc<dyn Settled>>,
     /// Where the arrays of sums begin in the memory of the plan.
@@ -319,10 +342,14 @@ impl Settled for Repeated {
         let queue = Queue { stream, ..self.queue };
         device::with_memory(queue, self.bytes, |base| {
             let (mut own, mut at) = (addresses.to_vec(), base);
-            for (array, bytes, copy) in &self.copies {
-                copy.launch(&[own[*array], at], &[], stream)?;
+            let mut moved = Vec::new();
+            for (array, bytes) in &self.copies {
+                moved.extend([own[*array], at]);
                 own[*array] = at;
                 at += bytes;
+            }
+            if let Some(copy) = &self.copy {
+                copy.launch(&moved, &[], stream)?;
             }
             own.extend(self.sums.iter().map(|offset| base + offset));
             self.launches.iter().try_for_each(|one| one.launch(&own, scalars, stream))

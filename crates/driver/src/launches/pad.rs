@@ -101,64 +101,114 @@ impl Layout {
         let wide = WIDTHS.into_iter().find(|&w| 16 * covered(w) <= 17 * least).unwrap_or(32);
         (TILE / wide, wide)
     }
-
-    /// The launch that copies `from` to memory at `to`.
-    pub fn args(
-        &self,
-        func: &TileFunc,
-        from: *mut u8,
-        to: *mut u8,
-    ) -> Result<LaunchArgs, Diagnostics> {
-        let array = |data, strides: [i64; 3], writable| BufferArg {
-            data,
-            dims: self.extents.to_vec(),
-            strides: strides.to_vec(),
-            dtype: self.word,
-            writable,
-        };
-        let params = [array(from, self.from, false), array(to, self.to, true)];
-        let types = func.params().iter().map(|&p| func.ty(p));
-        let shape = geometry(func, types.zip(params.iter().map(|b| &b.dims[..])))?;
-        let params = params.into_iter().map(ArgValue::Buffer).collect();
-        let (grid, domain, lanes, dims) = (shape.grid, shape.domain, shape.lanes, shape.dims);
-        Ok(LaunchArgs { params, dims, grid, domain, lanes })
-    }
 }
 
-/// The kernel of copies of this layout.
-fn text(word: DType, (rows, columns): (i64, i64)) -> String {
-    format!(
-        "func @to_aligned_rows(%from: view<[P, R, C], {word}, read>, %to: view<[P, R, C], {word}, write>) \
-         {{kind = group, grid = [((0 - floordiv((0 - R), {rows})) * (0 - floordiv((0 - C), {columns}))), P], \
-         config = {{num_warps = 4}}}} {{
-  %rows = tile.const {{value = {rows}}} : i64
-  %columns = tile.const {{value = {columns}}} : i64
-  %C = tile.dim {{name = C}} : i64
-  %at = tile.program_id {{axis = 0}} : i64
-  %p = tile.program_id {{axis = 1}} : i64
-  %less = tile.neg %C : i64
-  %down = tile.floordiv %less, %columns : i64
-  %wide = tile.neg %down : i64
-  %i = tile.floordiv %at, %wide : i64
-  %r = tile.mul %i, %rows : i64
-  %j = tile.mod %at, %wide : i64
-  %c = tile.mul %j, %columns : i64
-  %tile = tile.load %from at(%p, %r, %c) {{extent = [0, {rows}, {columns}], bounds = [inside, checked, checked]}} : tile<{rows}x{columns}x{word}>
-  tile.store %to, %tile at(%p, %r, %c) {{extent = [0, {rows}, {columns}], bounds = [inside, checked, checked]}}
-  tile.return
-}}"
-    )
+/// The launch that copies arrays of these layouts, each from its first address to its second.
+pub fn args(
+    layouts: &[&Layout],
+    func: &TileFunc,
+    addresses: &[[*mut u8; 2]],
+) -> Result<LaunchArgs, Diagnostics> {
+    let array = |of: &Layout, data, strides: [i64; 3], writable| BufferArg {
+        data,
+        dims: of.extents.to_vec(),
+        strides: strides.to_vec(),
+        dtype: of.word,
+        writable,
+    };
+    let both = layouts.iter().zip(addresses);
+    let params: Vec<BufferArg> = both
+        .flat_map(|(of, [from, to])| {
+            [array(of, *from, of.from, false), array(of, *to, of.to, true)]
+        })
+        .collect();
+    let types = func.params().iter().map(|&p| func.ty(p));
+    let shape = geometry(func, types.zip(params.iter().map(|b| &b.dims[..])))?;
+    let params = params.into_iter().map(ArgValue::Buffer).collect();
+    let (grid, domain, lanes, dims) = (shape.grid, shape.domain, shape.lanes, shape.dims);
+    Ok(LaunchArgs { params, dims, grid, domain, lanes })
+}
+
+/// The kernel of copies of arrays with these words and tiles: the tiles of the first, then those of
+/// the second, and so on. No array waits for the last groups of another.
+fn text(arrays: &[(DType, (i64, i64))]) -> String {
+    let up = |size: &str, i: usize, by: i64| format!("(0 - floordiv((0 - {size}{i}), {by}))");
+    let blocks = |i: usize, (rows, columns): (i64, i64)| {
+        format!("(({} * {}) * P{i})", up("R", i, rows), up("C", i, columns))
+    };
+    let each = || arrays.iter().enumerate();
+    let params = each().map(|(i, (word, _))| {
+        format!(
+            "%from{i}: view<[P{i}, R{i}, C{i}], {word}, read>, %to{i}: view<[P{i}, R{i}, C{i}], {word}, write>"
+        )
+    });
+    let params = params.collect::<Vec<_>>().join(", ");
+    let grid = each().map(|(i, (_, tile))| blocks(i, *tile));
+    let grid = grid.reduce(|a, b| format!("({a} + {b})")).unwrap_or_default();
+    let mut out = format!(
+        "func @to_aligned_rows({params}) {{kind = group, grid = [{grid}], config = {{num_warps = 4}}}} {{
+  %at0 = tile.program_id {{axis = 0}} : i64
+"
+    );
+    for (i, &(word, (rows, columns))) in each() {
+        out.push_str(&format!(
+            "  %rows{i} = tile.const {{value = {rows}}} : i64
+  %columns{i} = tile.const {{value = {columns}}} : i64
+  %R{i} = tile.dim {{name = R{i}}} : i64
+  %C{i} = tile.dim {{name = C{i}}} : i64
+  %P{i} = tile.dim {{name = P{i}}} : i64
+  %fewer{i} = tile.neg %R{i} : i64
+  %below{i} = tile.floordiv %fewer{i}, %rows{i} : i64
+  %tall{i} = tile.neg %below{i} : i64
+  %less{i} = tile.neg %C{i} : i64
+  %down{i} = tile.floordiv %less{i}, %columns{i} : i64
+  %wide{i} = tile.neg %down{i} : i64
+  %each{i} = tile.mul %tall{i}, %wide{i} : i64
+"
+        ));
+        if i + 1 < arrays.len() {
+            out.push_str(&format!(
+                "  %all{i} = tile.mul %each{i}, %P{i} : i64
+  %is{i} = tile.lt %at{i}, %all{i} : bool
+  tile.if %is{i} do {{
+"
+            ));
+        }
+        out.push_str(&format!(
+            "  %p{i} = tile.floordiv %at{i}, %each{i} : i64
+  %left{i} = tile.mod %at{i}, %each{i} : i64
+  %i{i} = tile.floordiv %left{i}, %wide{i} : i64
+  %r{i} = tile.mul %i{i}, %rows{i} : i64
+  %j{i} = tile.mod %left{i}, %wide{i} : i64
+  %c{i} = tile.mul %j{i}, %columns{i} : i64
+  %tile{i} = tile.load %from{i} at(%p{i}, %r{i}, %c{i}) {{extent = [0, {rows}, {columns}], bounds = [inside, checked, checked]}} : tile<{rows}x{columns}x{word}>
+  tile.store %to{i}, %tile{i} at(%p{i}, %r{i}, %c{i}) {{extent = [0, {rows}, {columns}], bounds = [inside, checked, checked]}}
+"
+        ));
+        if i + 1 < arrays.len() {
+            let next = i + 1;
+            out.push_str(&format!(
+                "  tile.yield
+  }} do {{
+  %at{next} = tile.sub %at{i}, %all{i} : i64
+"
+            ));
+        }
+    }
+    out.push_str(&"  tile.yield\n  }\n".repeat(arrays.len().saturating_sub(1)));
+    out + "  tile.return\n}"
 }
 
 static COMPILED: Artifacts = Artifacts::new();
 static BUILDING: Flights<String> = Flights::new();
 
-/// The kernel of a layout as Tile IR, and compiled.
+/// The kernel of copies of these layouts as Tile IR, and compiled.
 pub fn kernel(
-    layout: &Layout,
+    layouts: &[&Layout],
     choice: &Choice,
 ) -> Result<(TileFunc, Arc<dyn Artifact>), Diagnostics> {
-    let mut func = tessera_tile::parse(&text(layout.word, layout.tile()))?;
+    let of: Vec<_> = layouts.iter().map(|of| (of.word, of.tile())).collect();
+    let mut func = tessera_tile::parse(&text(&of))?;
     let passes = PassManager::new(PassOptions::default()).with(Bounds).with(Canonicalise);
     passes.run(&mut func, &mut PassContext::default())?;
     let backend = &choice.backend;
@@ -201,9 +251,8 @@ mod tests {
         assert_eq!(found.strides, [1920, 640, 128, 2]);
         // A slice of the second axis: no one stride describes both outer ones.
         assert_eq!(layout(&array(&[2, 3, 5, 7], &[280, 70, 14, 2], DType::F16)), None);
-        // Nothing is contiguous, or TMA does not take the copy either.
+        // Nothing is contiguous.
         assert_eq!(layout(&array(&[5, 7], &[28, 4], DType::F16)), None);
-        assert_eq!(layout(&array(&[5, 1], &[2, 2], DType::F16)), None);
         assert_eq!(layout(&array(&[0, 7], &[14, 2], DType::F16)), None);
     }
 
@@ -211,8 +260,11 @@ mod tests {
     fn the_kernel_of_each_word_is_valid() {
         for word in [DType::U8, DType::U16, DType::U32, DType::U64] {
             for wide in WIDTHS {
-                let func = tessera_tile::parse(&text(word, (TILE / wide, wide))).unwrap();
-                tessera_ir::verify(&func).unwrap();
+                for count in 1..=3 {
+                    let func =
+                        tessera_tile::parse(&text(&vec![(word, (TILE / wide, wide)); count]));
+                    tessera_ir::verify(&func.unwrap()).unwrap();
+                }
             }
         }
     }

@@ -25,6 +25,8 @@ const GAIN: f64 = 0.7;
 /// of a launch's cost that one more on the same stream has.
 const COPY_RATE: f64 = 0.6;
 const NEXT_LAUNCH: f64 = 0.5;
+/// How many of the other ways are shown.
+const RUNNERS_UP: usize = 3;
 /// Layouts of arrays whose footprints are kept; all are dropped where there are more.
 const HELD: usize = 256;
 
@@ -53,14 +55,48 @@ struct Requested {
     splits: Option<i64>,
 }
 
-/// The launches with the least predicted time, where they are more than the kernel by itself.
+/// A way to launch a kernel, and its predicted seconds.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Way {
+    pub padded: bool,
+    pub splits: Option<i64>,
+    pub seconds: f64,
+}
+
+/// The launches that were chosen, and what they were compared with.
 pub struct Best {
-    /// Seconds of the kernel by itself, and of these launches.
-    pub before: f64,
-    pub after: f64,
     /// The arrays that are copied, by their places.
     pub layouts: Vec<(usize, pad::Layout)>,
     pub splits: Option<i64>,
+    /// The chosen one first, the others by their time.
+    pub ways: Vec<Way>,
+}
+
+/// What was predicted, as a user reads it.
+pub fn report(ways: &[Way]) -> Option<String> {
+    let show = |way: &Way| {
+        let how = match (way.padded, way.splits) {
+            (false, None) => "as it is".to_string(),
+            (true, None) => "with copies to aligned rows".to_string(),
+            (false, Some(n)) => format!("in {n} parts"),
+            (true, Some(n)) => format!("with copies to aligned rows in {n} parts"),
+        };
+        format!("{:.1} us {how}", way.seconds * 1e6)
+    };
+    let (chosen, others) = ways.split_first()?;
+    let mut out = show(chosen);
+    // The kernel by itself is always named.
+    let plain = others.iter().find(|w| !w.padded && w.splits.is_none());
+    let near = others.iter().filter(|w| Some(*w) != plain).take(RUNNERS_UP).chain(plain);
+    let near: Vec<String> = near.map(show).collect();
+    if !near.is_empty() {
+        out.push_str(&format!("; others {}", near.join(", ")));
+    }
+    let least = others.iter().map(|w| w.seconds).fold(f64::INFINITY, f64::min);
+    if !chosen.padded && chosen.splits.is_none() && least < chosen.seconds {
+        out.push_str(&format!(" (chosen only below {GAIN} of the kernel as it is)"));
+    }
+    Some(out)
 }
 
 impl Planner {
@@ -118,7 +154,8 @@ impl Planner {
         (self.divided.is_none() || whole) && self.operands.iter().all(good)
     }
 
-    /// None where the kernel by itself is as good, or where there is no prediction.
+    /// The launches with the least predicted time: the kernel by itself where they are not far below
+    /// its own. None where there is nothing to compare, or no prediction.
     pub fn best(&self, args: &LaunchArgs) -> Option<Best> {
         if self.is_plain(args) {
             return None;
@@ -137,9 +174,9 @@ impl Planner {
         let before = self.seconds(args, own, &speed)?;
         let pad_pinned = self.requested.pad == Some(true) && !layouts.is_empty();
         let pinned = pad_pinned || self.requested.splits.is_some();
-        let least = if pinned { f64::INFINITY } else { GAIN * before };
-        let mut best = (least, false, None);
-        let copies: f64 = layouts.iter().map(|(_, layout)| copy_seconds(layout, &speed)).sum();
+        let copies = copy_seconds(&layouts, &speed);
+        let plain = Way { padded: false, splits: None, seconds: before };
+        let mut ways = Vec::new();
         for padded in [false, true] {
             if padded && layouts.is_empty() || !padded && pad_pinned {
                 continue;
@@ -154,17 +191,20 @@ impl Planner {
                     Some(splits) => self.divided_seconds(args, splits, copied, &speed),
                 };
                 let seconds = ahead + seconds.unwrap_or(f64::INFINITY);
-                if seconds < best.0 {
-                    best = (seconds, padded, splits);
-                }
+                ways.push(Way { padded, splits, seconds });
             }
         }
-        let (after, padded, splits) = best;
-        if !padded && splits.is_none() {
-            return None;
-        }
+        ways.retain(|way| way.seconds.is_finite());
+        ways.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let least = if pinned { f64::INFINITY } else { GAIN * before };
+        let place = match ways.first() {
+            Some(first) if first.seconds < least => ways.len(),
+            _ => 0,
+        };
+        ways.insert(place, plain);
+        let Way { padded, splits, .. } = ways[0];
         let layouts = if padded { layouts } else { Vec::new() };
-        Some(Best { before, after, layouts, splits })
+        Some(Best { layouts, splits, ways })
     }
 
     /// The numbers of parts to consider.
@@ -275,6 +315,8 @@ struct Layouts<'a> {
     copied: &'a [(usize, pad::Layout)],
 }
 
-fn copy_seconds(layout: &pad::Layout, speed: &Speed) -> f64 {
-    NEXT_LAUNCH * speed.launch + 2.0 * layout.bytes as f64 / (COPY_RATE * speed.memory)
+/// The time of the launch that copies arrays.
+fn copy_seconds(layouts: &[(usize, pad::Layout)], speed: &Speed) -> f64 {
+    let bytes: u64 = layouts.iter().map(|(_, layout)| layout.bytes).sum();
+    NEXT_LAUNCH * speed.launch + 2.0 * bytes as f64 / (COPY_RATE * speed.memory)
 }

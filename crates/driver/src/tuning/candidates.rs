@@ -244,7 +244,7 @@ impl<'a> Judge<'a> {
         let estimate = predict::predict(func, &known, &self.speed)?;
         let best = staged.planner.as_ref().and_then(|p| p.best(&self.args(func, &launch)?));
         Some(match best {
-            Some(best) => Estimate { seconds: best.after, ..estimate },
+            Some(best) => Estimate { seconds: best.ways[0].seconds, ..estimate },
             None => estimate,
         })
     }

@@ -6,7 +6,7 @@ use crate::graph::check::module;
 use tessera_diag::Diagnostics;
 use tessera_driver::device::{self, Stream};
 use tessera_driver::graph::{
-    GraphOptions, GraphProgram, HostKernels, PlanOptions, argument_type, compile_graph,
+    GraphOptions, GraphProgram, HostKernels, MadeKernel, PlanOptions, argument_type, compile_graph,
 };
 use tessera_driver::{NoKernels, Streams};
 use tessera_fake_device::Call;
@@ -127,6 +127,47 @@ fn every_event_of_a_captured_plan_is_needed() {
             let found = done.is_err() || !rig.fake.hazards().is_empty();
             assert!(found, "{order:?}: wait {number} of {waits}");
         }
+    }
+}
+
+/// A kernel of a user's with nothing to choose: no Python has to launch it.
+#[test]
+fn a_call_of_a_kernel_is_a_launch() {
+    let text = "func @f(%x: tensor<[8], f32>) {
+  %one = graph.const {value = 1.0} : tensor<[8], f32>
+  %y = graph.kernel_call %x, %one {kernel = @k, privileges = [read, write], fresh = [1]} : tensor<[8], f32>
+  %z = graph.add %y, %x : tensor<[8], f32>
+  graph.return %z
+}";
+    let kernel =
+        "func @k(%x: view<[8], f32, read>, %y: view<[8], f32, write>) {kind = lane, domain = 8} {
+  %i = tile.linear_id : i64
+  %v = tile.load %x at(%i) {extent = [0]} : f32
+  %w = tile.mul %v, %v : f32
+  tile.store %y, %w at(%i) {extent = [0]}
+  tile.return
+}";
+    for order in ORDERS {
+        let rig = Rig::new(order);
+        let func = tessera_tile::parse(kernel).unwrap_or_else(|e| panic!("{e}"));
+        let made = MadeKernel { func, args: vec![0, 1], required: false };
+        let kernels = [("k".to_string(), made)].into();
+        let options = GraphOptions { device: Some(rig.id), kernels, ..GraphOptions::default() };
+        let types = [argument_type(&[8], DType::F32)];
+        let program = compile_graph(&module(text), "f", &types, &rig.backends, &options)
+            .unwrap_or_else(|e| panic!("{e}"));
+        assert!(!program.plan_text().contains("sched.call"), "{}", program.plan_text());
+        let run = || -> Result<Vec<f32>, Diagnostics> {
+            let (x, y) = (rig.row(8, 0)?, rig.row(8, 0)?);
+            x.write(&[3.0; 8], rig.queue(0))?;
+            let (ins, outs) = ([x.view.clone()], [y.view.clone()]);
+            let mut none = NoKernels;
+            let mut kernels = HostKernels(&mut none);
+            program.run_on(&ins, &outs, rig.id, &Streams::default(), &mut kernels)?;
+            y.read(rig.queue(0))
+        };
+        assert_eq!(run(), Ok(vec![12.0; 8]), "{order:?}");
+        assert_eq!(rig.fake.hazards(), [""; 0], "{order:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 //! runs every op of Graph IR there.
 
 use super::check::{check_emulated, noise};
+use tessera_driver::graph::GraphProgram;
 use tessera_numerics::DType;
 
 #[test]
@@ -80,4 +81,47 @@ fn what_crowds_the_sums_of_a_product_is_a_kernel_of_its_own() {
     );
     let program = check_emulated(&heavy, &args);
     assert_eq!(program.stats().launches, 2, "{}", program.plan_text());
+}
+
+/// What launches say of themselves, by name.
+fn said(program: &GraphProgram, name: &str) -> Vec<String> {
+    let all = program.resources().into_iter().flatten();
+    all.filter(|(n, _)| *n == name).map(|(_, value)| value).collect()
+}
+
+fn product(m: i64, n: i64, k: i64) -> String {
+    format!(
+        "func @f(%a: tensor<[{m}, {k}], bf16>, %b: tensor<[{k}, {n}], bf16>) {{
+  %r = graph.dot %a, %b {{contract_a = [1], contract_b = [0], out = f32}} : tensor<[{m}, {n}], f32>
+  graph.return %r
+}}"
+    )
+}
+
+#[test]
+fn operands_with_odd_rows_are_copied_first_as_for_the_library() {
+    let args = |m, n, k| [noise(&[m, k], DType::BF16, 1), noise(&[k, n], DType::BF16, 2)];
+    let program = check_emulated(&product(40, 33, 129), &args(40, 33, 129));
+    assert_eq!(said(&program, "copied_to_aligned_rows"), ["x0, x1"], "{}", program.kernels_text());
+    // The rows of one operand are aligned, and those of the other too few bytes apart to matter.
+    let program = check_emulated(&product(40, 32, 128), &args(40, 32, 128));
+    assert_eq!(said(&program, "copied_to_aligned_rows"), [""; 0]);
+}
+
+#[test]
+fn a_depth_without_equal_chunks_is_divided_at_the_launch() {
+    let (m, n, k) = (16, 64, 4104);
+    let args = [noise(&[m, k], DType::BF16, 1), noise(&[k, n], DType::BF16, 2)];
+    let program = check_emulated(&product(m, n, k), &args);
+    assert_eq!(program.stats().launches, 1, "{}", program.plan_text());
+    assert_eq!(said(&program, "k_splits"), ["8"], "{}", program.kernels_text());
+}
+
+#[test]
+fn vectors_are_read_as_they_are() {
+    for (m, n, k) in [(1, 64, 256), (64, 1, 256), (1, 1, 512)] {
+        let args = [noise(&[m, k], DType::BF16, 1), noise(&[k, n], DType::BF16, 2)];
+        let program = check_emulated(&product(m, n, k), &args);
+        assert_eq!(said(&program, "copied_to_aligned_rows"), [""; 0], "{m} {n}");
+    }
 }
