@@ -323,7 +323,6 @@ LEFT_OUT_PRIMITIVES = {
     "funnel_shift": "a function of kernels; `xp` has no name for it",
     "kernel_call": "test_kernel_derivatives.py",
     **dict.fromkeys(("cond", "while", "call"), "control flow and calls: test_control_flow.py, test_transforms.py"),
-    "composite": "is its decomposition: test_composites.py",
     "dim": "extents are known where a function is traced; crates/autodiff tests symbols",
     "opt_barrier": "is made by transforms: the identity, in crates/autodiff",
     "window_argreduce": "gives positions; made by the derivative of max_pool",

@@ -180,6 +180,8 @@ import numpy as np
 import tessera as ts
 from tessera import dist, index_launch
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 @ts.kernel
 def positive(x: ts.Region[ts.read, ts.Tensor["n", ts.f32]], y: ts.Region[ts.write, ts.Tensor["n", ts.f32]]):
     i = ts.tile.linear_id()
@@ -327,6 +329,15 @@ def test_threads_that_launch_wait_and_fail_together():
             pass
 
 
+@pytest.fixture
+def interrupted_as_usual():
+    """A debugger, or a shell that started the tests in the background, may have left another handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupted_as_usual")
 def test_an_interrupt_during_tasks_that_this_thread_helps_with():
     """The signal comes while the main thread runs tasks; the queue is usable afterwards."""
     mesh = dist.mesh(2, ("d",), (2,))
@@ -337,8 +348,8 @@ def test_an_interrupt_during_tasks_that_this_thread_helps_with():
         for _ in range(8):
             index_launch("d")(long)(x, 20_000_000)
         timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             dist.wait()
             # Done before the signal: wait for that.
             time.sleep(5)
