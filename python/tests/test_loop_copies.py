@@ -220,3 +220,25 @@ def test_an_array_that_is_changed_in_one_place_is_not_copied() -> None:
     got = ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, s: (s[0].at[i].set(7.0), s[0]), (x, x)))(x[:9])
     np.testing.assert_array_equal(np.asarray(got[0]), [7, 7, 7, 1, 1, 1, 1, 1, 1])
     np.testing.assert_array_equal(np.asarray(got[1]), [7, 7, 1, 1, 1, 1, 1, 1, 1])
+
+
+def test_a_cache_that_a_loop_updates_is_not_copied() -> None:
+    """Rows at a place that is only known in the loop: each iteration writes one row, and nothing else of the array."""
+
+    def fill(caches, rows):
+        def step(caches, place):
+            row = xp.sin(rows[place])
+            return tuple(ts.dynamic_update_slice(c, row[None] * n, (place, 0)) for n, c in enumerate(caches, 1)), xp.sum(row)
+
+        return ts.scan(step, caches, xp.arange(9))
+
+    rows = np.linspace(0, 1, 9 * 512, dtype=np.float32).reshape(9, 512)
+    caches = tuple(np.full((512, 512), n, np.float32) for n in range(2))
+    fn = ts.jit(fill)
+    got, sums = fn(caches, rows)
+    for n, one in enumerate(got, 1):
+        np.testing.assert_allclose(one[:9], np.sin(rows) * n, rtol=1e-6)
+        np.testing.assert_array_equal(one[9:], np.float32(n - 1))
+    np.testing.assert_allclose(sums, np.sin(rows).sum(1), rtol=1e-5)
+    launches = [line for line in fn.compiled(caches, rows).plan.splitlines() if "sched.launch" in line]
+    assert launches and not any('of = "copy"' in line for line in launches)

@@ -12,7 +12,7 @@
 
 use crate::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::BTreeMap;
-use tessera_ir::{Attr, OpId, Value};
+use tessera_ir::{Attr, Effects, OpId, Opcode, Value};
 use tessera_tile::{TileFunc, TileOp};
 
 pub fn forward(plan: &mut Plan) {
@@ -281,11 +281,10 @@ fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usiz
     }
     uses[t] += uses[s] - 2;
     uses[s] = 0;
-    if let Step::Copy { .. } = &steps[found.first]
-        && steps_onto_itself(&steps[found.first])
-    {
+    if steps_onto_itself(plan, &steps[found.first]) {
         steps.remove(found.first);
         uses[t] -= 2;
+        return;
     }
     if let (false, Some(Step::Launch { kernel, .. })) =
         (found.alias.is_empty(), steps.get_mut(found.first))
@@ -303,6 +302,39 @@ fn apply(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>, place: usiz
     }
 }
 
-fn steps_onto_itself(step: &Step) -> bool {
-    matches!(step, Step::Copy { from, to, .. } if from == &Array { writes: from.writes, ..to.clone() })
+/// A copy of memory to where it is.
+fn steps_onto_itself(plan: &Plan, step: &Step) -> bool {
+    let same = |from: &Array, to: &Array| *from == Array { writes: from.writes, ..to.clone() };
+    match step {
+        Step::Copy { from, to, .. } => same(from, to),
+        Step::Launch { kernel, args, .. } => {
+            let [a, b] = &args[..] else { return false };
+            a.writes != b.writes && same(a, b) && is_copy(&plan.kernels[*kernel], a.writes)
+        }
+        Step::Host { .. }
+        | Step::Call { .. }
+        | Step::Cond { .. }
+        | Step::While { .. }
+        | Step::Loop { .. } => false,
+    }
+}
+
+/// Whether a kernel of two arrays does nothing but store what it loads from the same place of the other.
+fn is_copy(func: &TileFunc, first_is_written: bool) -> bool {
+    let &[a, b] = &func.params()[..] else { return false };
+    let (from, to) = if first_is_written { (b, a) } else { (a, b) };
+    let stores = func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&to));
+    let [store] = stores.collect::<Vec<_>>()[..] else { return false };
+    let loaded = func.walk().into_iter().any(|id| {
+        let op = &func.ops[id];
+        op.code == TileOp::Load
+            && op.operands.first() == Some(&from)
+            && func.ops[store].operands.get(1) == Some(&op.result())
+    });
+    // An assertion of a user's kernel stays.
+    let quiet = func.walk().into_iter().filter(|id| *id != store).all(|id| {
+        let effects = func.ops[id].code.info().effects;
+        matches!(effects, Effects::Pure | Effects::Read | Effects::Terminator)
+    });
+    loaded && quiet && is_paired(func, from, to)
 }
