@@ -321,7 +321,7 @@ fn steps_onto_itself(plan: &Plan, step: &Step) -> bool {
 
 /// Whether a kernel of two arrays does nothing but store what it loads from the same place of the other.
 fn is_copy(func: &TileFunc, first_is_written: bool) -> bool {
-    let &[a, b] = &func.params()[..] else { return false };
+    let &[a, b] = func.params() else { return false };
     let (from, to) = if first_is_written { (b, a) } else { (a, b) };
     let stores = func.walk().into_iter().filter(|&id| func.ops[id].operands.contains(&to));
     let [store] = stores.collect::<Vec<_>>()[..] else { return false };
