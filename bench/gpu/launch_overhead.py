@@ -280,7 +280,7 @@ def steps(device):
 
 
 def _on_device(device, runs, count, rounds=40):
-    """Seconds of one run on the device, by its events, each in turn."""
+    """Seconds of one run on the device, by its events, one after another."""
     torch, samples = device.torch, {name: [] for name in runs}
     for index in range(rounds):
         for name in runs if index % 2 else reversed(runs):
