@@ -237,6 +237,8 @@ struct Ranks<'c> {
     over: Vec<Rank<'c>>,
     /// Workers that run a rank, test those that wait, or do a part of a collective.
     busy: usize,
+    /// Counts what workers did, so that one that tested ranks meanwhile tests them again.
+    changes: u64,
     error: Option<Diagnostics>,
     random: Option<Random>,
 }
@@ -273,7 +275,7 @@ pub fn run(
         Order::Random(seed) => Some(Random(seed)),
     };
     let (waiting, over) = (Vec::new(), Vec::new());
-    let ranks = Ranks { ready, waiting, over, busy: 0, error: None, random };
+    let ranks = Ranks { ready, waiting, over, busy: 0, changes: 0, error: None, random };
     let pool = Pool { transport, ranks: Mutex::new(ranks), change: Condvar::new() };
     workers.each(&|| pool.work());
     let error = pool.lock().error.take();
@@ -306,16 +308,18 @@ impl<'c> Pool<'c, '_> {
             if ranks.waiting.is_empty() && ranks.busy == 0 {
                 break;
             }
+            let before = ranks.changes;
             ranks.busy += 1;
             drop(ranks);
             let progress = self.transport.progress();
             ranks = self.lock();
             ranks.busy -= 1;
+            ranks.changes += u64::from(!matches!(progress, Ok(Progress::Nothing)));
             match progress {
                 Err(why) => ranks.fail(why.into()),
                 Ok(Progress::Some) => {}
                 Ok(Progress::Complete) => ranks = self.test_waiting(ranks).0,
-                Ok(Progress::Nothing) => ranks = self.wait(ranks),
+                Ok(Progress::Nothing) => ranks = self.wait(ranks, before),
             }
         }
         self.change.notify_all();
@@ -331,6 +335,7 @@ impl<'c> Pool<'c, '_> {
         let done = rank.advance(self.transport);
         let mut ranks = self.lock();
         ranks.busy -= 1;
+        ranks.changes += 1;
         match done {
             Err(why) => ranks.fail(why),
             Ok(()) if rank.waits.is_some() => ranks.waiting.push(rank),
@@ -377,10 +382,15 @@ impl<'c> Pool<'c, '_> {
         (ranks, moved)
     }
 
-    /// Nothing is in flight that this worker could do.
-    fn wait<'g>(&'g self, ranks: MutexGuard<'g, Ranks<'c>>) -> MutexGuard<'g, Ranks<'c>> {
+    /// Nothing was in flight that this worker could do, after the changes that it knew of.
+    fn wait<'g>(
+        &'g self,
+        ranks: MutexGuard<'g, Ranks<'c>>,
+        before: u64,
+    ) -> MutexGuard<'g, Ranks<'c>> {
         let (mut ranks, moved) = self.test_waiting(ranks);
-        if moved || ranks.error.is_some() {
+        // What another worker did meanwhile can be what a rank needs that was tested before it, also in a collective that it does not wait for yet.
+        if moved || ranks.changes != before || ranks.error.is_some() {
             return ranks;
         }
         if ranks.busy > 0 {

@@ -315,6 +315,46 @@ impl Transport for Moves {
     }
 }
 
+/// A transport whose tests come late: a worker that tests a rank sees what was there before others went on.
+struct LateTests<T>(T);
+
+impl<T: Transport> Transport for LateTests<T> {
+    fn ranks(&self) -> usize {
+        self.0.ranks()
+    }
+    fn here(&self) -> Range<usize> {
+        self.0.here()
+    }
+    fn group(&self, ranks: &[usize]) -> Result<GroupId, Diagnostic> {
+        self.0.group(ranks)
+    }
+    fn members(&self, group: GroupId) -> Vec<usize> {
+        self.0.members(group)
+    }
+    fn combines(&self) -> bool {
+        self.0.combines()
+    }
+    fn start(&self, rank: usize, request: Request) -> Result<Token, Diagnostic> {
+        self.0.start(rank, request)
+    }
+    fn test(&self, token: Token) -> Result<bool, Diagnostic> {
+        let found = self.0.test(token);
+        std::thread::sleep(std::time::Duration::from_micros(20));
+        found
+    }
+    fn progress(&self) -> Result<Progress, Diagnostic> {
+        let found = self.0.progress();
+        std::thread::yield_now();
+        found
+    }
+    fn idle(&self, waiting: &[Waiting]) -> Result<(), Diagnostic> {
+        self.0.idle(waiting)
+    }
+    fn abort(&self, why: &Diagnostic) {
+        self.0.abort(why);
+    }
+}
+
 /// Runs a program of some rounds on all ranks, and compares what each rank gets.
 fn program(seed: u64) {
     let mut random = Random(seed);
@@ -333,9 +373,11 @@ fn program(seed: u64) {
         corruption: None,
     };
     let local = Local::new(ranks, options);
-    let transport: Box<dyn Transport> = match random.below(2) {
+    let transport: Box<dyn Transport> = match random.below(4) {
         0 => Box::new(local),
-        _ => Box::new(Moves(local)),
+        1 => Box::new(Moves(local)),
+        2 => Box::new(LateTests(local)),
+        _ => Box::new(LateTests(Moves(local))),
     };
     let mut given: Vec<Vec<Vec<u8>>> =
         rounds.iter().map(|r| r.given.iter().map(Array::bytes).collect()).collect();
