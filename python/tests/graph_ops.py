@@ -337,6 +337,7 @@ LEFT_OUT_PRIMITIVES = {
     "permute": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
     "from_rank": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
     "axis_index": "programs of ranks: test_collectives.py, and random ones in crates/autodiff",
+    "shard": "places a value, which stays what it is: test_sharded_programs.py",
     **dict.fromkeys(("clamp", "shl", "shr"), "made by no function of arrays: crates/autodiff has its rule, or integers have none"),
 }  # fmt: skip
 

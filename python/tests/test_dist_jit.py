@@ -104,9 +104,10 @@ def test_gradients_have_the_placement_of_the_argument(mesh):
         for got, want, of in zip(made(*arrays), wanted, arrays, strict=True):
             assert isinstance(got, dist.DistArray) and got.placements == of.placements
             np.testing.assert_allclose(got.numpy(), want, rtol=1e-10, atol=1e-13)
-    # Those of arrays of the host are of the host.
+    # Those of arrays of the host are where the compiler has them.
     mixed = ts.grad(loss, argnums=(0, 1))(arrays[0], w1, w2)
-    assert isinstance(mixed[0], dist.DistArray) and not isinstance(mixed[1], dist.DistArray)
+    assert mixed[0].placements == arrays[0].placements and mixed[1].mesh == mesh
+    np.testing.assert_allclose(mixed[1].numpy(), wanted[1], rtol=1e-10, atol=1e-13)
 
 
 def test_a_loss_may_be_an_array_that_every_rank_has(mesh):
@@ -141,8 +142,9 @@ def test_vjp_and_jvp(mesh):
     _, expected = ts.jvp(plain, (x, w1, w2), tuple(tangents))
     assert dy.placements == ("S(0)", "R")
     np.testing.assert_allclose(dy.numpy(), expected, rtol=1e-10, atol=1e-13)
-    with pytest.raises(ts.TesseraError, match="expected tangents of the form of the arguments"):
-        ts.jvp(f, arrays, (tangents[0], tangents[1], tangents[2]))
+    # Tangents may be arrays of the host.
+    _, dy = ts.jvp(f, arrays, tuple(tangents))
+    np.testing.assert_allclose(dy.numpy(), expected, rtol=1e-10, atol=1e-13)
 
 
 def test_vmap_moves_the_dims_of_placements(mesh):
@@ -187,14 +189,9 @@ def refused(code, text, call):
     assert found.value.help and found.value.file == __file__ and found.value.line
 
 
-def test_operations_on_placed_arrays_are_refused(mesh):
+def test_what_traced_arrays_refuse(mesh):
     x = dist.shard(np.arange(6.0), dist.spec("tp"), mesh)
-    for call in (lambda v: v + 1, lambda v: 2 * v, lambda v: v @ v, lambda v: -v, lambda v: v == v):
-        refused("E_UNSUPPORTED", "a DistArray has no operator", lambda call=call: ts.jit(call)(x))
-    for call in (xp.sin, xp.sum, lambda v: xp.concatenate([v, v]), lambda v: v[0]):
-        refused("E_UNSUPPORTED", "expected an array on one device as an operand", lambda call=call: ts.jit(call)(x))
-    refused("E_UNSUPPORTED", "expected an array on one device as an operand", lambda: xp.sin(x))
-    refused("E_TYPE", "expected elements of an array", lambda: ts.jit(lambda v: np.asarray(v))(x))
+    refused("E_TYPE", "expected a value that is known while tracing", lambda: ts.jit(lambda v: np.asarray(v))(x))
     refused("E_PLACEMENT", "expected a dim of an array with 1 dim, got 1", lambda: ts.jit(lambda v: v.reshard(dist.spec("tp", "tp")))(x))
     refused("E_PLACEMENT", "expected an axis of the mesh (dp, tp), got `zz`", lambda: ts.jit(lambda v: v.reshard(dist.spec("zz")))(x))
 

@@ -118,8 +118,9 @@ def test_arrays_that_do_not_fit(mesh):
     for question in (bool, int, float):
         refused("E_PLACEMENT", "expected one element that every rank has", lambda question=question: question(x))
         assert question(dist.replicate(3, mesh)) == question(3)
-    for call in (lambda: x + 1, lambda: 1 - x, lambda: x @ x, lambda: x == x, lambda: -x, lambda: x < 1):
-        refused("E_UNSUPPORTED", "a DistArray has no operator", call)
+    for other in (None, "a", [1, 2], {}):
+        with pytest.raises(TypeError):
+            x + other
     with pytest.raises(ValueError, match="makes a copy"):
         np.asarray(x, copy=False)
     assert {x: 1}[x] == 1 and np.asarray(x, dtype="i4").dtype == np.int32

@@ -184,11 +184,12 @@ impl Activity {
                 }
             }
             code @ (KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
-            | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
-            | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
-            | WindowArgReduce | Philox | Vary | Own | AllReduce | AllGather
-            | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex | Ew(_)) => {
+            | StopGradient | OptBarrier | Shard | Broadcast | Reshape | Transpose
+            | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
+            | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+            | WindowReduce | WindowArgReduce | Philox | Vary | Own | AllReduce
+            | AllGather | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex
+            | Ew(_)) => {
                 let any = differentiable(code) && self.of(&op.operands).contains(&true);
                 vec![any; op.results.len()]
             }
@@ -292,7 +293,7 @@ impl Activity {
             Call | Composite => self.ask_all(&op.operands, &own_rule_args(func, op)),
             // A while loop has no reverse mode; the caller reports it where a cotangent is needed.
             KernelCall | Return | Yield | While | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | StopGradient | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
             | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute

@@ -115,11 +115,11 @@ impl Context<'_> {
             KernelCall => self.kernel_jvp(t, id),
             Manual => self.manual_jvp(t, id),
             Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
-            | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
-            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
-            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Vary | Own
-            | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex
-            | Ew(_) => {
+            | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat
+            | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
+            | FromRank | AxisIndex | Ew(_) => {
                 let along: Vec<_> = op.operands.iter().map(|&v| t.get(v)).collect();
                 let mut view = View {
                     op,

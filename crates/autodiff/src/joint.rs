@@ -225,7 +225,7 @@ impl Context<'_> {
                 "use a loop with a trip count (fori_loop, scan), forward mode (jvp), or custom_vjp",
             ),
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | StopGradient | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
             | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute

@@ -187,9 +187,10 @@ impl Context<'_> {
             }
             Vary | AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop
             | Call | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
-            | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
-            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
-            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat
+            | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+            | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
+            | Ew(_) => {
                 return em.refuse("an op that ranks do not do together", "report this");
             }
         };

@@ -42,7 +42,7 @@ fn cheap(func: &GraphFunc, id: OpId) -> bool {
             bits(op.operands[0]) < bits(op.result())
         }
         KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Select | Bitcast
-        | StopGradient | OptBarrier | Slice | Pad | Concat | Reverse | DynamicSlice
+        | StopGradient | OptBarrier | Shard | Slice | Pad | Concat | Reverse | DynamicSlice
         | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
         | WindowReduce | WindowArgReduce | Philox | Manual | Own | AllReduce | AllGather
         | ReduceScatter | AllToAll | Permute | FromRank | Ew(_) => false,

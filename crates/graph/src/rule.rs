@@ -273,6 +273,7 @@ pub fn types_of(code: GraphOp, s: &Site<'_>) -> Ruled {
         GraphOp::WindowReduce => window::Reduce::types(s),
         GraphOp::WindowArgReduce => window::ArgReduce::types(s),
         GraphOp::Philox => random::Philox::types(s),
+        GraphOp::Shard => collective::Sharded::types(s),
         GraphOp::Manual => collective::ManualRule::types(s),
         GraphOp::Vary | GraphOp::AllReduce | GraphOp::Permute | GraphOp::FromRank => {
             collective::Kept::types(s)

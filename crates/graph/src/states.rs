@@ -48,7 +48,7 @@ pub fn is_of_a_rank(code: GraphOp) -> bool {
         | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape
         | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
         | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
-        | WindowArgReduce | Philox | Manual | Ew(_) => false,
+        | WindowArgReduce | Philox | Shard | Manual | Ew(_) => false,
     }
 }
 
@@ -227,7 +227,7 @@ impl<'a> Flow<'a> {
             | Dim | StopGradient | Broadcast | Reshape | Transpose | Slice | Pad | Concat
             | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
-            | Ew(_) => {
+            | Shard | Ew(_) => {
                 let joined = self.states(&op.operands).into_iter().fold(0, |a, b| a | b);
                 self.want_all(id, joined);
                 all(joined)

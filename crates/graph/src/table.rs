@@ -324,6 +324,16 @@ define_ops! {
         results: Some(1), effects: Pure, infer: Some(infer::<random::Philox>), verify: Some(verify),
         example: "%r = graph.philox %i, %j : tensor<[], u32>",
     }
+    /// The same value, placed on a mesh with these axes and extents: `split` has for each dim the axes that
+    /// split it, coarsest first; axes that are not named hold copies. Dims in `open` may be split over more
+    /// axes. Where placements contradict each other, those of the lower `priority` count (0 if not given).
+    /// A placement changes no value.
+    Shard = 0x60 "shard" since "0.6" {
+        operands: [x: Tensor], groups: [],
+        attrs: [axes: Words required, sizes: Ints required, split: List required, open: Ints optional, priority: Int optional], regions: [],
+        results: Some(1), effects: Pure, infer: Some(infer::<collective::Sharded>), verify: Some(verify),
+        example: "%r = graph.shard %x {axes = [dp, tp], sizes = [2, 3], split = [[dp], []], open = [1]} : tensor<[4, 8], f32>",
+    }
     /// The program of one rank of a mesh with these axes and extents. `in` and `out` have an entry for each
     /// operand and result: for each dim the mesh axes that split it, coarsest first; axes that are not
     /// named hold copies. The region takes the block of each operand, yields the block of each result, and

@@ -49,6 +49,7 @@ pub fn class(func: &GraphFunc, id: OpId) -> Class {
         | GraphOp::Slice
         | GraphOp::Reverse
         | GraphOp::StopGradient
+            | GraphOp::Shard
         | GraphOp::OptBarrier => Class::View,
         GraphOp::Ew(_) | GraphOp::Select | GraphOp::Cast | GraphOp::Bitcast => Class::Pointwise,
         GraphOp::Philox if func.ty(op.operands[0]).rank() == 0 => Class::Pointwise,
@@ -135,10 +136,10 @@ pub fn is_light(func: &GraphFunc, id: OpId) -> bool {
         Ew(f) => is_light_fn(f),
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
-        | Composite | Const | Iota | Dim | StopGradient | OptBarrier | Broadcast | Reshape
-        | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
-        | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
-        | WindowArgReduce | Philox => false,
+        | Composite | Const | Iota | Dim | StopGradient | OptBarrier | Shard | Broadcast
+        | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
+        | WindowReduce | WindowArgReduce | Philox => false,
     }
 }
 
@@ -152,9 +153,9 @@ pub fn weight_of(func: &GraphFunc, id: OpId) -> usize {
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce => 1,
+        | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Conv | WindowReduce | WindowArgReduce => 1,
     }
 }
 

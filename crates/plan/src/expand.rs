@@ -178,9 +178,9 @@ pub fn expand(
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot
-        | Philox | Ew(_) => None,
+        | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Philox | Ew(_) => None,
     }
 }
 
@@ -227,8 +227,8 @@ fn for_threads(
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-        | DynamicUpdateSlice | Gather | ArgReduce | Scan | Conv | WindowReduce
+        | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+        | DynamicSlice | DynamicUpdateSlice | Gather | ArgReduce | Scan | Conv | WindowReduce
         | WindowArgReduce | Philox | Ew(_) => None,
     }
 }

@@ -146,7 +146,9 @@ impl<'m> Copy<'m> {
                         frame.map.set(old, Some(new));
                     }
                 }
-                GraphOp::StopGradient => frame.map.set(op.result(), Some(operands[0])),
+                GraphOp::StopGradient | GraphOp::Shard => {
+                    frame.map.set(op.result(), Some(operands[0]))
+                }
                 _ => {
                     let results = self.op(frame, id, operands, to)?;
                     for (&old, new) in op.results.iter().zip(results) {
@@ -428,9 +430,10 @@ fn is_identity(
         Transpose => same() && ascending(ints("perm")),
         Reverse => same() && ints("axes").is_empty(),
         KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota
-        | Select | Bitcast | Dim | StopGradient | OptBarrier | Pad | Concat | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Manual | Vary | Own | AllReduce | AllGather
-        | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex | Ew(_) => false,
+        | Select | Bitcast | Dim | StopGradient | OptBarrier | Shard | Pad | Concat
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual | Vary | Own
+        | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank | AxisIndex
+        | Ew(_) => false,
     }
 }

@@ -280,7 +280,10 @@ impl Sweep<'_> {
         }
         let whole = self.wanted(v).iter().any(|r| matches!(r.how, How::Whole));
         let code = self.func.ops[id].code;
-        let same = matches!(code, GraphOp::Reshape | GraphOp::StopGradient | GraphOp::OptBarrier);
+        let same = matches!(
+            code,
+            GraphOp::Reshape | GraphOp::StopGradient | GraphOp::Shard | GraphOp::OptBarrier
+        );
         let mut passed = Vec::new();
         let mut failed = self.split.contains(&v);
         for request in self.wanted(v).to_vec() {

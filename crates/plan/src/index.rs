@@ -101,6 +101,7 @@ pub fn is_view(code: GraphOp) -> bool {
             | GraphOp::Slice
             | GraphOp::Reverse
             | GraphOp::StopGradient
+            | GraphOp::Shard
             | GraphOp::OptBarrier
     )
 }
@@ -113,7 +114,7 @@ pub fn through(func: &GraphFunc, id: OpId, map: &Map, space: &mut Space) -> Opti
     let op = &func.ops[id];
     let map = &space.settle(map);
     match op.code {
-        StopGradient | OptBarrier => Some(map.clone()),
+        StopGradient | OptBarrier | Shard => Some(map.clone()),
         Broadcast => {
             let from = dims_of(func, op.operands[0]);
             let places = ints(func, id, "dims");

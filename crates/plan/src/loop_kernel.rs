@@ -134,8 +134,8 @@ fn has_form(func: &GraphFunc, id: OpId) -> bool {
         Const => op.attr("data").is_none(),
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Call | Composite | Iota | Select
-        | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose
-        | Slice | Reverse | DynamicSlice | Reduce | ArgReduce | Scan | Sort | Conv
+        | Cast | Bitcast | Dim | StopGradient | OptBarrier | Shard | Broadcast | Reshape
+        | Transpose | Slice | Reverse | DynamicSlice | Reduce | ArgReduce | Scan | Sort | Conv
         | WindowReduce | WindowArgReduce | Philox | Ew(_) => matches!(
             class(func, id),
             Class::Source | Class::View | Class::Pointwise | Class::Combine | Class::DynamicSlice

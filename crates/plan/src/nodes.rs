@@ -393,6 +393,7 @@ impl Tracer<'_> {
             | GraphOp::Slice
             | GraphOp::Reverse
             | GraphOp::StopGradient
+            | GraphOp::Shard
             | GraphOp::OptBarrier => {
                 let place = op.results.iter().position(|&r| r == v).unwrap_or(0);
                 match through(func, id, map, &mut self.body.space) {

@@ -69,7 +69,7 @@ pub fn nothing(
         Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Reverse | DynamicSlice | ArgReduce | Scan
-        | Sort | WindowArgReduce | Philox | Ew(_) => None,
+        | Shard | Broadcast | Reshape | Transpose | Slice | Reverse | DynamicSlice | ArgReduce
+        | Scan | Sort | WindowArgReduce | Philox | Ew(_) => None,
     }
 }

@@ -69,8 +69,8 @@ mod _core {
     use crate::dtype::{DType, PolicyItem, dtype, dtype_names, is_dtype_name, policy_item};
     #[pymodule_export]
     use crate::graph::{
-        Executable, GraphBuilder, Place, Program, SourceText, TracedKernel, check_factors,
-        dim_compute, dim_value,
+        Collective, Executable, GraphBuilder, Place, Program, SourceText, TracedKernel,
+        check_factors, dim_compute, dim_value,
     };
     #[pymodule_export]
     use crate::kernel::{Compiled, Elaborated, Kernel};

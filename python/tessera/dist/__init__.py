@@ -8,6 +8,7 @@
 
 from ..arrays import create as _create
 from ..base.errors import PlacementError
+from . import _operators
 from ._array import DistArray, Part, from_domain, from_local, replicate, reshard, shard, tensor
 from ._collective import Future, all_gather, all_reduce, all_to_all, allreduce, barrier, broadcast, permute, reduce_scatter
 from ._domain import Rect
@@ -20,11 +21,12 @@ from ._ranks import axis_index, axis_size
 from ._shard_map import shard_map
 from ._spec import Block, BlockCyclic, Cyclic, Distribution, Replicated, ShardSpec, spec
 from ._tasks import wait
+from ._traced import TracedArray, constrain
 
 __all__ = [
     "Arch", "Block", "BlockCyclic", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "Future", "MappedRegion", "Mapper", "Mesh", "Part",
-    "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "all_gather", "all_reduce", "all_to_all", "allreduce", "axis_index", "axis_size",
-    "barrier", "broadcast", "count", "current_mesh", "from_domain", "from_local", "index_launch", "mesh", "permute", "reduce_scatter", "reshard",
+    "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "TracedArray", "all_gather", "all_reduce", "all_to_all", "allreduce", "axis_index", "axis_size",
+    "barrier", "broadcast", "constrain", "count", "current_mesh", "from_domain", "from_local", "index_launch", "mesh", "permute", "reduce_scatter", "reshard",
     "replicate", "shard", "shard_map", "spec", "tensor", "wait",
 ]  # fmt: skip
 

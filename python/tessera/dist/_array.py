@@ -15,6 +15,7 @@ from .. import _core
 from ..arrays.create import array, numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype as dtype_of
+from ..trace.tracer import Tracer
 from . import _blocks, _events, _given, _mapper
 from ._domain import Rect
 from ._draw import Drawing, draw
@@ -132,9 +133,6 @@ class DistArray:
             part = values[_blocks.places(runs)] if contribution == 0 else _blocks.identity(op, _stored(self))
             _blocks.store(block, part)
 
-    def __getitem__(self, index: Any) -> Any:
-        raise fail("E_UNSUPPORTED", "a DistArray has no subscripts outside a jitted function", "`x.numpy()[i]` gathers the value first; `x.parts(axis)` has the blocks")
-
     @functools.cached_property
     def _positions(self) -> Any:
         return _core.Positions([[(0, 1, n)] for n in (self._placed.contributions, *self.shape)])
@@ -153,9 +151,6 @@ class DistArray:
     def draw(self) -> Drawing:
         """A picture of the placement, as text; ``.svg()`` gives it as SVG."""
         return draw(self)
-
-    def _no_operand(self) -> Exception:
-        return no_operand(self)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -271,35 +266,6 @@ def _again(shape: tuple[int, ...], mesh: Mesh, spec: ShardSpec, of: str, blocks:
     placed = place(shape, made, spec, mesh)
     held = [_blocks.on(numpy.array(b, order="C"), mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
     return DistArray(shape, placed, mesh, spec, made, held, requires_grad)
-
-
-def _refused(name: str) -> Callable[..., Any]:
-    def refuse(self: Any, *others: Any) -> Any:
-        raise fail("E_UNSUPPORTED", f"a DistArray has no operator `{name}`", _INSTEAD)
-
-    return refuse
-
-
-_INSTEAD = "compute with its blocks in a function that `dist.shard_map` runs, or with the whole value: `x.full()`"
-
-
-def no_operand(x: Any) -> Exception:
-    """The error for an array on a mesh where one value is expected."""
-    return fail("E_UNSUPPORTED", f"expected an array on one device as an operand, got {x!r}", _INSTEAD)
-
-
-def refuse_operators(kind: type) -> None:
-    """Operators on arrays on meshes are refused, with what to write instead."""
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
-        for side in ("", "r", "i"):
-            setattr(kind, f"__{side}{name}__", _refused(f"__{name}__"))
-    for name in "eq ne lt le gt ge neg pos abs invert".split():
-        setattr(kind, f"__{name}__", _refused(f"__{name}__"))
-
-
-refuse_operators(DistArray)
-# Compared element by element, so equality is not identity; but arrays are keys by identity, as modules and caches use them.
-DistArray.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 def _within(runs: list, whole: list) -> list:
@@ -476,6 +442,8 @@ def _whole(given: list[numpy.ndarray], spec: ShardSpec, mesh: Mesh) -> tuple[int
 
 def reshard(x: DistArray, spec: Any) -> DistArray:
     """The same value in another placement. Every bit is kept between copies and splits, and from a value to contributions and back."""
+    if isinstance(x, Tracer) and hasattr(x, "reshard"):
+        return x.reshard(spec)
     if not isinstance(x, DistArray):
         raise fail("E_TYPE", f"expected a DistArray, got {type(x).__name__}", "`dist.shard(x, spec)` places an array of the host")
     wanted = as_spec(spec, x.ndim)

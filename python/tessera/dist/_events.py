@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..trace.execute import observers
+from ..trace.execute import observers, on_compiled
 from . import _mapper
 
 _lock = threading.Lock()
@@ -87,18 +88,38 @@ def collective(kind: str, axes: tuple[str, ...], size: int, nbytes: int) -> None
     happened(Event(kind, axes, nbytes, size, _mapper.choose_collective(kind, size, nbytes)))
 
 
-def _program_ran(program: Any, func: str, memo: dict) -> None:
+#: The mapper that chose the algorithms of a program's collectives.
+_answered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _compiled(made: Any) -> list[Any]:
+    """The collectives of compiled code, with the algorithms that the mapper chooses: it answers once for each program and question."""
+    found = made.collectives
+    mapper = _mapper.current()
+    if found and _answered.get(made) is not mapper:
+        answers: dict[tuple, str] = {}
+        for c in found:
+            question = c.kind, c.size, c.nbytes
+            if question not in answers:
+                answers[question] = _mapper.choose_collective(*question)
+        made.choose([answers[c.kind, c.size, c.nbytes] for c in found])
+        _answered[made] = mapper
+        found = made.collectives
+    return found
+
+
+def _program_ran(program: Any, func: str, memo: dict, made: Any) -> None:
     """The collectives of a program that has run."""
+    if made is not None:
+        for c in _compiled(made):
+            for _ in range(c.times):
+                happened(Event(c.kind, c.axes, c.nbytes, c.size, c.algorithm))
+        return
     if "collectives" not in memo:
         memo["collectives"] = program.collectives(func)
-    mapper = _mapper.current()
     for kind, axes, size, nbytes, times in memo["collectives"]:
-        # The mapper answers once for each program.
-        answers = memo.setdefault((kind, size, nbytes), [None, None])
-        if answers[1] is None or answers[0] is not mapper:
-            answers[:] = mapper, _mapper.choose_collective(kind, size, nbytes)
         for _ in range(times):
-            happened(Event(kind, tuple(axes), nbytes, size, answers[1]))
+            collective(kind, tuple(axes), size, nbytes)
 
 
 def _watch() -> None:
@@ -112,6 +133,7 @@ def _watch() -> None:
 
 
 _mapper.on_change.append(_watch)
+on_compiled.append(_compiled)
 
 
 def launch(axes: tuple[str, ...], tasks: int, kernel: str) -> None:

@@ -19,7 +19,7 @@ from ._array import DistArray, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, rank_of
 from ._spec import Distribution, ShardSpec, as_spec
-from ._traced import TracedArray
+from ._traced import TracedArray, axes_in, spread
 
 
 def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_specs: Any = None, *, pad: bool = False) -> Callable:
@@ -37,7 +37,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        on = chosen(mesh, _axes_in(in_specs) + _axes_in(out_specs))
+        on = chosen(mesh, axes_in(in_specs) + axes_in(out_specs))
         if inside() is not None:
             raise fail("E_PLACEMENT", "shard_map: expected a call outside a rank's program, got one inside", "name all axes in one mesh, and use them in one program")
         if current() is not None:
@@ -62,7 +62,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
         inner_args, inner_kwargs = pytree.unflatten(form, [x.numpy() if isinstance(x, DistArray) else x for x in leaves])
         result = programs[on](*inner_args, **inner_kwargs)
         values, out_form = pytree.flatten(result)
-        found = _spread(out_specs, result, "out_specs")
+        found = spread(out_specs, result, "out_specs", "shard_map")
         return pytree.unflatten(out_form, [shard(to_numpy(v), s, on) for v, s in zip(values, found, strict=True)])
 
     call.__annotations__ = {}
@@ -72,32 +72,6 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 def _same_mesh(x: DistArray | TracedArray, mesh: Mesh) -> None:
     if x.mesh != mesh:
         raise fail("E_PLACEMENT", f"shard_map: expected arrays on {mesh!r}, got one on {x.mesh!r}", "`dist.shard(x.numpy(), spec, mesh)` brings it to another mesh")
-
-
-def _axes_in(specs: Any) -> tuple[str, ...]:
-    """The axes that a tree of specs names."""
-    if isinstance(specs, ShardSpec):
-        return specs.axes
-    if isinstance(specs, Distribution):
-        return as_spec(specs, len(specs.mesh_axes)).axes
-    if isinstance(specs, dict):
-        return tuple(a for v in specs.values() for a in _axes_in(v))
-    if isinstance(specs, (tuple, list)):
-        return tuple(a for v in specs for a in _axes_in(v))
-    return ()
-
-
-def _spread(specs: Any, tree: Any, what: str) -> list:
-    """A spec for each leaf of a tree; ``specs`` is one for all or a tree above."""
-    leaves = pytree.leaves(tree)
-    if specs is None or isinstance(specs, (ShardSpec, Distribution)):
-        return [specs] * len(leaves)
-    if isinstance(specs, (tuple, list)) and isinstance(tree, (tuple, list)) and len(specs) == len(tree):
-        return [v for a, t in zip(specs, tree, strict=True) for v in _spread(a, t, what)]
-    if isinstance(specs, dict) and isinstance(tree, dict) and specs.keys() == tree.keys():
-        return [v for k in pytree._sorted_keys(tree) for v in _spread(specs[k], tree[k], what)]
-    raise fail("E_ARGUMENT", f"shard_map: expected `{what}` to be one spec, or a tree of them like the {'results' if what == 'out_specs' else 'arguments'}, got {specs!r}",
-               f"write `{what}=dist.spec(\"dp\")`, or a tuple with an entry for each {'result' if what == 'out_specs' else 'argument'} and None for copies")  # fmt: skip
 
 
 def _axes_by_dim(splits: Splits, ndim: int) -> list[list[str]]:
@@ -165,7 +139,7 @@ def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, 
     for x in on_mesh:
         _same_mesh(x, mesh)
     leaves = [x.full() if isinstance(x, (DistArray, TracedArray)) else x for x in leaves]
-    specs = _spread(in_specs, args, "in_specs") + [None] * len(pytree.leaves(kwargs))
+    specs = spread(in_specs, args, "in_specs", "shard_map") + [None] * len(pytree.leaves(kwargs))
     frame = current()
     assert frame is not None
     padding = _Padding()
@@ -187,7 +161,7 @@ def _mapped(fn: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, pad: bool, 
         inner_args, inner_kwargs = pytree.unflatten(form, [next(own) if is_array(v) else v for v in leaves])
         result = fn(*inner_args, **inner_kwargs)
         out, out_form = pytree.flatten(result)
-        found = _spread(out_specs, result, "out_specs")
+        found = spread(out_specs, result, "out_specs", "shard_map")
         results, outs, out_splits = [], [], []
         for value, spec in zip(out, found, strict=True):
             value = inner.lift(as_tracer(value))

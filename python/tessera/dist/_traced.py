@@ -1,19 +1,18 @@
-"""Arrays on meshes in functions that are being traced: arguments and results of `ts.jit` and of transforms."""
+"""Arrays on meshes in functions that are being traced: arguments and results of `ts.jit`, of transforms, and of functions that run
+immediately. The trace is one of whole arrays; a placement is an op that changes no value (`graph.shard`)."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, NamedTuple
 
 from ..base.caller import fail
-from ..base.dtypes import DType
-from ..trace.tracer import Gathered, Tracer, to_numpy
+from ..trace import placing
+from ..trace.tracer import Frame, Gathered, Tracer, as_tracer, aval, current, is_array, one, outermost, to_numpy
 from ..tree import pytree
-from . import _array
 from ._array import DistArray, shard
-from ._mesh import Mesh
-from ._ranks import numbered, spec_of
-from ._spec import ShardSpec, as_spec
+from ._mesh import Mesh, chosen
+from ._ranks import Splits, inside, numbered, spec_of
+from ._spec import Distribution, ShardSpec, as_spec
 
 
 class Placement(NamedTuple):
@@ -36,36 +35,53 @@ class Placement(NamedTuple):
         return self._replace(spec=spec_of({d + (d >= axis): s for d, s in splits.items()}, combine), ndim=self.ndim + 1)
 
 
-class TracedArray:
-    """An array on a mesh in a function that is being traced: it has a shape, a dtype and a placement, and no elements."""
+def _extents(shape: tuple) -> list[int]:
+    """The extents that are known while tracing, and 1 for the others."""
+    return [d if isinstance(d, int) else 1 for d in shape]
 
-    def __init__(self, value: Tracer, mesh: Mesh, spec: Any, requires_grad: bool = True) -> None:
+
+def _belongs(mesh: Mesh) -> None:
+    """Says that the arrays of the trace are on this mesh; an error where they are on another."""
+    frame = outermost()
+    if frame is None:
+        return
+    if frame.mesh is not None and frame.mesh != mesh:
+        raise fail("E_PLACEMENT", f"expected arrays on one mesh in a function, got arrays on {frame.mesh!r} and on {mesh!r}",
+                   "`dist.shard(x.numpy(), spec, mesh)` brings an array to another mesh, before the call")  # fmt: skip
+    frame.mesh = mesh
+
+
+def _pinned(x: Tracer, mesh: Mesh, splits: Splits, priority: int) -> Tracer:
+    """The value, placed as its splits say. Ranks compute on equal blocks of neighbouring elements: what else a spec may say is how the array
+    is kept outside programs, and copies in them."""
+    split: list[list[str]] = [[] for _ in x.shape]
+    for dim, (names, block) in splits.items():
+        n = x.shape[dim]
+        if not block and isinstance(n, int) and n % mesh.axis_size(names) == 0:
+            split[dim] = list(names)
+    attrs = {"axes": list(mesh.axes), "sizes": list(mesh.shape), "split": split} | ({"priority": priority} if priority else {})
+    return one("shard", [x], attrs, weak=x._weak)
+
+
+class TracedArray(Tracer):
+    """An array on a mesh in a function that is being traced: a traced value with a placement."""
+
+    __slots__ = ("mesh", "spec", "requires_grad", "_plain")
+
+    def __init__(self, value: Tracer, mesh: Mesh, spec: Any, requires_grad: bool = True, pinned: bool = True) -> None:
+        """``pinned``: the program places it. Of a value whose placement the program has already, only the array knows it."""
+        spec = as_spec(spec, value.ndim)
+        splits, _ = numbered(spec, mesh, _extents(value.shape))
+        _belongs(mesh)
+        plain = _pinned(value, mesh, splits, spec.priority) if pinned else value
+        super().__init__(plain._frame, plain._value, plain.shape, str(plain._dtype), plain._weak, plain._place)
         #: The mesh it is on.
         self.mesh = mesh
         #: Its placement.
-        self.spec = as_spec(spec, value.ndim)
+        self.spec = spec
         self.requires_grad = requires_grad
-        self._value = value
-
-    @property
-    def shape(self) -> tuple:
-        """The extents of the whole array."""
-        return self._value.shape
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of the value."""
-        return self._value.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of dims."""
-        return self._value.ndim
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.shape)
+        # Frames know values by identity, so there is one without a placement.
+        self._plain = plain
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -74,38 +90,51 @@ class TracedArray:
 
     def reshard(self, spec: Any) -> TracedArray:
         """The same value in another placement."""
-        wanted = as_spec(spec, self.ndim)
-        numbered(wanted, self.mesh, [d if isinstance(d, int) else 1 for d in self.shape])
-        return TracedArray(self._value, self.mesh, wanted, self.requires_grad)
+        return constrain(self, spec)
 
     def full(self) -> Tracer:
-        """The whole value, as a traced value without a placement."""
-        return self._value
-
-    def numpy(self) -> Any:
-        raise fail("E_TYPE", f"expected elements of an array, got {self!r} while tracing", "`x.full()` is its whole value; or return it and convert the result")
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        return self.numpy()
-
-    def _no_operand(self) -> Exception:
-        return _array.no_operand(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        raise self._no_operand()
-
-    def __bool__(self) -> bool:
-        raise fail("E_TYPE", f"expected a value that is known while tracing, got {self!r} where Python needs a bool", "use `ts.cond` on `x.full()`")
+        """The value without a placement that results would keep."""
+        return self._plain
 
     def __repr__(self) -> str:
         return f"TracedArray([{', '.join(map(str, self.shape))}], {self.dtype}, {self.spec!r} on {self.mesh!r})"
 
 
-_array.refuse_operators(TracedArray)
+def constrain(x: Any, spec: Any, mesh: Mesh | None = None) -> Any:
+    """The same value in this placement. In a function that is traced it says where the program has the value, and the rest follows; outside it is
+    `reshard`, or `shard` of an array of the host. ``mesh`` is that of the array, of the function's arguments, or the ambient one."""
+    if inside() is not None:
+        raise fail("E_PLACEMENT", "constrain: expected a function on whole arrays, got the program of a rank", "a rank has its block alone: place the results with `out_specs`")
+    on = mesh if mesh is not None else getattr(x, "mesh", None)
+    frame = outermost()
+    if on is None and frame is not None:
+        on = frame.mesh
+    on = chosen(on, _axes_of(spec))
+    if isinstance(x, (DistArray, TracedArray)) and x.mesh != on:
+        raise fail("E_PLACEMENT", f"constrain: expected an array on {on!r}, got one on {x.mesh!r}", "leave `mesh` out: it is the array's own")
+    if frame is None:
+        return x.reshard(spec) if isinstance(x, DistArray) else shard(x, spec, on)
+    value = as_tracer(x)
+    return TracedArray(value.full() if isinstance(value, TracedArray) else value, on, spec, getattr(x, "requires_grad", True))
 
 
-def _into(x: DistArray | TracedArray) -> tuple[Any, Placement]:
-    array = x._value if isinstance(x, TracedArray) else Gathered(x)
+def _axes_of(spec: Any) -> tuple[str, ...]:
+    if isinstance(spec, Distribution):
+        return as_spec(spec, len(spec.mesh_axes)).axes
+    return spec.axes if isinstance(spec, ShardSpec) else ()
+
+
+class _Given:
+    """An array of the host as an argument whose placement `ts.jit` was given."""
+
+    def __init__(self, array: Any, mesh: Mesh, spec: ShardSpec) -> None:
+        self.array, self.mesh, self.spec = array, mesh, spec
+
+
+def _into(x: DistArray | TracedArray | _Given) -> tuple[Any, Placement]:
+    if isinstance(x, _Given):
+        return x.array, Placement(x.mesh, x.spec, len(aval(x.array)[0]), True)
+    array = x.full() if isinstance(x, TracedArray) else Gathered(x)
     return array, Placement(x.mesh, x.spec, x.ndim, x.requires_grad)
 
 
@@ -113,12 +142,117 @@ def _back(known: Placement, array: Any) -> Any:
     """The array that a value stands for. One of another rank than the placement (a row of a Jacobian) is in copies."""
     if not isinstance(array, Tracer) and not hasattr(array, "shape"):
         return array
-    spec = known.spec if len(array.shape) == known.ndim else ShardSpec()
+    same = len(array.shape) == known.ndim
     if isinstance(array, Tracer):
-        return TracedArray(array, known.mesh, spec, known.requires_grad)
-    made = shard(to_numpy(array), spec, known.mesh)
+        # What a transform traces inside a function is placed where it comes from.
+        frame = current()
+        return TracedArray(array, known.mesh, known.spec, known.requires_grad, frame is not None and frame.parent is None) if same else array
+    made = shard(to_numpy(array), known.spec if same else ShardSpec(), known.mesh)
     made.requires_grad = known.requires_grad
     return made
 
 
-pytree.open_in_calls((DistArray, TracedArray), "DistArray", _into, _back)
+pytree.open_in_calls((DistArray, TracedArray, _Given), "DistArray", _into, _back)
+
+
+def _captured(x: DistArray) -> Tracer:
+    """An array on a mesh that a traced function has from outside: with the contents it had when the function was traced."""
+    frame, outer = current(), outermost()
+    assert frame is not None and outer is not None
+    key = "array on a mesh", x._storage
+    if key not in outer.shared:
+        outer.shared[key] = x.numpy()
+    value = frame.array(outer.shared[key])
+    return value if inside() is not None else TracedArray(value, x.mesh, x.spec, x.requires_grad)
+
+
+DistArray._as_tracer = _captured  # type: ignore[attr-defined]
+
+
+def _results(frame: Frame, form: Any, tracers: list[Tracer], profile: int, args: list | None) -> Any:
+    """The form of results where the arguments are on a mesh: each is an array on it, in the placement that it was given or the compiler chose."""
+    mesh = frame.mesh
+    if mesh is None:
+        return form
+    found = frame.program.placements(frame.name, profile, args)
+    splits = found[2] if found is not None else [[] for _ in tracers]
+
+    def placement(at: int) -> Placement:
+        by_dim = {d: (tuple(names), 0) for d, names in enumerate(splits[at]) if names}
+        return Placement(mesh, spec_of(by_dim, None), tracers[at].ndim, True)
+
+    return pytree.open_all(form, TracedArray, placement)
+
+
+class _Specs:
+    """What `ts.jit` does with arguments and results, where their placements are given."""
+
+    def __init__(self, mesh: Mesh | None, in_specs: Any, out_specs: Any) -> None:
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise fail("E_TYPE", f"expected a mesh, got {type(mesh).__name__}", "`dist.mesh(devices, axes, shape)` makes one")
+        self.given, self.in_specs, self.out_specs = mesh, in_specs, out_specs
+
+    def mesh(self) -> Mesh | None:
+        named = (*axes_in(self.in_specs), *axes_in(self.out_specs))
+        return chosen(self.given, named) if self.given is not None or named else None
+
+    def arguments(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Arguments in the placements that `in_specs` says; those without one, and arguments by name, as they are."""
+        mesh = self.mesh()
+        if mesh is None or self.in_specs is None:
+            return args, kwargs
+        leaves, form = pytree.flatten(args)
+        found = spread(self.in_specs, args, "in_specs", "jit")
+        return pytree.unflatten(form, [_at(x, s, mesh) for x, s in zip(leaves, found, strict=True)]), kwargs
+
+    def results(self, result: Any) -> Any:
+        mesh = self.mesh()
+        if mesh is None:
+            return result
+        _belongs(mesh)
+        if self.out_specs is None:
+            return result
+        leaves, form = pytree.flatten(result)
+        found = spread(self.out_specs, result, "out_specs", "jit")
+        return pytree.unflatten(form, [x if s is None else constrain(x, s, mesh) for x, s in zip(leaves, found, strict=True)])
+
+
+def _at(x: Any, spec: Any, mesh: Mesh) -> Any:
+    """An argument in the placement that it has to have."""
+    if spec is None or not (is_array(x) or isinstance(x, DistArray)):
+        return x
+    if current() is not None:
+        return constrain(x, spec, mesh)
+    if isinstance(x, DistArray):
+        wanted = as_spec(spec, x.ndim)
+        return x if x.mesh != mesh or x.spec.placements(mesh, x.ndim) == wanted.placements(mesh, x.ndim) and x.spec == wanted else x.reshard(wanted)
+    shape = aval(x)[0]
+    wanted = as_spec(spec, len(shape))
+    numbered(wanted, mesh, list(shape))
+    return _Given(x, mesh, wanted)
+
+
+def axes_in(specs: Any) -> tuple[str, ...]:
+    """The axes that a tree of specs names."""
+    if isinstance(specs, dict):
+        return tuple(a for v in specs.values() for a in axes_in(v))
+    if isinstance(specs, (tuple, list)):
+        return tuple(a for v in specs for a in axes_in(v))
+    return _axes_of(specs)
+
+
+def spread(specs: Any, tree: Any, what: str, by: str) -> list:
+    """A spec for each leaf of a tree; ``specs`` is one for all or a tree above."""
+    leaves = pytree.leaves(tree)
+    if specs is None or isinstance(specs, (ShardSpec, Distribution)):
+        return [specs] * len(leaves)
+    if isinstance(specs, (tuple, list)) and isinstance(tree, (tuple, list)) and len(specs) == len(tree):
+        return [v for a, t in zip(specs, tree, strict=True) for v in spread(a, t, what, by)]
+    if isinstance(specs, dict) and isinstance(tree, dict) and specs.keys() == tree.keys():
+        return [v for k in pytree._sorted_keys(tree) for v in spread(specs[k], tree[k], what, by)]
+    kind = "result" if what == "out_specs" else "argument"
+    raise fail("E_ARGUMENT", f"{by}: expected `{what}` to be one spec, or a tree of them like the {kind}s, got {specs!r}",
+               f"write `{what}=dist.spec(\"dp\")`, or a tuple with an entry for each {kind} and None for {'copies' if by == 'shard_map' else 'those that the compiler places'}")  # fmt: skip
+
+
+placing.functions.update(results=_results, jit=_Specs)

@@ -54,7 +54,7 @@ def _place_of(value: Any) -> Any:
 def _flat_result(tree: Any, form: Any, types: list, what: str, name: str, by: Callable) -> list[Tracer]:
     """Leaves of a carried value that ``by`` gave, in the types they began with. ``name`` is what the user calls it."""
     leaves, got = pytree.opened(tree)
-    if form is not None and got != form:
+    if form is not None and got != form and pytree.closed(got) != pytree.closed(form):
         if name == "result":
             wanted, whose = "branches that give one form", "from both branches"
         else:

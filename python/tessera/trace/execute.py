@@ -23,8 +23,12 @@ MOST_SIZES = 256
 _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode", default="compiled")
 
 
-#: Called with each program that runs, with a memo that lives as long as the program. While there is one, no call is replayed.
-observers: list[Callable[[Any, str, dict], None]] = []
+#: Called with each program that runs, with a memo that lives as long as the program, and with its code; None where there is none. While
+#: there is one, no call is replayed.
+observers: list[Callable[[Any, str, dict, Any], None]] = []
+
+#: Called with code that was compiled.
+on_compiled: list[Callable[[Any], None]] = []
 
 
 #: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
@@ -101,6 +105,8 @@ class Runner:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
             found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile))
+            for call in on_compiled:
+                call(found)
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
@@ -146,6 +152,10 @@ class Runner:
         outputs = [aligned_empty(WeakArray if w else HostArray, s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
         return outputs
+
+    def ran(self, arrays: list[Any]) -> Any:
+        """The code that these arrays run; None where each op is evaluated by its definition."""
+        return None if _mode.get() == "oracle" else self.compiled(device_of(arrays), self.sizes(arrays))
 
     def _donations(self, made: Any) -> list[tuple[int, int]]:
         """Which results may be written over which arguments; found once, for every step of a plan is looked at."""

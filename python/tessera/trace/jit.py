@@ -19,6 +19,7 @@ from ..base.dtypes import DType
 from ..base.errors import TesseraError, TesseraWarning
 from ..base.numeric_profile import PROFILES, Profile, current as profile_now
 from ..tree import pytree
+from . import placing
 from .argnums import chosen
 from .dims import Sizes, bare
 from .execute import Runner, compiles, device_of, held_by, observers, on_device, surrounded
@@ -73,6 +74,13 @@ class Traced:
                     )
             tracers = [_settled(as_tracer(v)) for v in out]
             frame.finish(tracers)
+        #: Whether results are arrays on a mesh.
+        self.on_mesh = frame.mesh is not None
+        if self.on_mesh:
+            given = None
+            if shapes is not None:
+                given = [(list(aval(v)[0]), aval(v)[1]) for v in (*filter(is_array, leaves), *(held[1] for held, _ in frame.arrays))]
+            self.form = placing.functions["results"](frame, self.form, tracers, profile_now() if profile is None else profile, given)
         self.frame = frame
         self.program, self.func = frame.program, frame.name
         self.captured = [held[1] for held, _ in frame.arrays]
@@ -108,9 +116,12 @@ class Traced:
                 if donated and place in donated and not isinstance(v, (bool, int, float, numpy.generic)):
                     given.append(len(arrays))
                 arrays.append(v)
-        made = self.runner(arrays + self._held(arrays), tuple(given))
+        held = arrays + self._held(arrays)
+        made = self.runner(held, tuple(given))
         for observer in tuple(observers):
-            observer(self.program, self.func, self._memo)
+            observer(self.program, self.func, self._memo, self.runner.ran(held))
+        if self.on_mesh:
+            convert = None
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
     def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
@@ -195,6 +206,10 @@ class Jitted:
         #: Call replay: calls like earlier ones.
         self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
         self._fixed_profile = self._profile()
+        #: What is done with arguments and results where their placements were given.
+        self._specs = None
+        if any(options[name] is not None for name in ("mesh", "in_specs", "out_specs")):
+            self._specs = placing.functions["jit"](options["mesh"], options["in_specs"], options["out_specs"])
 
     def __get__(self, owner: Any, _kind: type | None = None) -> Any:
         return self if owner is None else functools.partial(self, owner)
@@ -242,6 +257,8 @@ class Jitted:
         )
 
     def _find(self, args: tuple, kwargs: dict) -> tuple[Traced, list]:
+        if self._specs is not None:
+            args, kwargs = self._specs.arguments(args, kwargs)
         key, leaves, form, (fixed_args, fixed_names) = self._split(args, kwargs)
         found = self._traces.get(key)
         if found is None or not found.holds():
@@ -261,7 +278,8 @@ class Jitted:
 
             def call(*moving: Any, **rest: Any) -> Any:
                 full = [fixed_args.get(i, a) for i, a in enumerate(moving)]
-                return self._fn(*full, **rest, **fixed_names)
+                made = self._fn(*full, **rest, **fixed_names)
+                return made if self._specs is None else self._specs.results(made)
 
             found = Traced(
                 call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._profile(),
@@ -330,7 +348,10 @@ class Jitted:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if current() is not None:
             # Inside a trace: a part of it.
-            return self._fn(*args, **kwargs)
+            if self._specs is None:
+                return self._fn(*args, **kwargs)
+            args, kwargs = self._specs.arguments(args, kwargs)
+            return self._specs.results(self._fn(*args, **kwargs))
         short = pytree.plain and not observers and compiles() and not surrounded()
         if short:
             profile = profile_now() if self._fixed_profile is None else self._fixed_profile
@@ -341,7 +362,7 @@ class Jitted:
         if found.gifts is None:
             found.gifts = self._given(args, kwargs)
         convert = converter(leaves)
-        if not short or convert is not None or any([type(v) is Gathered for v in leaves]):
+        if not short or convert is not None or found.on_mesh or any([type(v) is Gathered for v in leaves]):
             return found.run(leaves, found.gifts, convert)
         return found.recorded(self._calls, args, kwargs, profile, leaves)
 
@@ -524,6 +545,9 @@ def jit(
     donate_argnums: int | tuple[int, ...] = (),
     donate_argnames: str | tuple[str, ...] = (),
     plan: str | None = None,
+    mesh: Any = None,
+    in_specs: Any = None,
+    out_specs: Any = None,
 ) -> Any:
     """Compiles a function of arrays. The function is called with tracers, once for each tree structure, shapes and dtypes of its
     arguments; the recorded operations are compiled.
@@ -542,12 +566,17 @@ def jit(
 
     ``f.compiled(*args).plan`` is the plan as text, a module of Schedule IR: which values have memory (``sched.store``), which are
     parts of kernels (``sched.fused``), and which kernels run on what. Change ``fused`` to ``store``, or the other way round, and
-    hand the text back as ``plan``."""
+    hand the text back as ``plan``.
+
+    Where arguments are on a mesh (`dist.shard`), the program is one of all its ranks, and results are on it too. ``in_specs`` and
+    ``out_specs`` (trees of specs like the arguments and results, or one for all) say where arguments and results are on ``mesh``, also those
+    of the host; the compiler places those whose spec is None. ``f.compiled(*args).spmd`` is the program of a rank, ``.collectives`` what it
+    communicates."""
     if fn is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,
             deterministic=deterministic, seed=seed, target=target, bindings=bindings, numerics=numerics,
-            donate_argnums=donate_argnums, donate_argnames=donate_argnames, plan=plan,
+            donate_argnums=donate_argnums, donate_argnames=donate_argnames, plan=plan, mesh=mesh, in_specs=in_specs, out_specs=out_specs,
         )  # fmt: skip
     if not callable(fn):
         raise fail("E_ARGUMENT", f"expected a function, got {type(fn).__name__}", "write `@ts.jit` above a function")
@@ -571,7 +600,7 @@ def jit(
         raise fail("E_ARGUMENT", f"expected an argument to be static or donated, got {both[0]} as both", "leave it out of one of the two")
     options = {
         "capture_graph": capture_graph, "deterministic": deterministic, "seed": seed, "target": target, "bindings": bindings,
-        "numerics": numerics, "plan": plan, "donated": donated,
+        "numerics": numerics, "plan": plan, "donated": donated, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs,
     }  # fmt: skip
     return Jitted(fn, nums, names, options)
 
@@ -619,6 +648,8 @@ def eager(fn: Callable) -> Callable:
         if current() is not None:
             if names and (plain := settled(args, kwargs)):
                 args, kwargs = plain
+            if any([hasattr(v, "_as_tracer") for v in args]):
+                args = tuple([as_tracer(v) if hasattr(v, "_as_tracer") else v for v in args])
             return fn(*args, **kwargs)
         short = pytree.plain and not observers and compiles()
         if short:
@@ -628,7 +659,7 @@ def eager(fn: Callable) -> Callable:
                 return done
         if names and (plain := settled(args, kwargs)):
             return call(*plain[0], **plain[1])
-        leaves, form = pytree.flatten((args, kwargs))
+        leaves, form = pytree.opened((args, kwargs))
         for v in leaves:
             if isinstance(v, Tracer):  # no trace is open that it could belong to
                 raise leaked(v)
@@ -654,6 +685,8 @@ def eager(fn: Callable) -> Callable:
                 if len(cache) >= MOST_TRACES and key not in cache:
                     cache.pop(next(iter(cache), None), None)  # another thread may have done it
                 cache[key] = found
+        if found.on_mesh:
+            return found.run(moving)
         if not short or key is None or converter(moving) is not None:
             return like(found.run(moving), moving)
         return found.recorded(calls, args, kwargs, profile, moving)

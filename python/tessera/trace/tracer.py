@@ -69,6 +69,8 @@ class Frame:
         #: Traces shared by several calls; notes on the choices that were made: only in the outermost frame.
         self.shared: dict[Any, Any] = {}
         self.notes: list[str] = []
+        #: The mesh of its arrays, where they are on one: only in the outermost frame.
+        self.mesh: Any = None
         #: Values that a kernel overwrote: by which, and where.
         self.consumed: dict[int, tuple[str, Any]] = {}
         self._seen: dict[int, Tracer] = {}
@@ -483,8 +485,8 @@ def as_tracer(x: Any, dtype: str | None = None) -> Tracer:
     if isinstance(x, Dim):
         made = one("dim", [], {"name": x}, results=[([], "i64")], weak=True)
         return made if dtype in (None, "i64") else one("cast", [made], results=[([], dtype)])
-    if (refused := getattr(type(x), "_no_operand", None)) is not None:
-        raise refused(x)
+    if (captured := getattr(type(x), "_as_tracer", None)) is not None and current() is not None:
+        return captured(x)
     if not is_array(x) and not isinstance(x, (list, tuple)):
         raise fail(
             "E_TYPE",

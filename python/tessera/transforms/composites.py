@@ -341,7 +341,7 @@ class _Site:
                 if isinstance(result, str):
                     return None, result
                 leaves, form = pytree.flatten(result)
-                if form != self.inner.form or not all(is_array(v) for v in leaves):
+                if form != pytree.closed(self.inner.form) or not all(is_array(v) for v in leaves):
                     raise fail_at(returns(fn), "E_TYPE", f"expected the kernel of `{self.owner._name}` to give what its decomposition gives, got "
                                   f"{_described(result) if form == self.inner.form else pytree.difference(self.inner.form, form)}",
                                   "return arrays in the form of the decomposition's results")  # fmt: skip

@@ -162,8 +162,8 @@ class custom_vjp:
 
 def _as_given(fn: Callable, inner: Inner, y: Any, place: Any, rule: str, help: str) -> None:
     """Refuses results of a rule that are not those of the function."""
-    form = pytree.flatten(y)[1]
-    wrong = pytree.difference(inner.form, form) if form != inner.form else None
+    form, wanted_form = pytree.flatten(y)[1], pytree.closed(inner.form)
+    wrong = pytree.difference(wanted_form, form) if form != wanted_form else None
     for wanted, got, path in zip(inner.results, pytree.leaves(y), pytree.paths(y), strict=True) if wrong is None else ():
         have, want = _type_of(got), _type_of(wanted)
         if have != want and not (is_array(got) and aval(got)[:2] == aval(wanted)[:2]):

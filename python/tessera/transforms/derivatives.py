@@ -228,7 +228,7 @@ def _vjp_parts(fn: Callable, primals: tuple, has_aux: bool) -> tuple:
 
     def pull(res: list, cotangent: Any) -> Any:
         given, ct_form = pytree.opened(cotangent)
-        if ct_form != y_form:
+        if ct_form != y_form and pytree.closed(ct_form) != pytree.closed(y_form):
             raise fail(
                 "E_ARGUMENT",
                 f"expected a cotangent of the form of the result, {pytree.difference(y_form, ct_form)}",
@@ -294,7 +294,7 @@ def jvp(fn: Callable, primals: Any, tangents: Any) -> tuple:
 def _jvp(fn: Callable, primals: tuple, tangents: tuple) -> tuple:
     leaves, form = pytree.opened(primals)
     moved, moved_form = pytree.opened(tangents)
-    if form != moved_form:
+    if form != moved_form and pytree.closed(form) != pytree.closed(moved_form):
         raise fail(
             "E_ARGUMENT",
             f"expected tangents of the form of the arguments, {pytree.difference(form, moved_form)}",

@@ -25,7 +25,7 @@ def linearize(fn: Callable, *primals: Any) -> tuple:
 
     def push(*tangents: Any) -> Any:
         given, got = pytree.opened(tuple(tangents))
-        if got != form:
+        if pytree.closed(got) != pytree.closed(form):
             raise fail("E_ARGUMENT", f"linearize: expected tangents of the form {form}, got {got}", "give one for each argument")
         zeros = [_zeros(s.shape, s.dtype) for s in start]
         _, back = vjp(lambda *cts: pytree.leaves(pull(pytree.unflatten(y_form, list(cts)))), *zeros)

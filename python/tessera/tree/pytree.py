@@ -116,6 +116,35 @@ def reformed(form: TreeDef, change: Callable[[Any, int], Any]) -> TreeDef:
     return walk(form)
 
 
+def open_all(form: TreeDef, like: type, meta: Callable[[int], Any]) -> TreeDef:
+    """A form of a call whose leaves all stand for instances of a class that `open_in_calls` opens: ``meta(i)`` is known of leaf ``i``, where
+    the form does not say so itself."""
+    at = iter(range(form.leaf_count))
+    kinds, kind = {kind for _, kind in _OPENED.values()}, _OPENED[like][1]
+
+    def walk(part: TreeDef) -> TreeDef:
+        if part.kind is None:
+            return TreeDef(kind, meta(next(at)), (LEAF,))
+        if part.kind in kinds:
+            next(at)
+            return part
+        return TreeDef(part.kind, part.meta, tuple([walk(c) for c in part.children]))
+
+    return walk(form)
+
+
+def closed(form: TreeDef) -> TreeDef:
+    """A form of a call as a form of arrays, whatever they stand for."""
+    kinds = {kind for _, kind in _OPENED.values()}
+
+    def walk(part: TreeDef) -> TreeDef:
+        if part.kind is None or part.kind in kinds:
+            return LEAF
+        return TreeDef(part.kind, part.meta, tuple([walk(c) for c in part.children]))
+
+    return walk(form)
+
+
 class _Keys(tuple):
     """The keys of a ``defaultdict``, with what makes its missing values."""
 

@@ -97,9 +97,9 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
         },
         AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Ew(_) => Ok(vec![None]),
+        | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => Ok(vec![None]),
     }
 }
 
@@ -158,9 +158,11 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>]) -> Outs {
         }
         AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop | Call
         | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-        | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-        | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv
-        | WindowReduce | WindowArgReduce | Philox | Ew(_) => Ok(vec![None; v.operands.len()]),
+        | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+        | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            Ok(vec![None; v.operands.len()])
+        }
     }
 }
 

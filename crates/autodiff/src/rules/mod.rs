@@ -43,6 +43,7 @@ pub fn differentiable(code: GraphOp) -> bool {
         | GraphOp::Cast
         | GraphOp::Bitcast
         | GraphOp::OptBarrier
+        | GraphOp::Shard
         | GraphOp::Broadcast
         | GraphOp::Reshape
         | GraphOp::Transpose
@@ -81,8 +82,8 @@ pub fn primal(em: &mut Emit, v: &View<'_>) -> Result<Option<Kept>, Diagnostic> {
         Sort => reduce::sort_primal(em, v).map(Some),
         KernelCall => crate::kernel::primal_call(em, v).map(Some),
         Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota | Select | Cast
-        | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice
-        | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
+        | Bitcast | Dim | StopGradient | OptBarrier | Shard | Broadcast | Reshape | Transpose
+        | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter
         | Reduce | ArgReduce | Scan | Dot | Conv | WindowReduce | WindowArgReduce | Philox
         | Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
         | FromRank | AxisIndex | Ew(_) => Ok(None),
@@ -111,6 +112,7 @@ pub fn jvp(em: &mut Emit, v: &View<'_>, t: &[Option<Value>]) -> Outs {
         GraphOp::Cast => value::cast_jvp(em, v, t),
         GraphOp::Bitcast => value::bitcast(em, v, t),
         GraphOp::OptBarrier => value::barrier(em, t),
+        GraphOp::Shard => value::placed(em, v, t[0]),
         GraphOp::Broadcast
         | GraphOp::Reshape
         | GraphOp::Transpose
@@ -164,6 +166,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
         GraphOp::Cast => value::cast_vjp(em, v, ct),
         GraphOp::Bitcast => value::bitcast(em, v, ct),
         GraphOp::OptBarrier => Ok(ct.to_vec()),
+        GraphOp::Shard => value::placed(em, v, ct[0]),
         GraphOp::Broadcast
         | GraphOp::Reshape
         | GraphOp::Transpose

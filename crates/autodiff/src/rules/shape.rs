@@ -112,7 +112,7 @@ pub fn vjp(em: &mut Emit, v: &View<'_>, ct: &[Option<Value>], wanted: &[bool]) -
         }
         Reverse => one(em.reverse(ct, &v.ints("axes"))?),
         other @ (KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const
-        | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
+        | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Shard
         | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce
         | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Manual
         | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute

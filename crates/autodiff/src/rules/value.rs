@@ -97,3 +97,11 @@ pub fn barrier(em: &mut Emit, t: &[Option<Value>]) -> Outs {
         em.ops(OpSpec::new(GraphOp::OptBarrier, &[]).group("values", &there))?.into_iter();
     Ok(t.iter().map(|t| t.and_then(|_| held.next())).collect())
 }
+
+/// Tangents and cotangents are placed as the value is.
+pub fn placed(em: &mut Emit, v: &View<'_>, along: Option<Value>) -> Outs {
+    match along {
+        Some(x) => Ok(one(em.op(v.spec_on(&[x]))?)),
+        None => Ok(vec![None]),
+    }
+}

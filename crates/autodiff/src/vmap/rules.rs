@@ -51,7 +51,7 @@ impl Context<'_> {
             Call | Composite => self.call_vmap(b, id),
             Manual => self.manual_vmap(b, id),
             KernelCall | Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim
-            | StopGradient | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad
+            | StopGradient | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad
             | Concat | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
             | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox
             | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
@@ -76,6 +76,16 @@ fn rule(b: &mut Batched<'_>, id: OpId) -> Result<(), Diagnostic> {
         }
         GraphOp::Cast | GraphOp::Bitcast => same(b, &view)?.result(b.wide(op.result())),
         GraphOp::StopGradient => same(b, &view)?,
+        // All elements of the batch are placed alike; the new dim is not split.
+        GraphOp::Shard => {
+            let split = op.attr("split").and_then(Attr::as_list).unwrap_or_default();
+            let split = [&[Attr::List(Vec::new())], split].concat();
+            let spec = same(b, &view)?.attr("split", Attr::List(split));
+            match op.attr("open") {
+                Some(_) => spec.attr("open", shifted(&view.ints("open"))),
+                None => spec,
+            }
+        }
         GraphOp::OptBarrier => {
             let spec = view.spec_on(&b.new_values(&op.operands));
             let results = b.em.ops(spec)?;

@@ -77,6 +77,10 @@ fn conversions() {
   %q = graph.mul %h, %r : tensor<[3], f64>
   graph.return %q, %i, %b, %g";
     check(&func("%x: tensor<[3], f64>", body), (0.2, 0.8));
+    let body = "  %s = graph.shard %x {axes = [dp], sizes = [3], split = [[dp]]} : tensor<[3], f64>
+  %q = graph.mul %s, %x : tensor<[3], f64>
+  graph.return %q";
+    check(&func("%x: tensor<[3], f64>", body), (0.2, 0.8));
     let body = "  %n = graph.dim {name = n} : tensor<[], i64>
   %f = graph.cast %n : tensor<[], f64>
   %p = graph.iota {axis = 0} : tensor<[n], f64>

@@ -99,6 +99,15 @@ fn families() -> Vec<(&'static str, String)> {
                 )
             ),
         ),
+        (
+            "placement",
+            func(
+                &format!("%x: {m}, %y: {m}"),
+                &format!(
+                    "  %p = graph.shard %x {{axes = [dp, tp], sizes = [2, 3], split = [[dp], []], open = [1]}} : {m}\n  %s = graph.mul %p, %y : {m}\n  graph.return %s"
+                ),
+            ),
+        ),
     ]
 }
 

@@ -26,4 +26,6 @@ pub use program::{
     GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for, machine_text,
 };
 pub use run::{GraphKernels, HostKernels};
+pub use tessera_graph::Collective;
 pub use tessera_plan::{Chosen, Plan, PlanOptions, argument_type, undecided};
+pub use tessera_shard::placements;

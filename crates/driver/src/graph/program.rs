@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_graph::GraphModule;
+use tessera_graph::{Collective, GraphModule, GraphOp};
 use tessera_ir::{Module, PassContext, PassOptions, Type};
 use tessera_lower::stage::Step as Pass;
 use tessera_numerics::Profile;
@@ -71,6 +71,8 @@ pub struct GraphProgram {
     counted: ForkLock<Counted>,
     /// Programs of ranks that it calls.
     pub(super) ranks: RankPrograms,
+    /// The function as the program of a rank, and its collectives; None of a function without a mesh.
+    rank: Option<(GraphModule, Vec<Collective>)>,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -130,14 +132,12 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
+    let ordered = options.profile == Profile::Strict;
+    let rank = program_of_rank(module, func, args, ordered)?;
+    let module = rank.as_ref().map_or(module, |(module, _)| module);
     // Programs of ranks are compiled for all ranks together, which share the device, or run rank by rank.
-    let ranked = module
-        .funcs
-        .iter()
-        .any(|f| f.ops.iter().any(|(_, op)| op.code == tessera_graph::GraphOp::Manual));
-    let expanded = ranked.then(|| -> Result<(GraphModule, RankPrograms), Diagnostics> {
+    let expanded = rank.is_some().then(|| -> Result<(GraphModule, RankPrograms), Diagnostics> {
         let mut all = module.clone();
-        tessera_graph::walk::dce_module(&mut all, &[func]);
         let mut programs = RankPrograms::new();
         // On a device, and where extents are open, all ranks are one function.
         if !choice.is_on_device() {
@@ -157,7 +157,6 @@ pub fn compile_graph_for(
     let machine = machine(&choice)?;
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
-    let ordered = options.profile == Profile::Strict;
     let off = crate::knobs::off()?;
     let requested = PlanOptions { machine, short, ordered, off, ..options.plan.clone() };
     let planned = |requested: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
@@ -173,7 +172,27 @@ pub fn compile_graph_for(
     }
     let planned = start.elapsed();
     let made = GraphProgram::from_plan(plan, made, choice, (options, given), planned)?;
-    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), ..made })
+    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+}
+
+/// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs.
+fn program_of_rank(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    ordered: bool,
+) -> Result<Option<(GraphModule, Vec<Collective>)>, Diagnostics> {
+    if let Some(made) = tessera_shard::partition(module, func, args, ordered)? {
+        tessera_graph::verify_module(&made.module)?;
+        return Ok(Some((made.module, made.collectives)));
+    }
+    let mut of = module.funcs.iter().flat_map(|f| f.ops.iter());
+    Ok(of.any(|(_, op)| op.code == GraphOp::Manual).then(|| {
+        let mut all = module.clone();
+        tessera_graph::walk::dce_module(&mut all, &[func]);
+        let collectives = tessera_graph::collectives(&all, func);
+        (all, collectives)
+    }))
 }
 
 /// The most queues of a plan: more hold up the host, and fill no more of a device.
@@ -256,6 +275,7 @@ impl GraphProgram {
             stats,
             idle: ForkLock::default(),
             ranks: RankPrograms::new(),
+            rank: None,
             there: ForkLock::default(),
             counted: ForkLock::default(),
         })
@@ -309,6 +329,16 @@ impl GraphProgram {
     /// [`PlanOptions::from_text`].
     pub fn plan_text(&self) -> String {
         text_of(&self.plan, &self.written)
+    }
+
+    /// The program of a rank in Graph IR; None of a function without a mesh.
+    pub fn rank_text(&self) -> Option<String> {
+        self.rank.as_ref().map(|(module, _)| module.to_string())
+    }
+
+    /// The collectives that it runs, in order.
+    pub fn collectives(&self) -> &[Collective] {
+        self.rank.as_ref().map_or(&[], |(_, collectives)| collectives)
     }
 
     /// The kernels in Tile IR, as the passes get them.

@@ -413,9 +413,9 @@ impl<'a, 'c> Cutting<'a, 'c> {
             }
             Vary | Manual | KernelCall | Composite | Return | Yield | Cond | While | Loop
             | Call | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier
-            | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
-            | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot
-            | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+            | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
+            | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
+            | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
                 let why = format!("`graph.{}` is no op of ranks", op.code.mnemonic());
                 return Err(broken(why, &op.loc));
             }

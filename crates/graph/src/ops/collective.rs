@@ -269,6 +269,46 @@ impl Rule for ManualRule {
     }
 }
 
+/// The placement that a `shard` pins.
+pub struct Pin {
+    pub mesh: MeshAxes,
+    pub split: Split,
+    /// The dims that may be split over more axes.
+    pub open: Vec<usize>,
+    pub priority: i64,
+}
+
+impl Pin {
+    pub fn of(attrs: &Attrs, ty: &Type) -> Result<Self, Refusal> {
+        let mesh = MeshAxes::of(attrs)?;
+        let one = Attr::List(attrs.get("split").cloned().into_iter().collect());
+        let split = splits(Some(&one)).and_then(|mut all| all.pop()).ok_or_else(|| {
+            Refusal::structure(
+                "expected `split` to hold, for each dim, a list of mesh axes".to_string(),
+            )
+        })?;
+        parts(&mesh, &split, ty)?;
+        let listed = attrs.get("open").and_then(Attr::as_ints).unwrap_or_default();
+        let open = listed.iter().map(|&d| axis("open", d, ty)).collect::<Result<_, _>>()?;
+        let priority = attrs.get("priority").and_then(Attr::as_int).unwrap_or(0);
+        if priority < 0 {
+            let message = format!("expected a `priority` of at least 0, got {priority}");
+            return Err(placement(message));
+        }
+        Ok(Self { mesh, split, open, priority })
+    }
+}
+
+pub struct Sharded;
+
+impl Rule for Sharded {
+    fn types(s: &Site<'_>) -> Ruled {
+        let x = s.operand(0)?;
+        Pin::of(s.attrs, x)?;
+        Ok(vec![x.clone()])
+    }
+}
+
 /// Ops whose result has the type of the operand: `vary`, `all_reduce`, `permute`, `from_rank`.
 pub struct Kept;
 

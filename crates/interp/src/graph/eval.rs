@@ -203,7 +203,8 @@ impl Ready<'_> {
                 let value = g.attrs.get("name").and_then(Attr::as_int)?;
                 one(Some(Array::new(Vec::new(), self.elem()?, Data::I64(vec![value]))))
             }
-            GraphOp::StopGradient => one(x().cloned()),
+            // A placement changes no value.
+            GraphOp::StopGradient | GraphOp::Shard => one(x().cloned()),
             GraphOp::OptBarrier => Some(self.args.iter().map(|&x| x.clone()).collect()),
             GraphOp::Broadcast => one(broadcast(x()?, &self.dims()?, &g.ints("dims"))),
             GraphOp::Reshape => one(Some(Array { dims: self.dims()?, ..x()?.clone() })),

@@ -269,9 +269,10 @@ impl<'a> World<'a> {
                     cursor.resume(results)?;
                 }
                 Return | Yield | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
-                | OptBarrier | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
-                | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce
-                | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => {
+                | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat
+                | Reverse | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce
+                | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce | WindowArgReduce
+                | Philox | Ew(_) => {
                     let results = self.op(cursor.frame()?, id)?;
                     cursor.resume(results)?;
                 }

@@ -211,10 +211,10 @@ fn together(
             }
             FromRank => all()?.get(int("root")).map(|&x| x.clone()),
             KernelCall | Return | Yield | Cond | While | Loop | Call | Composite | Const | Iota
-            | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Broadcast | Reshape
-            | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice | DynamicUpdateSlice
-            | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot | Conv | WindowReduce
-            | WindowArgReduce | Philox | Manual | Ew(_) => None,
+            | Select | Cast | Bitcast | Dim | StopGradient | OptBarrier | Shard | Broadcast
+            | Reshape | Transpose | Slice | Pad | Concat | Reverse | DynamicSlice
+            | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan | Sort | Dot
+            | Conv | WindowReduce | WindowArgReduce | Philox | Manual | Ew(_) => None,
         };
         out.push(made.ok_or_else(|| broken("operands of an unexpected type", loc))?);
     }

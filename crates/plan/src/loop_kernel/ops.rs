@@ -83,7 +83,7 @@ impl Emitter<'_, '_> {
                     .result(ty);
                 self.b.value(spec).ok()?
             }
-            GraphOp::StopGradient => self.tile(op.operands[0])?,
+            GraphOp::StopGradient | GraphOp::Shard => self.tile(op.operands[0])?,
             GraphOp::Reshape => {
                 let x = self.tile(op.operands[0])?;
                 self.reshape(x, &dims)?

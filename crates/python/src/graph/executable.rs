@@ -1,5 +1,6 @@
 //! A function that was compiled for arguments of given types.
 
+use super::collective::Collective;
 use super::on_device::OnDevice;
 use super::run::Called;
 use crate::arrays::argument;
@@ -12,7 +13,7 @@ use crate::streams::Found;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
     Chosen, GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions, compile_graph_for,
@@ -25,8 +26,12 @@ use tessera_graph::GraphModule;
 use tessera_ir::Type;
 use tessera_numerics::Profile;
 
-#[pyclass(frozen, module = "tessera._core")]
-pub struct Executable(Arc<GraphProgram>);
+#[pyclass(frozen, weakref, module = "tessera._core")]
+pub struct Executable {
+    program: Arc<GraphProgram>,
+    /// The algorithms of its collectives, in order, where they were chosen.
+    algorithms: Mutex<Vec<String>>,
+}
 
 /// How a function is compiled, as Python says it.
 #[derive(Debug)]
@@ -117,7 +122,7 @@ pub fn compile(
     })?;
     compiled.finished.lock().remove(&key);
     crate::cache::warn(py)?;
-    Ok(Executable(made))
+    Ok(Executable { program: made, algorithms: Mutex::default() })
 }
 
 /// Arrays in host memory alone.
@@ -184,8 +189,8 @@ impl Executable {
         notes::spoil();
         let called = kernels.map(Called::new);
         let answer = enter(py, || match &called {
-            Some(called) => self.0.run_into(inputs, outputs, &mut HostKernels(&mut &*called)),
-            None => self.0.run_into(inputs, outputs, &mut HostKernels(&mut NoKernels)),
+            Some(called) => self.program.run_into(inputs, outputs, &mut HostKernels(&mut &*called)),
+            None => self.program.run_into(inputs, outputs, &mut HostKernels(&mut NoKernels)),
         });
         if let Some(error) = called.and_then(Called::raised) {
             return Err(error);
@@ -204,7 +209,10 @@ impl Executable {
             let data = std::ptr::null_mut();
             BufferArg { data, dims, strides, dtype: ty.dtype(), writable: false }
         };
-        (self.0.arguments().iter().map(one).collect(), self.0.results().iter().map(one).collect())
+        (
+            self.program.arguments().iter().map(one).collect(),
+            self.program.results().iter().map(one).collect(),
+        )
     }
 }
 
@@ -228,14 +236,14 @@ impl Executable {
         inputs.iter().chain(&outputs).try_for_each(|a| arrays.add(a))?;
         let Arrays { buffers, place, keep, found } = arrays;
         let (ins, outs) = buffers.split_at(inputs.len());
-        match (&place, self.0.is_on_device()) {
+        match (&place, self.program.is_on_device()) {
             (Some(Place::Device(id)), true) => {
                 let (id, streams) = (*id, found.settle());
                 let queue = Queue { device: id, stream: streams.on };
                 let mut called = OnDevice::new(kernels);
                 let answer = enter(py, || match capture {
-                    true => self.0.replay_on(ins, outs, id, &streams, &mut called),
-                    false => self.0.run_on(ins, outs, id, &streams, &mut called),
+                    true => self.program.replay_on(ins, outs, id, &streams, &mut called),
+                    false => self.program.run_on(ins, outs, id, &streams, &mut called),
                 });
                 if let Some(error) = called.raised() {
                     return Err(error);
@@ -256,7 +264,7 @@ impl Executable {
                 let got = place.as_ref().map_or("none".into(), ToString::to_string);
                 let why = format!(
                     "expected arrays where the function was compiled for, with `{}`, got arrays {got}",
-                    self.0.backend()
+                    self.program.backend()
                 );
                 let error = Diagnostic::new(Code::E_LAUNCH_DEVICE_MISMATCH, why);
                 Err(exception(py, &error.into()))
@@ -267,41 +275,61 @@ impl Executable {
     /// Whether its arrays are on a device.
     #[getter]
     fn on_device(&self) -> bool {
-        self.0.is_on_device()
+        self.program.is_on_device()
     }
 
     /// How many graphs of the device were recorded.
     #[getter]
     fn graphs(&self) -> usize {
-        self.0.graphs()
+        self.program.graphs()
     }
 
     /// Results that may be written over arguments: pairs of a result's and an argument's position.
     #[getter]
     fn donations(&self) -> Vec<(usize, usize)> {
-        self.0.donations()
+        self.program.donations()
     }
 
     /// What has memory, and which kernels run on what.
     #[getter]
     fn plan(&self) -> String {
-        self.0.plan_text()
+        self.program.plan_text()
+    }
+
+    /// The program of a rank in Graph IR; None of a function without a mesh.
+    #[getter]
+    fn spmd(&self) -> Option<String> {
+        self.program.rank_text()
+    }
+
+    /// The collectives that it runs, in order.
+    #[getter]
+    fn collectives(&self) -> Vec<Collective> {
+        let chosen = self.algorithms.lock().unwrap_or_else(PoisonError::into_inner);
+        let algorithm = |at| chosen.get(at).cloned().unwrap_or_else(|| "auto".to_string());
+        let all = self.program.collectives().iter().enumerate();
+        all.map(|(at, found)| Collective::new(found.clone(), algorithm(at))).collect()
+    }
+
+    /// Says which algorithms its collectives have.
+    fn choose(&self, algorithms: Vec<String>) {
+        *self.algorithms.lock().unwrap_or_else(PoisonError::into_inner) = algorithms;
     }
 
     #[getter]
     fn backend(&self) -> &'static str {
-        self.0.backend()
+        self.program.backend()
     }
 
     /// Ops that the host evaluates by their definition.
     #[getter]
     fn host_ops(&self) -> Vec<String> {
-        self.0.host_ops()
+        self.program.host_ops()
     }
 
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (out, found) = (PyDict::new(py), self.0.stats());
+        let (out, found) = (PyDict::new(py), self.program.stats());
         out.set_item("plan_s", found.plan.as_secs_f64())?;
         out.set_item("compile_s", found.compile.as_secs_f64())?;
         out.set_item("launches", found.launches)?;

@@ -3,6 +3,7 @@
 
 mod attrs;
 mod builder;
+mod collective;
 mod composites;
 mod dims;
 mod executable;
@@ -14,6 +15,7 @@ mod run;
 mod transform;
 
 pub use builder::GraphBuilder;
+pub use collective::Collective;
 pub use composites::check_factors;
 pub use dims::{dim_compute, dim_value};
 pub use executable::Executable;

@@ -14,11 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_autodiff::KernelSet;
 use tessera_diag::{Code, Diagnostic};
-use tessera_driver::graph::Chosen;
+use tessera_driver::graph::{Chosen, placements};
 use tessera_driver::{Artifact, deep};
 use tessera_graph::{Graph, GraphFunc, GraphModule, verify_module, walk};
 use tessera_ir::{Type, parse_module};
 use tessera_numerics::Profile;
+
+/// Axes, extents, and for each value the axes that split each dim.
+type Placements = (Vec<String>, Vec<i64>, Vec<Vec<Vec<String>>>);
 
 type Signature<'py> = Vec<(Bound<'py, PyTuple>, String)>;
 
@@ -122,6 +125,30 @@ impl Program {
     fn collectives(&self, func: &str) -> Vec<(&'static str, Vec<String>, i64, i64, i64)> {
         let found = tessera_graph::collectives(&self.lock(), func);
         found.into_iter().map(|c| (c.kind, c.axes, c.ranks, c.nbytes, c.times)).collect()
+    }
+
+    /// The mesh of a function that places values on one, and for each result the axes that split each dim: axes, extents, splits.
+    /// `args` are the types of arguments where the function's own have symbols.
+    #[pyo3(signature = (func, profile, args=None))]
+    fn placements<'py>(
+        &self,
+        py: Python<'py>,
+        func: &str,
+        profile: usize,
+        args: Option<Vec<Aval<'py>>>,
+    ) -> PyResult<Option<Placements>> {
+        let types = match args {
+            Some(list) => list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>()?,
+            None => {
+                let own = self.func(py, func)?;
+                own.params().iter().map(|&v| own.ty(v).clone()).collect()
+            }
+        };
+        let module = self.lock().clone();
+        let ordered = Profile::ALL.get(profile) == Some(&Profile::Strict);
+        let name = func.to_string();
+        let found = enter(py, || deep(|| placements(&module, &name, &types, ordered)))?;
+        Ok(found.map(|(mesh, splits)| (mesh.names, mesh.sizes, splits)))
     }
 
     /// How many ops all functions have together.

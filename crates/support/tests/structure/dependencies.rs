@@ -6,7 +6,7 @@ use crate::repository::root;
 
 /// All crates, lowest first.
 const ORDER: &str = "support diag trust numerics layout mesh ir graph region schedule tile staged target interp \
-    autodiff cost lower plan conformance fake-device cpu ptx ptx-emulator runtime comm tune frontend driver entry python filetest";
+    autodiff cost shard lower plan conformance fake-device cpu ptx ptx-emulator runtime comm tune frontend driver entry python filetest";
 
 /// Crates that run or compile Tile or Staged IR; the rest of the compiler does not know them.
 const BACKENDS: &str = "interp cpu ptx ptx-emulator";

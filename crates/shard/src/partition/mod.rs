@@ -1,0 +1,354 @@
+//! Rewrites a function on whole arrays as the program of one rank, op by op: operands are brought to what the factor rule needs by
+//! the cheapest of a few ways, the op runs on blocks, and contributions are combined where they arise, into the blocks that are
+//! wanted. The result is one `graph.manual` on the whole arguments.
+
+mod control;
+mod emit;
+mod moves;
+
+use crate::canonical::canonical;
+use crate::explain;
+use crate::placement::{Axes, Dims, Placement, block, cost, count, divides, may_split, named};
+use crate::propagate::{Placements, propagate};
+use crate::rules::{Kind, OpRule, neutral, rule};
+use std::collections::BTreeMap;
+use tessera_diag::{Diagnostic, Diagnostics, Loc};
+use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
+use tessera_graph::walk::{dce, dce_module, returned};
+use tessera_graph::{Collective, GraphBuilder, GraphFunc, GraphModule, GraphOp, collectives};
+use tessera_ir::{BlockId, OpId, OpSpec, Type, Value};
+use tessera_numerics::ReduceOp;
+use tessera_support::SideTable;
+
+/// A function as the program of a rank.
+pub struct Partitioned {
+    /// The module with the function; what it does not reach is gone.
+    pub module: GraphModule,
+    pub mesh: MeshAxes,
+    /// The placements of the results.
+    pub results: Vec<Split>,
+    pub collectives: Vec<Collective>,
+    /// Why values are where they are, and what asked for the collectives.
+    pub explained: String,
+}
+
+/// A value in the program of a rank.
+#[derive(Clone)]
+struct Local {
+    value: Value,
+    dims: Dims,
+}
+
+struct Partition<'a> {
+    func: &'a GraphFunc,
+    placements: Placements,
+    ordered: bool,
+    b: GraphBuilder,
+    of: SideTable<Value, Option<Local>>,
+    /// What values became in other placements, for each open block.
+    moved: Vec<BTreeMap<(Value, Placement), Value>>,
+}
+
+/// Axes for the factors of an op.
+type Chosen = Vec<Axes>;
+
+pub fn partition(
+    module: &GraphModule,
+    func: &GraphFunc,
+    ordered: bool,
+) -> Result<Partitioned, Diagnostics> {
+    let placements = propagate(func, ordered)?;
+    let mesh = placements.mesh.clone();
+    let mut p = Partition {
+        func,
+        placements,
+        ordered,
+        b: GraphBuilder::new(&func.name),
+        of: SideTable::new(None),
+        moved: vec![BTreeMap::new()],
+    };
+    let params: Vec<Value> = func.params().to_vec();
+    let mut given = Vec::new();
+    for &param in &params {
+        let name = func.name_of(param).unwrap_or("x").to_string();
+        given.push(p.b.param(&name, func.ty(param).clone()));
+    }
+    let outs = returned(func).to_vec();
+    let loc = func.loc.clone();
+    let edge = |values: &[Value]| -> Vec<Dims> {
+        values.iter().map(|&v| at_edge(&mesh, func.ty(v), &p.placements.of(func, v))).collect()
+    };
+    let (ins, edges) = (edge(&params), edge(&outs));
+    for ((value, &param), dims) in given.iter_mut().zip(&params).zip(&ins) {
+        *value = p.filled(*value, func.ty(param), dims, &loc)?;
+    }
+    let all = |edges: &[Dims]| edges.iter().map(|d| named(&mesh, d)).collect();
+    let manual = Manual { mesh: mesh.clone(), ins: all(&ins), outs: all(&edges) };
+    let args = p.b.open("manual", &[], &[("values", given)], manual.attrs(), loc.clone())?;
+    for ((&param, value), dims) in params.iter().zip(args).zip(ins) {
+        if let Some(name) = func.name_of(param) {
+            p.b.name(value, name);
+        }
+        p.of.set(param, Some(Local { value, dims }));
+        let wanted = p.placements.of(func, param);
+        let value = p.placed(param, &wanted, &loc)?;
+        p.of.set(param, Some(Local { value, dims: wanted }));
+    }
+    p.block(func.body)?;
+    let mut yields = Vec::new();
+    for (&out, dims) in outs.iter().zip(&edges) {
+        yields.push(p.placed(out, dims, &loc)?);
+    }
+    let mut results = p.b.close(&yields)?;
+    for (value, &out) in results.iter_mut().zip(&outs) {
+        *value = p.clipped(*value, func.ty(out), &loc)?;
+    }
+    let placed = outs.iter().map(|&v| named(&mesh, &p.placements.of(func, v))).collect();
+    let mut made = p.b.finish(&results, loc)?;
+    canonical(&mut made)?;
+    dce(&mut made, &|_| true);
+    let explained = explain::values(func, &p.placements) + &explain::moves(&made);
+    let mut all = module.clone();
+    if let Some(old) = all.funcs.iter_mut().find(|f| f.name == func.name) {
+        *old = GraphFunc { attrs: old.attrs.clone(), ..made };
+    }
+    dce_module(&mut all, &[&func.name]);
+    let collectives = collectives(&all, &func.name);
+    Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
+}
+
+/// Where a value of the whole function goes in and out of the program of a rank: blocks that are filled up are so at the end of the
+/// whole, which they are where one axis alone splits the dim.
+fn at_edge(mesh: &MeshAxes, ty: &Type, dims: &Dims) -> Dims {
+    let each = dims.iter().enumerate().map(|(dim, axes)| match axes.split_last() {
+        Some((_, coarse)) if !coarse.is_empty() && !divides(mesh, ty, dim, axes) => coarse.to_vec(),
+        _ => axes.clone(),
+    });
+    each.collect()
+}
+
+impl Partition<'_> {
+    fn mesh(&self) -> &MeshAxes {
+        &self.placements.mesh
+    }
+
+    /// The ops of a block but its terminator, whose operands it returns.
+    fn block(&mut self, block: BlockId) -> Result<Vec<Value>, Diagnostic> {
+        let func = self.func;
+        for &id in &func.blocks[block].ops {
+            let op = &func.ops[id];
+            if op.is_terminator() {
+                return Ok(op.operands.clone());
+            }
+            match op.code {
+                GraphOp::Cond | GraphOp::While | GraphOp::Loop => self.control(id)?,
+                GraphOp::Manual => self.manual(id)?,
+                _ => self.plain(id)?,
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn local(&self, value: Value, loc: &Loc) -> Result<Local, Diagnostic> {
+        self.of[value].clone().ok_or_else(|| {
+            let why = format!("%{value} of @{} is partitioned before it is made", self.func.name);
+            tessera_graph::Refusal::structure(why).at(loc.clone())
+        })
+    }
+
+    /// The value in a placement.
+    fn placed(&mut self, value: Value, dims: &Dims, loc: &Loc) -> Result<Value, Diagnostic> {
+        let local = self.local(value, loc)?;
+        let from = Placement { dims: local.dims, contributes: Vec::new() };
+        let ty = self.func.ty(value).clone();
+        self.move_to(local.value, &ty, &from, (None, dims), loc)
+    }
+
+    /// An op on blocks.
+    fn plain(&mut self, id: OpId) -> Result<(), Diagnostic> {
+        let func = self.func;
+        let op = &func.ops[id];
+        let loc = op.loc.clone();
+        let rule = rule(func, id, self.ordered);
+        let chosen = self.choose(id, &rule);
+        let axes = |row: &[Option<usize>], pass_only: bool| -> Dims {
+            let each = row.iter().map(|f| match f {
+                Some(f) if !pass_only || rule.kinds[*f] == Kind::Pass => chosen[*f].clone(),
+                _ => Vec::new(),
+            });
+            each.collect()
+        };
+        let mut operands = Vec::with_capacity(op.operands.len());
+        for (&value, row) in op.operands.iter().zip(&rule.operands) {
+            let dims = axes(row, false);
+            let mut x = self.placed(value, &dims, &loc)?;
+            for (dim, factor) in row.iter().enumerate() {
+                if let Some(Kind::Reduce(how)) = factor.map(|f| rule.kinds[f]) {
+                    x = self.masked(x, value, dim, &dims[dim], how, &loc)?;
+                }
+            }
+            operands.push(x);
+        }
+        let mut combined: Option<(ReduceOp, Axes)> = None;
+        for (kind, axes) in rule.kinds.iter().zip(&chosen) {
+            if let (Kind::Reduce(how), false) = (kind, axes.is_empty()) {
+                let all = combined.get_or_insert((*how, Vec::new()));
+                all.1.extend(axes);
+            }
+        }
+        if let Some((_, axes)) = &mut combined {
+            axes.sort_unstable();
+            for &place in &rule.once {
+                operands[place] = self.once(operands[place], axes, &loc)?;
+            }
+        }
+        let dims: Vec<Dims> = rule.results.iter().map(|row| axes(row, true)).collect();
+        let results = self.emit(id, &operands, &dims, combined.is_some())?;
+        for ((&old, new), dims) in op.results.iter().zip(results).zip(dims) {
+            let ty = func.ty(old).clone();
+            let contributes = combined.as_ref().map_or(Vec::new(), |(_, a)| a.clone());
+            let from = Placement { dims, contributes };
+            let wanted = self.placements.of(func, old);
+            let how = combined.as_ref().map(|(how, _)| *how);
+            let value = self.move_to(new, &ty, &from, (how, &wanted), &loc)?;
+            if let Some(name) = func.name_of(old) {
+                self.b.name(value, name);
+            }
+            self.of.set(old, Some(Local { value, dims: wanted }));
+        }
+        Ok(())
+    }
+
+    /// Axes for each factor: those of the results, or those of an operand. The work is divided by as many ranks as possible, and then
+    /// the fewest bytes are moved.
+    fn choose(&self, id: OpId, rule: &OpRule) -> Chosen {
+        let op = &self.func.ops[id];
+        let ins = op.operands.iter().zip(&rule.operands);
+        let outs = op.results.iter().zip(&rule.results);
+        let dims_of = |value: Value| match &self.of[value] {
+            Some(local) => local.dims.clone(),
+            None => self.placements.of(self.func, value),
+        };
+        let rows: Vec<(Value, Dims, &Vec<Option<usize>>)> =
+            outs.chain(ins).map(|(&v, row)| (v, dims_of(v), row)).collect();
+        let n = op.results.len();
+        // Results alone, results and then operands, then each operand and after it the others.
+        let mut orders: Vec<Vec<usize>> = vec![(0..rows.len()).collect(), (0..n).collect()];
+        for first in n..rows.len().min(n + 4) {
+            let others = (0..rows.len()).filter(|&i| i != first);
+            orders.push(std::iter::once(first).chain(others).collect());
+        }
+        let mut best: Option<((i64, i64), Chosen)> = None;
+        for order in orders {
+            let chosen = self.fill(rule, &rows, &order);
+            let ranks: i64 = chosen.iter().map(|axes| self.size(axes)).product();
+            let price = (-ranks, self.price(rule, &rows, n, &chosen));
+            if best.as_ref().is_none_or(|(least, _)| price < *least) {
+                best = Some((price, chosen));
+            }
+        }
+        best.map_or_else(|| vec![Vec::new(); rule.kinds.len()], |(_, chosen)| chosen)
+    }
+
+    /// Factors take their axes from the values in this order; an axis is used once.
+    fn fill(
+        &self,
+        rule: &OpRule,
+        rows: &[(Value, Dims, &Vec<Option<usize>>)],
+        order: &[usize],
+    ) -> Chosen {
+        let mut chosen: Chosen = vec![Vec::new(); rule.kinds.len()];
+        for &at in order {
+            let (_, dims, row) = &rows[at];
+            for (dim, factor) in row.iter().enumerate() {
+                let Some(factor) = *factor else { continue };
+                if !chosen[factor].is_empty() {
+                    continue;
+                }
+                let mut axes: Axes = Vec::new();
+                for &axis in &dims[dim] {
+                    axes.push(axis);
+                    let used = chosen.iter().any(|c| c.contains(&axis));
+                    if used || !self.fits(rule, rows, factor, &axes) {
+                        axes.pop();
+                        break;
+                    }
+                }
+                chosen[factor] = axes;
+            }
+        }
+        chosen
+    }
+
+    /// Whether these axes may split all dims of a factor.
+    fn fits(
+        &self,
+        rule: &OpRule,
+        rows: &[(Value, Dims, &Vec<Option<usize>>)],
+        factor: usize,
+        axes: &Axes,
+    ) -> bool {
+        rows.iter().all(|(value, _, row)| {
+            let dims = row.iter().enumerate().filter(|(_, f)| **f == Some(factor));
+            let ty = self.func.ty(*value);
+            dims.into_iter()
+                .all(|(dim, _)| may_split(self.mesh(), ty, dim, axes, rule.even[factor]))
+        })
+    }
+
+    /// The bytes that a rank sends.
+    fn price(
+        &self,
+        rule: &OpRule,
+        rows: &[(Value, Dims, &Vec<Option<usize>>)],
+        results: usize,
+        chosen: &Chosen,
+    ) -> i64 {
+        let axes = |row: &[Option<usize>], pass_only: bool| -> Dims {
+            let each = row.iter().map(|f| match f {
+                Some(f) if !pass_only || rule.kinds[*f] == Kind::Pass => chosen[*f].clone(),
+                _ => Vec::new(),
+            });
+            each.collect()
+        };
+        let mut contributes: Axes = Vec::new();
+        for (kind, axes) in rule.kinds.iter().zip(chosen) {
+            if matches!(kind, Kind::Reduce(_)) {
+                contributes.extend(axes);
+            }
+        }
+        let mut total = 0;
+        for (at, (value, dims, row)) in rows.iter().enumerate() {
+            let ty = self.func.ty(*value);
+            total += if at < results {
+                let from = Placement { dims: axes(row, true), contributes: contributes.clone() };
+                cost(self.mesh(), ty, &from, dims)
+            } else {
+                let from = Placement { dims: dims.clone(), contributes: Vec::new() };
+                cost(self.mesh(), ty, &from, &axes(row, false))
+            };
+        }
+        total
+    }
+
+    /// The value on the first rank along axes, and zeros on the others.
+    fn once(&mut self, x: Value, axes: &Axes, loc: &Loc) -> Result<Value, Diagnostic> {
+        let ty = self.b.ty(x).clone();
+        let zero = self.b.splat(neutral(ReduceOp::Sum, ty.dtype()).unwrap_or(0.0), &ty, loc)?;
+        let spec = OpSpec::new(GraphOp::AxisIndex, &[]);
+        let attrs = self.mesh().pick(axes.iter().copied()).attrs();
+        let index = self.b.value(OpSpec { attrs, ..spec }, loc.clone())?;
+        let origin =
+            self.b.splat(0.0, &tessera_graph::scalar(tessera_numerics::DType::I64), loc)?;
+        let is_first = self.b.ew(tessera_numerics::ScalarFn::Eq, &[index, origin], loc)?;
+        self.b.select(is_first, x, zero, loc)
+    }
+
+    fn block_of(&self, value: Value, dims: &Dims) -> Type {
+        block(self.mesh(), self.func.ty(value), dims)
+    }
+
+    fn size(&self, axes: &[usize]) -> i64 {
+        count(self.mesh(), axes)
+    }
+}

@@ -1,0 +1,169 @@
+//! The program of a rank for functions that people know. `TESSERA_BLESS=1` writes the texts.
+
+use crate::{module, types};
+use std::fmt::Write;
+use std::path::Path;
+use tessera_shard::partition;
+
+const TP: &str = "axes = [tp], sizes = [2]";
+const BOTH: &str = "axes = [dp, tp], sizes = [2, 2]";
+
+/// `Y = X·W` with both operands placed.
+fn product(mesh: &str, x: &str, w: &str) -> String {
+    format!(
+        "func @f(%x: tensor<[8, 4], f32>, %w: tensor<[4, 16], f32>) {{
+  %a = graph.shard %x {{{mesh}, split = {x}}} : tensor<[8, 4], f32>
+  %b = graph.shard %w {{{mesh}, split = {w}}} : tensor<[4, 16], f32>
+  %y = graph.dot %a, %b {{contract_a = [1], contract_b = [0]}} : tensor<[8, 16], f32>
+  graph.return %y
+}}
+"
+    )
+}
+
+/// The table of the specification: how a product is placed, and the collectives of it; then whole functions.
+fn cases() -> Vec<(&'static str, String)> {
+    let mlp = |batch: &str, hidden: &str| {
+        format!(
+            "func @f(%x: tensor<[8, 4], f32>, %up: tensor<[4, 16], f32>, %down: tensor<[16, 4], f32>) {{
+  %a = graph.shard %x {{{BOTH}, split = [[{batch}], []]}} : tensor<[8, 4], f32>
+  %b = graph.shard %up {{{BOTH}, split = [[], [{hidden}]]}} : tensor<[4, 16], f32>
+  %c = graph.shard %down {{{BOTH}, split = [[{hidden}], []]}} : tensor<[16, 4], f32>
+  %h = graph.dot %a, %b {{contract_a = [1], contract_b = [0]}} : tensor<[8, 16], f32>
+  %g = graph.tanh %h : tensor<[8, 16], f32>
+  %y = graph.dot %g, %c {{contract_a = [1], contract_b = [0]}} : tensor<[8, 4], f32>
+  %z = graph.add %y, %a : tensor<[8, 4], f32>
+  graph.return %z
+}}
+"
+        )
+    };
+    vec![
+        ("n over tp", product(TP, "[[], []]", "[[], [tp]]")),
+        ("k over tp in both", product(TP, "[[], [tp]]", "[[tp], []]")),
+        ("m over dp, n over tp", product(BOTH, "[[dp], []]", "[[], [tp]]")),
+        ("k over tp in w", product(TP, "[[], []]", "[[tp], []]")),
+        ("k over tp in x", product(TP, "[[], [tp]]", "[[], []]")),
+        ("m and n over one axis", product(TP, "[[tp], []]", "[[], [tp]]")),
+        ("m over dp", product(BOTH, "[[dp], []]", "[[], []]")),
+        ("mlp, tensor parallel", mlp("dp", "tp")),
+        ("mlp, data parallel", mlp("dp", "")),
+        (
+            "weights over dp",
+            format!(
+                "func @f(%x: tensor<[8, 4], f32>, %w: tensor<[4, 16], f32>) {{
+  %a = graph.shard %x {{{BOTH}, split = [[dp], []]}} : tensor<[8, 4], f32>
+  %b = graph.shard %w {{{BOTH}, split = [[dp], []], priority = 2}} : tensor<[4, 16], f32>
+  %y = graph.dot %a, %b {{contract_a = [1], contract_b = [0]}} : tensor<[8, 16], f32>
+  %g = graph.dot %a, %y {{contract_a = [0], contract_b = [0]}} : tensor<[4, 16], f32>
+  %h = graph.shard %g {{{BOTH}, split = [[dp], []], priority = 2}} : tensor<[4, 16], f32>
+  graph.return %h
+}}
+"
+            ),
+        ),
+        (
+            "two products of one value, backwards",
+            format!(
+                "func @f(%x: tensor<[8, 4], bf16>, %y: tensor<[8, 4], bf16>, %w: tensor<[4, 8], bf16>, %v: tensor<[4, 8], bf16>) {{
+  %a = graph.shard %x {{{TP}, split = [[], [tp]]}} : tensor<[8, 4], bf16>
+  %b = graph.shard %y {{{TP}, split = [[], [tp]]}} : tensor<[8, 4], bf16>
+  %c = graph.shard %w {{{TP}, split = [[tp], []]}} : tensor<[4, 8], bf16>
+  %d = graph.shard %v {{{TP}, split = [[tp], []]}} : tensor<[4, 8], bf16>
+  %p = graph.dot %a, %c {{contract_a = [1], contract_b = [0]}} : tensor<[8, 8], bf16>
+  %q = graph.dot %b, %d {{contract_a = [1], contract_b = [0]}} : tensor<[8, 8], bf16>
+  %s = graph.add %p, %q : tensor<[8, 8], bf16>
+  graph.return %s
+}}
+"
+            ),
+        ),
+        (
+            "blocks that are not equal",
+            "func @f(%x: tensor<[7, 4], f32>, %w: tensor<[4, 9], f32>) {
+  %a = graph.shard %x {axes = [dp, tp], sizes = [2, 3], split = [[dp], []]} : tensor<[7, 4], f32>
+  %b = graph.shard %w {axes = [dp, tp], sizes = [2, 3], split = [[], [tp, dp]]} : tensor<[4, 9], f32>
+  %y = graph.dot %a, %b {contract_a = [1], contract_b = [0]} : tensor<[7, 9], f32>
+  %s = graph.reduce %y {op = sum, axes = [0]} : tensor<[9], f32>
+  graph.return %y, %s
+}
+"
+            .to_string(),
+        ),
+        (
+            "softmax of split rows",
+            format!(
+                "func @f(%x: tensor<[4, 8], f32>) {{
+  %a = graph.shard %x {{{TP}, split = [[], [tp]]}} : tensor<[4, 8], f32>
+  %m = graph.reduce %a {{op = max, axes = [1]}} : tensor<[4], f32>
+  %n = graph.broadcast %m {{dims = [0]}} : tensor<[4, 8], f32>
+  %d = graph.sub %a, %n : tensor<[4, 8], f32>
+  %e = graph.exp %d : tensor<[4, 8], f32>
+  %s = graph.reduce %e {{op = sum, axes = [1]}} : tensor<[4], f32>
+  %t = graph.broadcast %s {{dims = [0]}} : tensor<[4, 8], f32>
+  %y = graph.div %e, %t : tensor<[4, 8], f32>
+  graph.return %y
+}}
+"
+            ),
+        ),
+        (
+            "iota and a loop",
+            format!(
+                "func @f(%x: tensor<[8], f32>) {{
+  %a = graph.shard %x {{{TP}, split = [[tp]]}} : tensor<[8], f32>
+  %i = graph.iota {{axis = 0}} : tensor<[8], f32>
+  %z = graph.loop init(%a) {{trip = 3}} : tensor<[8], f32> do (%k: tensor<[], i64>, %c: tensor<[8], f32>) {{
+    %n = graph.add %c, %i : tensor<[8], f32>
+    graph.yield %n
+  }}
+  graph.return %z
+}}
+"
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn programs_of_ranks() {
+    let mut out = String::new();
+    for (name, text) in cases() {
+        let source = module(&text);
+        for (profile, ordered) in [("default", false), ("strict", true)] {
+            let made = partition(&source, "f", &types(&source), ordered).unwrap().unwrap();
+            let listed: Vec<String> = made
+                .collectives
+                .iter()
+                .map(|c| format!("{} over {}: {} bytes", c.kind, c.axes.join(" "), c.nbytes))
+                .collect();
+            let text = made.module.func("f").unwrap().to_string();
+            writeln!(out, "# {name}, {profile}: [{}]\n{text}", listed.join(", ")).unwrap();
+            if !ordered {
+                writeln!(out, "{}", made.explained.replace(" (test:", " (").trim_end()).unwrap();
+            }
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/programs.txt");
+    if std::env::var_os("TESSERA_BLESS").is_some() {
+        std::fs::write(&file, &out).unwrap();
+    }
+    let known = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(known == out, "texts differ (TESSERA_BLESS=1 writes them)\n{out}");
+}
+
+/// Two meshes in one function.
+#[test]
+fn another_mesh_is_refused() {
+    let source = module(
+        "func @f(%x: tensor<[8], f32>) {
+  %a = graph.shard %x {axes = [tp], sizes = [2], split = [[tp]]} : tensor<[8], f32>
+  %b = graph.shard %a {axes = [tp], sizes = [4], split = [[tp]]} : tensor<[8], f32>
+  graph.return %b
+}
+",
+    );
+    let error = partition(&source, "f", &types(&source), false).err().unwrap().to_string();
+    assert!(error.contains("E_PLACEMENT"), "{error}");
+    assert!(error.contains("(tp=2) and (tp=4)"), "{error}");
+}
