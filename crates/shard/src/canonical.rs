@@ -136,8 +136,7 @@ fn sink(func: &mut GraphFunc, all: &Uses, id: OpId) -> Result<bool, Diagnostic> 
     let wide = elem(func.ty(x));
     let spec = OpSpec { attrs, ..OpSpec::new(code, &[x]).result(tensor(whole, wide)) };
     let moved = before(func, id, spec)?;
-    let spec =
-        OpSpec { attrs: how, ..OpSpec::new(kind, &[moved]).result(tensor(combined, wide)) };
+    let spec = OpSpec { attrs: how, ..OpSpec::new(kind, &[moved]).result(tensor(combined, wide)) };
     let mut made = before(func, id, spec)?;
     if found.cast.is_some() {
         made = before(func, id, OpSpec::new(GraphOp::Cast, &[made]).result(to))?;
