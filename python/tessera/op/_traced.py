@@ -54,7 +54,7 @@ def _forms() -> dict[str, Callable]:
         "cross_entropy": cross_entropy, "bias_activation": activation, "sum": reduction(xp.sum), "mean": reduction(xp.mean),
         "max": reduction(xp.max), "min": reduction(xp.min), "prod": reduction(xp.prod), "argmax": xp.argmax, "argmin": xp.argmin,
         "transpose": xp.permute_dims, "softmax_safe": lambda x, axis=-1: F.softmax(x, axis, safe=True),
-        "logsumexp_safe": F.logsumexp, "layernorm_safe": F.layernorm, "rmsnorm_safe": F.rmsnorm, "gelu_safe": F.gelu,
+        "logsumexp_safe": lambda x, axis=-1: F.logsumexp(x, axis), "layernorm_safe": F.layernorm, "rmsnorm_safe": F.rmsnorm, "gelu_safe": F.gelu,
         "matmul": products.matmul, "gemm": products.gemm, "flash_attention": products.flash_attention,
         "saxpy": lambda alpha, x, y, *, out_dtype=None: to(xp.add(xp.multiply(x, alpha), y), out_dtype),
         **{name: getattr(backward, name) for name in BACKWARD}, "grouped_gemm": backward.grouped_gemm,
