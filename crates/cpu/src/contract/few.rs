@@ -10,18 +10,28 @@
 
 use super::blocks::Frame;
 use super::registers::multiply_add;
-use super::{Contraction, Left, pack};
+use super::{Left, pack};
 use crate::llvm::{IntCmp, Ir, Val};
 
 /// Up to this many rows. Packing pays where its two accesses for each element are few beside the
 /// products.
 pub(super) const FEW: i64 = 12;
-/// Sums that are in memory at a time: columns, for all rows.
-const COLUMNS: i64 = 2048;
-/// The part of k that a pass covers: rows of the right operand, each in another page; and of rows
-/// that are contiguous along k.
+/// Bytes of a cache line.
+const LINE: u32 = 64;
+/// Sums that are in memory at a time: columns, for all rows. Where rows of the right operand are
+/// streamed, they are long: software prefetches made that slower by a tenth.
+const COLUMNS: i64 = 1024;
+const LONG_COLUMNS: i64 = 4096;
+/// The part of k that a pass covers: rows of the right operand, as many as the L2 cache holds.
 const PASS: i64 = 64;
+/// The same where rows are contiguous along k: those of a block are in the L1 cache for the next
+/// rows of the left operand. Where there is one block of rows, longer reads are faster.
 const LONG_PASS: i64 = 512;
+const ONLY_PASS: i64 = 2048;
+const ONLY_PASS_IN_PLACE: i64 = 8192;
+/// Up to this many rows of a block, positions of k are taken together, [`STEPS`] for one row.
+const STREAMED: u32 = 2;
+const STEPS: u32 = 8;
 /// The most vectors of columns of a block.
 const VECTORS: u32 = 8;
 /// Columns whose products with a row are added together where vectors are along k.
@@ -54,18 +64,24 @@ struct Pass {
 
 pub(super) fn emit(f: &Frame) {
     let (ir, c) = (f.ir, f.c);
-    ir.for_range(f.c64(0), c.cols, COLUMNS, &[], |ir, n0, _| {
-        let width = match ir.as_int(c.cols) {
-            Some(n) if n <= COLUMNS => f.c64(n),
-            _ => ir.smin(f.c64(COLUMNS), ir.sub(c.cols, n0)),
-        };
+    let up_to = |rows: u32| f.is(c.rows, IntCmp::LLVMIntSLE, f.c64(rows));
+    let most_columns = ir.select(up_to(STREAMED), f.c64(LONG_COLUMNS), f.c64(COLUMNS));
+    let most = match (&c.a, c.b_along_k) {
+        (_, None) => f.c64(PASS),
+        (Left::InPlace { .. }, Some(_)) => {
+            ir.select(up_to(heights(f)[0]), f.c64(ONLY_PASS_IN_PLACE), f.c64(LONG_PASS))
+        }
+        (Left::Computed(_), Some(_)) => {
+            ir.select(up_to(heights(f)[0]), f.c64(ONLY_PASS), f.c64(LONG_PASS))
+        }
+    };
+    ir.for_range(f.c64(0), f.parts(c.cols, most_columns), 1, &[], |ir, i, _| {
+        let n0 = ir.mul(i, most_columns);
+        let width = ir.smin(most_columns, ir.sub(c.cols, n0));
         begin(f, n0, width);
-        let most = if c.b_along_k.is_some() { LONG_PASS } else { PASS };
-        ir.for_range(f.c64(0), c.depth, most, &[], |ir, k0, _| {
-            let depth = match ir.as_int(c.depth) {
-                Some(n) if n <= most => f.c64(n),
-                _ => ir.smin(f.c64(most), ir.sub(c.depth, k0)),
-            };
+        ir.for_range(f.c64(0), f.parts(c.depth, most), 1, &[], |ir, p, _| {
+            let k0 = ir.mul(p, most);
+            let depth = ir.smin(most, ir.sub(c.depth, k0));
             blocks_of_rows(f, Pass { k0, depth, n0, width });
             vec![]
         });
@@ -78,7 +94,7 @@ pub(super) fn emit(f: &Frame) {
 /// rows do not begin in the same set of the cache.
 pub(super) fn row_bytes(f: &Frame) -> i64 {
     let widest = i64::from(VECTORS * f.shape.lanes);
-    (COLUMNS + widest) * i64::from(f.shape.sum) + 64
+    (LONG_COLUMNS + widest) * i64::from(f.shape.sum) + 64
 }
 
 /// Calls `body` for the sums of each row, a vector at a time: with the row, the column, where they
@@ -178,6 +194,17 @@ fn left(f: &Frame, pass: Pass, m: Val, rows: u32) -> Panel {
 /// Vectors of columns.
 fn along_columns(f: &Frame, pass: Pass, panel: Panel) {
     let (ir, shape) = (f.ir, f.shape);
+    if panel.rows <= STREAMED {
+        let steps = i64::from(STEPS / panel.rows);
+        let whole = ir.and(pass.depth, f.c64(-steps));
+        for (from, to, steps) in [(f.c64(0), whole, steps), (whole, pass.depth, 1)] {
+            ir.for_range(from, to, steps, &[], |_, k, _| {
+                stream(f, pass, panel, k, steps);
+                vec![]
+            });
+        }
+        return;
+    }
     let vectors = (shape.rows * shape.vectors / panel.rows).min(VECTORS);
     let columns = i64::from(vectors * shape.lanes);
     let whole = ir.mul_const(ir.sdiv(pass.width, f.c64(columns)), columns);
@@ -195,6 +222,61 @@ fn along_columns(f: &Frame, pass: Pass, panel: Panel) {
             vec![]
         };
         ir.if_else(is_narrow, |_| one(narrow), |_| one(vectors));
+    });
+}
+
+/// Adds the products of a few positions of k from `k` on to the sums of one or two rows: long reads of
+/// as many rows of the right operand, which the hardware prefetcher follows.
+fn stream(f: &Frame, pass: Pass, panel: Panel, k: Val, steps: i64) {
+    let (ir, shape) = (f.ir, f.shape);
+    let lanes = i64::from(shape.lanes);
+    let mut left = Vec::new();
+    let start = ir.offset(panel.base, ir.mul(k, panel.step_bytes));
+    for step in 0..steps {
+        let mut at = ir.offset(start, ir.mul_const(panel.step_bytes, step));
+        for row in 0..panel.rows {
+            if row > 0 {
+                at = ir.offset(at, panel.row_bytes);
+            }
+            left.push(ir.splat(ir.load(shape.operand_type(ir), at, shape.operand), shape.lanes));
+        }
+    }
+    let k = ir.add(pass.k0, k);
+    let vector = |j: Val, mask: Option<Val>| {
+        let first = ir.offset(panel.sums, ir.mul_const(j, shape.sum.into()));
+        let places =
+            (0..panel.rows).map(|row| ir.offset_const(first, i64::from(row) * row_bytes(f)));
+        let places: Vec<Val> = places.collect();
+        let ty = shape.sums_type(ir);
+        let mut sums: Vec<Val> = places.iter().map(|&at| ir.load(ty, at, shape.sum)).collect();
+        for (step, left) in left.chunks(panel.rows as usize).enumerate() {
+            let n = ir.add(pass.n0, j);
+            let right = (f.c.b)(ir, ir.add_const(k, step as i64), n, shape.lanes, mask);
+            for (sum, &left) in sums.iter_mut().zip(left) {
+                *sum = multiply_add(ir, shape.kind, left, right, *sum);
+            }
+        }
+        for (&at, &sum) in places.iter().zip(&sums) {
+            ir.store(sum, at, shape.sum);
+        }
+    };
+    // Whole lines, then vectors.
+    let line = lanes.max(i64::from(LINE / shape.operand));
+    let lines = ir.and(pass.width, f.c64(-line));
+    ir.for_range(f.c64(0), lines, line, &[], |ir, j, _| {
+        (0..line / lanes).for_each(|v| vector(ir.add_const(j, v * lanes), None));
+        vec![]
+    });
+    let whole = ir.and(pass.width, f.c64(-lanes));
+    if line > lanes {
+        ir.for_range(lines, whole, lanes, &[], |_, j, _| {
+            vector(j, None);
+            vec![]
+        });
+    }
+    let rest = ir.sub(pass.width, whole);
+    ir.when(f.is(rest, IntCmp::LLVMIntSGT, f.c64(0)), |ir| {
+        vector(whole, Some(ir.first_lanes(rest, shape.lanes)));
     });
 }
 
@@ -368,8 +450,13 @@ fn across(f: &Frame, mut vectors: Vec<Val>) -> Val {
 }
 
 /// Whether a contraction has few rows: known when code is emitted, or compared when it runs.
-pub(super) fn applies(ir: &Ir, c: &Contraction) -> Val {
-    let [rows, cols] = c.all;
-    let few = ir.icmp(IntCmp::LLVMIntSLE, rows, ir.c64(FEW));
-    ir.and(few, ir.icmp(IntCmp::LLVMIntSLE, rows, cols))
+/// `turned`: its rows are the columns of the matmul. Where each of those is contiguous along k, the
+/// packed form has nothing but them to pack, and takes a vector of them together.
+pub(super) fn applies(f: &Frame, turned: bool) -> Val {
+    let (ir, [rows, cols]) = (f.ir, f.c.all);
+    let most = match f.c.b_along_k {
+        Some(_) if turned => i64::from(f.shape.lanes / 2),
+        _ => FEW,
+    };
+    ir.and(f.is(rows, IntCmp::LLVMIntSLE, f.c64(most)), f.is(rows, IntCmp::LLVMIntSLE, cols))
 }

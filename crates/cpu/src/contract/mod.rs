@@ -115,7 +115,7 @@ pub fn emit(ir: &Ir, isa: Isa, c: &Contraction, turned: &Contraction) {
         let computed = matches!(c.a, Left::Computed(_));
         blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind), computed));
     };
-    let few = |ir: &Ir, c: &Contraction, otherwise: &dyn Fn(&Ir)| {
+    let few = |ir: &Ir, c: &Contraction, is_turned: bool, otherwise: &dyn Fn(&Ir)| {
         let f = Frame::new(ir, isa, c, Budget::of(Shape::of(isa, c.kind), false));
         if !few::is_for(&f) {
             return otherwise(ir);
@@ -128,9 +128,9 @@ pub fn emit(ir: &Ir, isa: Isa, c: &Contraction, turned: &Contraction) {
             otherwise(ir);
             Vec::new()
         };
-        ir.if_else(few::applies(ir, c), then, otherwise);
+        ir.if_else(few::applies(&f, is_turned), then, otherwise);
     };
-    few(ir, c, &|ir| few(ir, turned, &general));
+    few(ir, c, false, &|ir| few(ir, turned, true, &general));
 }
 
 /// Bytes of workspace that suffice for every size.

@@ -172,6 +172,7 @@ impl<'a> Group<'a> {
         let isa = self.isa;
         let op = &func.ops[whole.mma];
         let (a, b) = (op.operands[0], op.operands[1]);
+        let zero = ir.c64(0);
         let from_zero = self.is_zero(whole.init);
         let in_place = [(a, ROW, r.row), (b, COL, r.col)]
             .map(|(v, label, from)| self.in_place(whole, kind, v, label, from));
@@ -181,7 +182,6 @@ impl<'a> Group<'a> {
         });
         let any_order = self.profile == Profile::Default && !self.in_order(whole);
         let sum_type = func.ty(whole.sums).dtype();
-        let zero = ir.c64(0);
         let group = RefCell::new(self);
         let operand = |v: Value, ij: [Val; 2], from: [Val; 2], lane, lanes, mask| {
             let mut group = group.borrow_mut();
