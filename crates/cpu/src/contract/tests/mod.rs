@@ -430,7 +430,7 @@ fn few_rows<T: Numbers>(any_order: bool) {
         let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
         for way in ways {
             let gemm = compile(isa, T::KIND, way, None);
-            assert!(gemm.instructions < 1700, "{isa} {way:?}: {}", gemm.instructions);
+            assert!(gemm.instructions < 2000, "{isa} {way:?}: {}", gemm.instructions);
             let some = (0..=super::few::FEW as usize).flat_map(|m| {
                 [
                     [m, 1, 1],
