@@ -163,6 +163,15 @@ impl Build<'_> {
         for (at, dim) in rest.enumerate() {
             self.pass(&[In(0, dim), Out(0, indices - 1 + at)]);
         }
+        // A lookup: the rank that has the element contributes it, and the others what changes nothing. Each sum has one
+        // element, so it is exact.
+        let op = match self.operand(0).dtype() {
+            DType::Bool => ReduceOp::Or,
+            _ => ReduceOp::Sum,
+        };
+        if self.word("oob") != "fill" && is_free(op, self.operand(0), false) {
+            axes.iter().for_each(|&axis| self.factor(Kind::Reduce(op), &[In(0, axis)]));
+        }
     }
 
     fn scatter(&mut self, ordered: bool) {

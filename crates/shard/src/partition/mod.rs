@@ -4,6 +4,7 @@
 
 mod control;
 mod emit;
+mod lookup;
 mod moves;
 
 use crate::canonical::canonical;
@@ -183,7 +184,10 @@ impl Partition<'_> {
             let dims = axes(row, false);
             let mut x = self.placed(value, &dims, &loc)?;
             for (dim, factor) in row.iter().enumerate() {
-                if let Some(Kind::Reduce(how)) = factor.map(|f| rule.kinds[f]) {
+                // A lookup reads no element that fills up a block.
+                if let (Some(Kind::Reduce(how)), true) =
+                    (factor.map(|f| rule.kinds[f]), op.code != GraphOp::Gather)
+                {
                     x = self.masked(x, value, dim, &dims[dim], how, &loc)?;
                 }
             }
@@ -203,7 +207,13 @@ impl Partition<'_> {
             }
         }
         let dims: Vec<Dims> = rule.results.iter().map(|row| axes(row, true)).collect();
-        let results = self.emit(id, &operands, &dims, combined.is_some())?;
+        let results = match (op.code, &combined) {
+            (GraphOp::Gather, Some((how, _))) => {
+                let split = axes(&rule.operands[0], false);
+                vec![self.lookup(id, &operands, (&split, &dims[0]), *how)?]
+            }
+            _ => self.emit(id, &operands, &dims, combined.is_some())?,
+        };
         for ((&old, new), dims) in op.results.iter().zip(results).zip(dims) {
             let ty = func.ty(old).clone();
             let contributes = combined.as_ref().map_or(Vec::new(), |(_, a)| a.clone());

@@ -185,10 +185,19 @@ impl Program {
             14 if rank > 0 => {
                 let count = self.random.pick(&EXTENTS);
                 let ix = self.indices(count, dims[dim]);
+                let mut axes = vec![dim as i64];
+                let mut ix = ix;
+                if rank > 1 && self.random.below(3) == 0 {
+                    let other = (dim + 1) % rank;
+                    let more = self.indices(count, dims[other]);
+                    ix = self.b.concat(&[ix, more], 1, &at).ok()?;
+                    axes.push(other as i64);
+                }
                 let ix = if self.random.below(2) == 0 { self.pin(ix) } else { ix };
+                let x = if self.random.below(2) == 0 { self.pin(x) } else { x };
                 let spec = OpSpec::new(GraphOp::Gather, &[x, ix])
-                    .attr("axes", ints(&[dim as i64]))
-                    .attr("oob", Attr::word("fill"));
+                    .attr("axes", ints(&axes))
+                    .attr("oob", Attr::word(self.random.pick(&["fill", "clamp"])));
                 self.b.value(spec, at)
             }
             15 if rank > 0 => {
