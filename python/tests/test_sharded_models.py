@@ -138,9 +138,33 @@ def test_fully_sharded_steps_gather_weights_and_scatter_gradients():
     assert gathered == Counter(x.nbytes for x in ts.tree.leaves(arrays()))
 
 
+def test_collectives_are_steps_of_the_plan_and_a_track_of_the_profile(monkeypatch):
+    """Where ranks run one by one: collectives start before what does not read them, and each rank's are a track of their own."""
+    monkeypatch.setenv("TESSERA_OFF", "rank_rows")
+    mesh = dist.mesh(2, ("tp",), (2,))
+    params, (tokens, targets) = placed(arrays(), mesh, megatron), batch()
+    step = ts.jit(ts.value_and_grad(loss, argnums=0))
+    plan = step.compiled(params, tokens, targets).rank_plan
+    steps = [line.split("{")[0].split() for line in plan.splitlines() if "sched." in line]
+    kinds = [next(word for word in words if word.startswith("sched.")) for words in steps]
+    started = [place for place, kind in enumerate(kinds) if kind == "sched.collective"]
+    assert len(started) == 4 * LAYERS
+    # Behind a collective is its event, and then a launch that does not wait for it, somewhere.
+    assert any("sched.launch" in kinds[place : kinds.index("sched.wait", place)] for place in started if "sched.wait" in kinds[place:])
+    step(params, tokens, targets)
+    with ts.profile() as profile:
+        step(params, tokens, targets)
+    found = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "collective"]
+    assert Counter((e["name"], e["tid"]) for e in found) == {("all_reduce over tp", rank): 4 * LAYERS for rank in range(2)}
+    assert all(e["dur"] > 0 and e["args"]["bytes (counted)"] == 2 * BATCH * LENGTH * SIZE * 4 for e in found)
+
+
+@pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize("shape", [(4, 2), (2, 3), (1, 4)])
-def test_training_gives_the_losses_of_one_device(shape):
-    """Data and tensor parallel, with heads that three ranks do not divide; the same bits under `strict`."""
+def test_training_gives_the_losses_of_one_device(shape, rows, monkeypatch):
+    """Data and tensor parallel, with heads that three ranks do not divide; the same bits under `strict`. As rows of one function, and rank by rank."""
+    if not rows:
+        monkeypatch.setenv("TESSERA_OFF", "rank_rows")
     mesh = dist.mesh(int(np.prod(shape)), ("dp", "tp"), shape)
     optimiser = ts.optim.AdamW(lr=1e-2)
     data = [batch(seed) for seed in range(3)]

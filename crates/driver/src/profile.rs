@@ -21,7 +21,7 @@ use tessera_target::device::DeviceId;
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub name: String,
-    /// `kernel`, or what a step of a compiled function is: `group`, `host`, `copy`.
+    /// `kernel`, or what a step of a compiled function is: `group`, `host`, `copy`, `collective`.
     pub kind: &'static str,
     /// The backend's name.
     pub on: String,
@@ -32,6 +32,7 @@ pub struct Sample {
     pub seconds: f64,
     pub thread: u64,
     pub device: Option<DeviceId>,
+    /// Of a collective, the rank.
     pub stream: u64,
     pub work: Option<Work>,
     /// Bytes in use when it had run: of the device's pool, or of the function's own memory.
@@ -155,6 +156,26 @@ impl Span {
         memory: Option<u64>,
     ) {
         self.close(Reported { name, kind, on, loc, work, memory, record: None });
+    }
+
+    /// A collective of a rank has been waited for.
+    pub fn collective(self, name: &str, rank: usize, loc: &Loc, bytes: usize) {
+        let mut session = SESSION.lock();
+        let Some(session) = session.as_mut() else { return };
+        let sample = Sample {
+            name: name.into(),
+            kind: "collective",
+            on: "comm".into(),
+            place: place(loc),
+            begin: self.start.saturating_duration_since(session.start).as_secs_f64(),
+            seconds: self.start.elapsed().as_secs_f64(),
+            thread: thread(),
+            device: None,
+            stream: rank as u64,
+            work: Some(Work::moved(bytes as u64)),
+            memory: None,
+        };
+        session.noted.push(Noted { sample, record: None, marks: None });
     }
 
     fn close(self, reported: Reported<'_>) {

@@ -44,6 +44,11 @@ pub fn is_collective(code: GraphOp) -> bool {
 }
 
 impl Collective {
+    /// Such as `all_reduce`.
+    pub fn name(&self) -> &str {
+        self.attrs.get("kind").and_then(Attr::as_word).unwrap_or_default()
+    }
+
     /// What a collective of Graph IR does; None of another op.
     pub fn of(op: &Op<Graph>) -> Result<Option<Collective>, Diagnostic> {
         use GraphOp::*;

@@ -158,11 +158,13 @@ class Profile:
         events: list[dict[str, Any]] = []
         places: dict[str, int] = {}
         for s in self.samples:
-            pid = places.setdefault(s.device or "host", len(places) + 1)
+            # Collectives have a track for each rank, beside what runs meanwhile.
+            in_flight = s.kind == "collective"
+            pid = places.setdefault("collectives" if in_flight else s.device or "host", len(places) + 1)
             args = {"backend": s.backend, "flops (counted)": s.flops, "bytes (counted)": s.bytes}
             if s.place:
                 args["place"] = f"{s.place[0]}:{s.place[1]}"
-            tid = s.stream if s.device else s.thread
+            tid = s.stream if s.device or in_flight else s.thread
             base = {"pid": pid, "tid": tid, "cat": s.kind}
             events.append({"ph": "X", "name": s.name, "ts": s.begin * 1e6, "dur": s.seconds * 1e6, "args": args, **base})
         for at, where, count in self.memory:

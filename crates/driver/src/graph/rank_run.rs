@@ -4,7 +4,7 @@ use super::arena::Block;
 use super::list::{Addresses, Command, Executor, List, WIDEST, one};
 use super::ranks::{RankProgram, RankPrograms};
 use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
-use crate::profile;
+use crate::profile::{self, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_comm::{
@@ -405,6 +405,8 @@ struct Flying {
     number: usize,
     reads: Range,
     writes: Range,
+    /// Where a profile is taken: when it started, what it is called, and its place in the source.
+    span: Option<(Span, String, Loc)>,
 }
 
 /// A rank, and where it is in the program.
@@ -457,12 +459,21 @@ impl<'a> RankCursor<'a> {
     /// The next collective to wait for, so that this many are over.
     fn wait(&mut self, count: usize) -> Option<usize> {
         if self.waited >= count {
-            let waited = self.waited;
-            self.flying.retain(|f| f.number >= waited);
+            self.land(self.waited);
             return None;
         }
         self.waited += 1;
         Some(self.waited - 1)
+    }
+
+    /// Collectives below a number are over.
+    fn land(&mut self, count: usize) {
+        for over in self.flying.extract_if(.., |f| f.number < count) {
+            if let Some((span, name, loc)) = over.span {
+                let bytes = over.reads.1 - over.reads.0;
+                span.collective(&name, self.rank, &loc, bytes as usize);
+            }
+        }
     }
 
     /// How many collectives have to be over before one with these arrays: its queue is in order.
@@ -537,7 +548,12 @@ impl<'a> RankCursor<'a> {
                     if let Some(number) = self.wait(self.behind(reads, writes)) {
                         return Ok(tessera_comm::Step::Wait(number));
                     }
-                    self.flying.push(Flying { number: self.started, reads, writes });
+                    let span = watched.then(|| Span::open(None)).flatten();
+                    let span = span.map(|span| {
+                        let name = format!("{} over {}", how.name(), how.axes.names.join(", "));
+                        (span, name, how.loc.clone())
+                    });
+                    self.flying.push(Flying { number: self.started, reads, writes, span });
                     self.started += 1;
                     self.at += 1;
                     let request = self.request(how, from, to, *number);
@@ -580,6 +596,7 @@ impl<'a> RankCursor<'a> {
             }
             self.at += 1;
         }
+        self.land(usize::MAX);
         Ok(tessera_comm::Step::Ended)
     }
 }
