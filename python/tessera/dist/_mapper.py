@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -133,12 +134,28 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
     return before
 
 
+#: The method whose answer this thread waits for.
+_asked: ContextVar[str | None] = ContextVar("tessera mapper asked", default=None)
+
+
+def _alone(method: str) -> None:
+    """A mapper that asks itself would do so again in the answer to that, and so on."""
+    outer = _asked.get()
+    if outer is None:
+        return
+    by = f"`{method}`" if method != outer else "it"
+    text = f"`{outer}` of {type(_mapper).__name__} places arrays, moves them or launches before it has answered, for which {by} is asked"
+    raise _core.error("E_MAPPER", text, "answer from the arguments, and from what the mapper computed before `set_mapper`", place=here())
+
+
 def _ask(method: str, *args: Any) -> Any:
     if _mapper is None:
         return None
     answering = getattr(_mapper, method, None)
     if answering is None:
         return None
+    _alone(method)
+    token = _asked.set(method)
     try:
         if method == "choose_collective" and not _takes(answering, len(args)):
             args = args[:-1]
@@ -149,6 +166,8 @@ def _ask(method: str, *args: Any) -> Any:
         raise _raised(method, error) from error
     except Exception as error:
         raise _raised(method, error) from error
+    finally:
+        _asked.reset(token)
 
 
 def _raised(method: str, error: Exception) -> Exception:
@@ -210,6 +229,9 @@ def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege
     """The first array is put on a mesh: asks where the devices of its axes are."""
     if mesh._is_placed:
         return
+    if _mapper is not None:
+        # Before the lock, which the question that is open may hold.
+        _alone("place")
     with mesh._placing:
         if mesh._is_placed:
             return
