@@ -175,6 +175,7 @@ def test_explain_says_why_and_what_it_costs():
     assert (only.kind, only.axis, only.size, only.nbytes, only.sent) == ("all_reduce", "tp", 2, 128, 128)
     assert only.place == (__file__, layer.__code__.co_firstlineno + 2)
     assert "1 collective, a rank sends 128 bytes" in text and "for `return h @ down`" in text
+    assert "a rank sends 128 bytes" in ts.jit(layer).explain(*given)
     assert ts.jit(layer).compiled(*[v.numpy() for v in given]).explain() == "no array is on a mesh\n"
     f = ts.jit(lambda x: ts.fori_loop(0, 3, lambda i, c: dist.constrain(c + xp.sum(c), dist.spec("dp")), x))
     looped = f.compiled(dist.shard(np.ones(16, np.float32), dist.spec("dp"), mesh))
