@@ -33,7 +33,8 @@ share 4 "buffers as PTX" rust tessera-filetest --test suite fuzz_buffers::
 share 8 "lanes on the CPU" rust tessera-cpu --test suite random_kernels
 share 8 "lanes as PTX" rust tessera-ptx --test suite lane::random::random_kernels
 # Functions on arrays with control flow, planned and lowered, against the interpreter of Graph IR: `python/tests/plans`.
-share 20 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs
+share 13 "plans" "$VENV_PYTHON" -m pytest -q -s python/tests/test_plans.py -k random_programs
+share 7 "programs on meshes" "$VENV_PYTHON" -m pytest -q -s python/tests/test_sharded_programs.py -k random_programs
 share 4 "functions on arrays" rust tessera-driver --test suite graph::random::random_functions
 share 3 "derivatives" rust tessera-autodiff --test suite programs_at_random
 # Descriptions of arrays as broken libraries give them, and damaged or exchanged entries of the cache.

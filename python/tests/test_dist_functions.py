@@ -159,6 +159,49 @@ def test_results_like_an_array_are_where_it_is():
     assert ts.jit(xp.ones_like)(parts).placements == ("R", "S(1)")
 
 
+@pytest.mark.filterwarnings("ignore:W_UNEVEN")
+@pytest.mark.parametrize("name", "SGD Adam AdamW Lion RMSProp Adafactor Muon".split())
+def test_optimisers(name):
+    """State follows its parameter; steps are those of one device."""
+    optimiser = getattr(ts.optim, name)(lr=1e-2)
+    specs = {"w": dist.spec("a", "b"), "b": dist.spec(("a", "b"))}
+    params, grads = {"w": X, "b": Y[0]}, {"w": Y, "b": X[0]}
+    there = [{k: dist.shard(v, specs[k], MESH) for k, v in tree.items()} for tree in (params, grads)]
+    for step in (optimiser.update, ts.jit(optimiser.update)):
+        want, state = step(params, grads, optimiser.init(params))
+        got, placed_state = step(*there, optimiser.init(there[0]))
+        pairs = zip(ts.tree.leaves((got, placed_state)), ts.tree.leaves((want, state)), strict=True)
+        for g, w in pairs:
+            assert isinstance(g, dist.DistArray)
+            np.testing.assert_allclose(g.numpy(), w, rtol=2e-5, atol=1e-6)
+        assert {k: v.placements for k, v in got.items()} == {k: v.placements for k, v in there[0].items()}
+
+
+@pytest.mark.filterwarnings("ignore:W_UNEVEN")
+@pytest.mark.parametrize("name", ["bernoulli", "categorical", "gamma", "poisson", "permutation", "shuffle", "binomial"])
+def test_random_numbers_do_not_depend_on_the_mesh(name):
+    fn, key = getattr(ts.random, name), ts.random.key(3)
+    given = np.full((4, 6), 0.5, np.float32) if name not in ("permutation", "shuffle", "categorical") else X
+    before = (key, 10) if name == "binomial" else (key,)
+    for call in (fn, ts.jit(fn, static_argnums=1) if name == "binomial" else ts.jit(fn)):
+        got = call(*before, dist.shard(given, dist.spec("a", "b"), MESH))
+        assert isinstance(got, dist.DistArray) and np.array_equal(got.numpy(), np.asarray(fn(*before, given)))
+
+
+def test_layers_with_placed_parameters():
+    layer = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.MLP(8, 16))
+    params = layer.init(ts.random.key(0))
+    there = ts.tree.map(lambda v: dist.shard(v, dist.spec(*[None] * (v.ndim - 1), "b"), MESH), params)
+    y = layer(there, dist.shard(X, dist.spec("a"), MESH))
+    assert isinstance(y, dist.DistArray)
+    np.testing.assert_allclose(y.numpy(), layer(params, X), rtol=1e-5, atol=1e-5)
+
+
+def test_the_compiler_warns_of_no_blocks_that_it_chose(recwarn):
+    x = dist.shard(np.ones(7, np.float32), dist.spec("a"), MESH)
+    assert len(recwarn) == 1 and (x * 2 + x).placements == x.placements and len(recwarn) == 1
+
+
 def test_functions_of_tiles_are_refused_in_a_program():
     with pytest.raises(ts.TesseraError) as found:
         op.matmul(dist.replicate(X, MESH), W, epilogue=twice)

@@ -3,6 +3,7 @@
 use crate::ops::collective::MeshAxes;
 use crate::states::is_collective;
 use crate::{Graph, GraphFunc, GraphModule, GraphOp};
+use tessera_diag::Loc;
 use tessera_ir::{Attr, BlockId, OpId, Opcode, Type};
 
 /// A collective of a program.
@@ -17,6 +18,20 @@ pub struct Collective {
     pub nbytes: i64,
     /// How often it runs. Bodies of `while` count once, and both branches of a `cond`.
     pub times: i64,
+    /// The op that asked for it.
+    pub loc: Loc,
+}
+
+impl Collective {
+    /// The bytes that a rank sends each time, by the algorithms that send least.
+    pub fn sent(&self) -> i64 {
+        let others = self.nbytes / self.ranks.max(1) * (self.ranks - 1);
+        match self.kind {
+            "all_reduce" => 2 * others,
+            "all_gather" | "reduce_scatter" | "all_to_all" => others,
+            _ => self.nbytes,
+        }
+    }
 }
 
 /// The collectives that a function runs, in order; those that nobody needs are left out.
@@ -77,6 +92,7 @@ fn one(func: &GraphFunc, id: OpId, times: i64) -> Option<Collective> {
         axes: axes.names,
         nbytes: bytes(ty),
         times,
+        loc: op.loc.clone(),
     })
 }
 

@@ -308,7 +308,7 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
     placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
     imbalance = placed.imbalance()
     key = tuple(shape), mesh.axes, mesh.shape
-    if imbalance is not None and imbalance > 1.1 and key not in spec._warned:
+    if imbalance is not None and imbalance > 1.1 and not spec.is_chosen and key not in spec._warned:
         spec._warned.add(key)
         more = round((imbalance - 1) * 100)
         warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")

@@ -14,6 +14,7 @@ from .. import _core
 from ..base.caller import fail, here
 from ..base.errors import TesseraWarning
 from ..trace.execute import surroundings
+from ..trace.tracer import outermost
 from . import _given
 
 _DEVICE = re.compile(r"([a-z]+):(\d+)")
@@ -143,6 +144,11 @@ class Mesh:
         return self._players[rank]
 
     def __enter__(self) -> Mesh:
+        frame = outermost()
+        known = None if frame is None else frame.mesh or current_mesh()
+        if known is not None and known != self:
+            raise fail("E_PLACEMENT", f"expected one mesh in a function that is traced, got {self!r} where it is on {known!r}",
+                       "enter the mesh around the call: a jitted function is traced for each mesh")  # fmt: skip
         # The stack is one for each thread and each task of `asyncio`, so nothing of it is kept here.
         _ambient.set((*_ambient.get(), self))
         return self

@@ -143,6 +143,8 @@ class ShardSpec:
         self._fields = (splits, combine, priority, bool(require_even))
         #: Shapes and meshes that `W_UNEVEN` was given for.
         self._warned: set[tuple] = set()
+        #: Whether the compiler chose it: then there is no `W_UNEVEN`.
+        self.is_chosen = False
         self.reduce = None if combine is None else combine[0]
         self.priority, self.require_even = priority, bool(require_even)
 

@@ -386,7 +386,7 @@ class Jitted:
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """The traces of the function: open extents, guards and the lines that made them, what was compiled, and why the function was
-        traced again. With arguments also the choices for them: the device, the number of kernels, and notes."""
+        traced again. With arguments also the choices for them: the device, the number of kernels, placements on a mesh, and notes."""
         chosen = self._chosen(args, kwargs) if args or kwargs else []
         lines = [f"{_name(self._fn)}: traced {_times(sum(map(len, self._forms.values())))}"]
         for (_, marks, _, _), traces in self._forms.items():
@@ -404,6 +404,7 @@ class Jitted:
         made = self.compiled(*args, **kwargs)
         lines = ["for these arguments", f"  backend: {made.backend}"]
         lines += [f"  {name}: {made.stats[name]}" for name in ("launches", "kernels", "scratch_bytes")]
+        lines += [f"  {line}" for line in made.explain().splitlines()] if found.on_mesh else []
         return [*lines, *(f"  note: {note}" for note in found.notes)]
 
     def trace(self, *args: Any, **kwargs: Any) -> str:

@@ -21,7 +21,7 @@ from tally import Tally, arguments, day  # noqa: F401
 
 os.environ.setdefault("RUST_BACKTRACE", "0")
 
-from . import run
+from . import on_mesh, run
 from .generate import generate
 from .shrink import shrink
 from .values import Case
@@ -126,6 +126,11 @@ def by_jax(case: Case, variants: int) -> list[str]:
     return found[0] if all(found) else []
 
 
+def _small(modes: list[tuple[str, str]]) -> bool:
+    """Whether programs are those for meshes."""
+    return any(backend == "mesh" for backend, _ in modes)
+
+
 def go(
     seed: int, programs: int, modes: list[tuple[str, str]], minutes: float | None = None, stop_at: int = 5,
     say: Callable[[str], None] | None = print, shrink_for: float = 30, without: frozenset[str] = frozenset(), variants: int = 2,
@@ -147,7 +152,7 @@ def go(
             tally = Tally("ops")
         this = seed * 1_000_003 + number
         clock = time.perf_counter()
-        case = generate(this, without)
+        case = generate(this, without, small=_small(modes))
         tally.seconds["generate"] += time.perf_counter() - clock
         if all(how == "differences" for how, _ in modes) and not case.counts.get("derivatives"):
             continue
@@ -219,6 +224,7 @@ def describe(small: Case, backend: str, profile: str, variants: int, took: float
         now = [str(error)]
     lines = "\n".join(f"#   {line}" for line in "\n".join(now[:4] or found[:4]).splitlines()[:12])
     args = ", ".join(f"{a.name} {a.dtype}{list(a.shape)}" for a in small.args if a.name in small.text)
+    args += f"; {on_mesh.described(small)}" if backend == "mesh" else ""
     return f"# seed {seed} on {backend}, {profile} ({args}), found after {took:.1f} s\n{small.text}\n{lines}\n"
 
 
@@ -277,7 +283,7 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
             running.remove(one)
             if lost and at is not None:
                 this = seed * 1_000_003 + at
-                text = f"# seed {this}, found after {time.monotonic() - begin:.1f} s\n{generate(this, named.get('without', frozenset())).text}\n#   {lost}\n"
+                text = f"# seed {this}, found after {time.monotonic() - begin:.1f} s\n{generate(this, named.get('without', frozenset()), small=_small(given[2])).text}\n#   {lost}\n"
                 whole.failures.append((this, text))
                 print(text, flush=True)
                 if minutes is None or time.monotonic() - begin < 60 * minutes:
@@ -291,7 +297,7 @@ def spread(processes: int, *given: Any, **named: Any) -> Tally:
 
 def main(argv: list[str] | None = None) -> int:
     parser = arguments()
-    parser.add_argument("--backend", action="append", help="cpu, interp, differences (of derivatives), jax; all but the last where none is given")
+    parser.add_argument("--backend", action="append", help="cpu, interp, differences (of derivatives), mesh (arrays on meshes), jax; the first three where none is given")
     parser.add_argument("--profile", action="append", help="strict or default; both where none is given")
     parser.add_argument("--variants", type=int, default=2, help="arguments that each program is called with")
     parser.add_argument("--without", default="", help="kinds of statements that are not drawn, by commas")
@@ -304,7 +310,7 @@ def main(argv: list[str] | None = None) -> int:
     for b in options.backend or ["cpu", "interp", "differences"]:
         modes += [(b, "f64")] if b in ("jax", "differences") else [(b, p) for p in options.profile or ["strict", "default"]]
     if options.one is not None:
-        case = generate(options.one, without)
+        case = generate(options.one, without, small=_small(modes))
         print(case.text)
         for backend, profile in modes:
             try:

@@ -15,12 +15,14 @@ from .values import INTS, LIMIT, Arg, Case, V
 
 EXTENTS = (1, 2, 3, 5, 7, 8, 16, 33, 100, 0)
 
+#: Those of programs on meshes: even and uneven for 1 to 12 ranks.
+SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 8, 12, 12, 16, 24, 0)
 WEIGHTS = (2, 4, 6, 6, 4, 5, 3, 1, 0.5, 0.5)
 
 
 class Generator(Ops):
-    def __init__(self, seed: int, without: frozenset[str] = frozenset(), size: int | None = None) -> None:
-        self.seed, self.without = seed, without
+    def __init__(self, seed: int, without: frozenset[str] = frozenset(), size: int | None = None, small: bool = False) -> None:
+        self.seed, self.without, self.small = seed, without, small
         self.rng = random.Random(seed)
         self.size = size
         self.lines: list[str] = []
@@ -34,7 +36,7 @@ class Generator(Ops):
         #: Iterations of all loops around, and how deep bodies are.
         self.trips, self.depth = 1, 0
         self.not_jax: set[str] = set()
-        self.dims = [self.rng.choices(EXTENTS, WEIGHTS)[0] for _ in range(3)]
+        self.dims = [self.rng.choice(SMALL) if small else self.rng.choices(EXTENTS, WEIGHTS)[0] for _ in range(3)]
         #: Dtypes of a program: few of them, so that values can be combined.
         self.real = self.rng.choices(("f32", "f64", "bf16", "f16"), (10, 6, 1, 1))[0]
         self.others = self.rng.random() < 0.4
@@ -50,8 +52,8 @@ class Generator(Ops):
             shape = self.shape(rng.choices((0, 1, 2, 3), (1, 4, 5, 1))[0])
             args.append(Arg(f"a{k}", dtype, shape, whole, bound))
             self.scopes[0].append(V(f"a{k}", dtype, shape, whole, bound, "argument", 0))
-        least = self.size or rng.randint(10, 18)
-        while self.made < least or self.ops < 15:
+        least = self.size or (rng.randint(2, 7) if self.small else rng.randint(10, 18))
+        while self.made < least or not self.small and self.ops < 15:
             self.statement(least - self.made)
         top = [v for v in self.scopes[0] if not v.name.startswith("a")]
         left = [v for v in top if v.name not in self.used][-5:]
@@ -64,7 +66,7 @@ class Generator(Ops):
         """One statement, whatever can be drawn."""
         controls: list[tuple[float, Callable]] = []
         if self.depth < 3 and left > 1:
-            controls = [(2, self.cond), (2, self.scan), (2, self.fori), (1, self.while_), (1.5, self.vmap), (2, self.derivative)]
+            controls = [*([(1.5, self.pin)] if self.small else []), (2, self.cond), (2, self.scan), (2, self.fori), (1, self.while_), (1.5, self.vmap), (2, self.derivative)]
         for _ in range(60):
             control = controls and self.rng.random() < (0.3 if self.depth == 0 else 0.2)
             table = controls if control else self.table
@@ -133,6 +135,12 @@ class Generator(Ops):
             return self.fitted(v, spec.dtype, spec.shape, spec.exact, spec.bound)
         v = self.pick(lambda v: v.exact) if spec.exact else self.pick(lambda v: True)
         return self.fitted(v, spec.dtype, spec.shape, spec.exact, spec.bound)
+
+    def pin(self) -> None:
+        """A value in a placement, where the program is on a mesh."""
+        v = self.pick(lambda v: True)
+        self.counts["pin"] += 1
+        self.results(f"pin({v.name}, {self.rng.randrange(10**6)})", [v], "pin")
 
     # Control flow.
     def specs(self) -> list[V]:
@@ -338,7 +346,8 @@ class Generator(Ops):
             self.results(f"ts.grad({wrapped})({names})", wild, "derivative")
 
 
-def generate(seed: int, without: frozenset[str] = frozenset(), size: int | None = None) -> Case:
-    return Generator(seed, without, size).case()
+def generate(seed: int, without: frozenset[str] = frozenset(), size: int | None = None, small: bool = False) -> Case:
+    """``small``: a program of few ops, for meshes, which pins some of its values."""
+    return Generator(seed, without, size, small).case()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tessera as ts
 from tessera import nn, xp
 
+from . import on_mesh
 from .numeric import Differences
 from .values import Arg, Case
 
@@ -39,7 +40,7 @@ def load(text: str, names: dict[str, Any] | None = None) -> Any:
     file = f"<plan {_FILES}>"
     linecache.cache.pop(f"<plan {_FILES - 8}>", None)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"ts": ts, "xp": xp, "nn": nn, "np": np, "first": first, "__name__": "random_plan", **(names or {})}
+    namespace: dict[str, Any] = {"ts": ts, "xp": xp, "nn": nn, "np": np, "first": first, "pin": lambda x, _: x, "__name__": "random_plan", **(names or {})}
     exec(compile(text, file, "exec", dont_inherit=True), namespace)
     return namespace["f"]
 
@@ -57,8 +58,10 @@ def oracle(case: Case, variants: int, names: dict[str, Any] | None = None) -> li
 
 
 def compiled(case: Case, variants: int, backend: str, profile: str) -> list[list[np.ndarray]]:
-    """The results of the plan's kernels on a backend; `cuda`: on arrays of the first GPU."""
+    """The results of the plan's kernels on a backend; `cuda`: on arrays of the first GPU; `mesh`: on arrays on a mesh."""
     try:
+        if backend == "mesh":
+            return on_mesh.results(case, variants, profile, load)
         with ts.numerics.profile(profile), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fn = ts.jit(load(case.text))

@@ -71,8 +71,8 @@ pub struct GraphProgram {
     counted: ForkLock<Counted>,
     /// Programs of ranks that it calls.
     pub(super) ranks: RankPrograms,
-    /// The function as the program of a rank, and its collectives; None of a function without a mesh.
-    rank: Option<(GraphModule, Vec<Collective>)>,
+    /// None of a function without a mesh.
+    rank: Option<Rank>,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -134,7 +134,7 @@ pub fn compile_graph_for(
     tessera_graph::verify_module(module)?;
     let ordered = options.profile == Profile::Strict;
     let rank = program_of_rank(module, func, args, ordered)?;
-    let module = rank.as_ref().map_or(module, |(module, _)| module);
+    let module = rank.as_ref().map_or(module, |rank| &rank.module);
     // Programs of ranks are compiled for all ranks together, which share the device, or run rank by rank.
     let expanded = rank.is_some().then(|| -> Result<(GraphModule, RankPrograms), Diagnostics> {
         let mut all = module.clone();
@@ -191,23 +191,32 @@ fn compile_flat(
     GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
 }
 
+/// A function as the program of a rank.
+struct Rank {
+    module: GraphModule,
+    collectives: Vec<Collective>,
+    /// Why values are where they are, and what asked for the collectives; None where nothing was partitioned.
+    explained: Option<String>,
+}
+
 /// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs.
 fn program_of_rank(
     module: &GraphModule,
     func: &str,
     args: &[Type],
     ordered: bool,
-) -> Result<Option<(GraphModule, Vec<Collective>)>, Diagnostics> {
+) -> Result<Option<Rank>, Diagnostics> {
     if let Some(made) = tessera_shard::partition(module, func, args, ordered)? {
         tessera_graph::verify_module(&made.module)?;
-        return Ok(Some((made.module, made.collectives)));
+        let (module, collectives) = (made.module, made.collectives);
+        return Ok(Some(Rank { module, collectives, explained: Some(made.explained) }));
     }
     let mut of = module.funcs.iter().flat_map(|f| f.ops.iter());
     Ok(of.any(|(_, op)| op.code == GraphOp::Manual).then(|| {
         let mut all = module.clone();
         tessera_graph::walk::dce_module(&mut all, &[func]);
         let collectives = tessera_graph::collectives(&all, func);
-        (all, collectives)
+        Rank { module: all, collectives, explained: None }
     }))
 }
 
@@ -349,7 +358,7 @@ impl GraphProgram {
 
     /// The program of a rank in Graph IR; None of a function without a mesh.
     pub fn rank_text(&self) -> Option<String> {
-        self.rank.as_ref().map(|(module, _)| module.to_string())
+        self.rank.as_ref().map(|rank| rank.module.to_string())
     }
 
     /// The plans of ranks that run rank by rank, as text; empty where they are rows of one function.
@@ -359,7 +368,12 @@ impl GraphProgram {
 
     /// The collectives that it runs, in order.
     pub fn collectives(&self) -> &[Collective] {
-        self.rank.as_ref().map_or(&[], |(_, collectives)| collectives)
+        self.rank.as_ref().map_or(&[], |rank| &rank.collectives)
+    }
+
+    /// Why values are where they are on a mesh, and what asked for the collectives; None of a function without placements.
+    pub fn explained(&self) -> Option<&str> {
+        self.rank.as_ref()?.explained.as_deref()
     }
 
     /// The kernels in Tile IR, as the passes get them.

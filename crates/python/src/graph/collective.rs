@@ -46,6 +46,12 @@ impl Collective {
         self.found.nbytes
     }
 
+    /// The bytes that a rank sends each time, by the algorithms that send least.
+    #[getter]
+    fn sent(&self) -> i64 {
+        self.found.sent()
+    }
+
     /// How many ranks take part.
     #[getter]
     fn size(&self) -> i64 {
@@ -58,6 +64,13 @@ impl Collective {
         self.found.times
     }
 
+    /// The file and the line of the op that asked for it.
+    #[getter]
+    fn place(&self) -> Option<(String, u32)> {
+        let loc = &self.found.loc;
+        loc.file().map(|file| (file.name.clone(), loc.line()))
+    }
+
     /// The algorithm that the mapper chose.
     #[getter]
     fn algorithm(&self) -> String {
@@ -65,6 +78,33 @@ impl Collective {
     }
 
     fn __repr__(&self) -> String {
+        self.text()
+    }
+}
+
+impl Collective {
+    /// What all collectives of a program cost.
+    pub fn report(all: &[Self]) -> String {
+        let total: i64 = all.iter().map(|c| c.found.sent().saturating_mul(c.found.times)).sum();
+        let lines = all.iter().map(|c| format!("  {}\n", c.explained()));
+        let lines: String = lines.collect();
+        let many = if all.len() == 1 { "" } else { "s" };
+        format!("{} collective{many}, a rank sends {total} bytes\n{lines}", all.len())
+    }
+
+    /// A line of a report: what it costs, and the line of the program that asked for it.
+    pub fn explained(&self) -> String {
+        let (text, loc) = (self.text(), &self.found.loc);
+        let each = if self.found.times == 1 { "" } else { " each time" };
+        let sent = format!("{text}: a rank sends {} bytes{each}", self.found.sent());
+        let line = loc.file().and_then(|file| file.line(loc.line()));
+        match line {
+            Some(line) => format!("{sent}, for `{}` ({loc})", line.trim()),
+            None => sent,
+        }
+    }
+
+    fn text(&self) -> String {
         let f = &self.found;
         let times = if f.times == 1 { String::new() } else { format!(", {} times", f.times) };
         format!("{}({}, {} bytes, {}{times})", f.kind, f.axes.join(", "), f.nbytes, self.algorithm)

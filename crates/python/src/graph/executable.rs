@@ -216,6 +216,15 @@ impl Executable {
     }
 }
 
+impl Executable {
+    fn listed(&self) -> Vec<Collective> {
+        let chosen = self.algorithms.lock().unwrap_or_else(PoisonError::into_inner);
+        let algorithm = |at| chosen.get(at).cloned().unwrap_or_else(|| "auto".to_string());
+        let all = self.program.collectives().iter().enumerate();
+        all.map(|(at, found)| Collective::new(found.clone(), algorithm(at))).collect()
+    }
+}
+
 #[tessera_entry::entry]
 #[pymethods]
 impl Executable {
@@ -312,10 +321,15 @@ impl Executable {
     /// The collectives that it runs, in order.
     #[getter]
     fn collectives(&self) -> Vec<Collective> {
-        let chosen = self.algorithms.lock().unwrap_or_else(PoisonError::into_inner);
-        let algorithm = |at| chosen.get(at).cloned().unwrap_or_else(|| "auto".to_string());
-        let all = self.program.collectives().iter().enumerate();
-        all.map(|(at, found)| Collective::new(found.clone(), algorithm(at))).collect()
+        self.listed()
+    }
+
+    /// Why each value is where it is on a mesh, and what each collective costs and is for, as text.
+    fn explain(&self) -> String {
+        match self.program.explained() {
+            Some(values) => format!("{values}{}", Collective::report(&self.listed())),
+            None => "no array is on a mesh\n".to_string(),
+        }
     }
 
     /// Says which algorithms its collectives have.
