@@ -8,7 +8,6 @@
 
 from ..arrays import create as _create
 from ..base.errors import CheckpointError, CommError, PlacementError
-from . import _operators
 from ._array import DistArray, Part, from_domain, from_local, replicate, reshard, shard, tensor
 from ._collective import Future, all_gather, all_reduce, all_to_all, allreduce, barrier, broadcast, permute, reduce_scatter
 from ._domain import Rect

@@ -143,8 +143,8 @@ pub fn compile_graph_for(
         if !choice.is_on_device() {
             let plan = PlanOptions::default();
             let options = GraphOptions { plan, ..options.clone() };
-            programs = take_out(&mut all, &mut |module, func, args| {
-                compile_graph_for(module, func, args, choice.clone(), &options)
+            programs = take_out(&mut all, crate::knobs::off()?, &mut |module, func, args| {
+                compile_flat(module, func, args, choice.clone(), &options, Instant::now())
             })?;
         }
         tessera_autodiff::expand_ranks(&mut all)?;
@@ -154,7 +154,21 @@ pub fn compile_graph_for(
     });
     let (expanded, ranks) = expanded.transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
+    let made = compile_flat(module, func, args, choice, options, start)?;
+    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+}
+
+/// Compiles a verified function that is one of one device, or the program of a rank.
+fn compile_flat(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    choice: Choice,
+    options: &GraphOptions,
+    start: Instant,
+) -> Result<GraphProgram, Diagnostics> {
     let machine = machine(&choice)?;
+    let ordered = options.profile == Profile::Strict;
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
     let off = crate::knobs::off()?;
@@ -170,9 +184,7 @@ pub fn compile_graph_for(
     if choice.is_on_device() {
         on_host(&plan.steps)?;
     }
-    let planned = start.elapsed();
-    let made = GraphProgram::from_plan(plan, made, choice, (options, given), planned)?;
-    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+    GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
 }
 
 /// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs.
@@ -416,7 +428,10 @@ fn on_host(steps: &[Step]) -> Result<(), Diagnostics> {
                 on_host(body)?;
             }
             Step::Loop { body, .. } => on_host(body)?,
-            Step::Launch { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Launch { .. }
+            | Step::Call { .. }
+            | Step::Copy { .. }
+            | Step::Collective { .. } => {}
         }
     }
     Ok(())
@@ -435,7 +450,7 @@ impl Counts {
                 Step::Launch { .. } => self.launches += 1,
                 Step::Host { label, .. } => self.host.push(label.clone()),
                 Step::Call { .. } => self.launches += 1,
-                Step::Copy { .. } => {}
+                Step::Copy { .. } | Step::Collective { .. } => {}
                 Step::Cond { then, otherwise, .. } => {
                     self.steps(then);
                     self.steps(otherwise);
