@@ -95,6 +95,10 @@ class DistArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
         return _as_array(self, dtype, copy)
 
+    def __array_function__(self, function: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+        """NumPy's functions get the values: they would call methods of the same name with parameters of theirs, such as `out`."""
+        return function(*_for_numpy(args), **_for_numpy(kwargs))
+
     def _number(self) -> numpy.ndarray:
         """The value of one element that every rank has: asking for it never communicates."""
         if self.size != 1 or any(s != "R" for s in self.placements):
@@ -252,6 +256,16 @@ class Part:
     def __repr__(self) -> str:
         at = ", ".join(f"{a}={c}" for a, c in zip(self.axes, self.coords, strict=True))
         return f"Part({at}, {self.shape} of {self.array!r})"
+
+
+def _for_numpy(given: Any) -> Any:
+    """What a function of NumPy is given, with values in the place of arrays on meshes."""
+    if isinstance(given, (tuple, list)):
+        made = [_for_numpy(v) for v in given]
+        return made if isinstance(given, list) else tuple(made)
+    if isinstance(given, dict):
+        return {name: _for_numpy(v) for name, v in given.items()}
+    return given.numpy() if isinstance(given, DistArray) else given
 
 
 def _as_array(x: DistArray | Part, dtype: Any, copy: bool | None) -> numpy.ndarray:
