@@ -131,6 +131,40 @@ def contribution_rows():
     yield Row("contributions to copies, 4 KiB of 72 ranks", {"tessera": lambda: small.reshard(dist.spec()), "numpy adds": lambda: np.sum(parts, axis=0)}, ("1 ms", 1.0))
 
 
+def program_rows():
+    """Collectives in a jitted program: all_reduces of 4 KiB, each of the one before. 16 on 8 ranks are a small program, which is one function
+    for all ranks; of the others ranks are cursors."""
+    for n, count in ((RANKS, 16), (RANKS, 64), (72, 64)):
+        mesh, split = dist.mesh(n, ("a",), (n,)), dist.spec("a")
+
+        def rank(b, n=n, count=count):
+            own = 1 - dist.axis_index("a") % 2 * 2
+            for _ in range(count):
+                b = ts.collective.all_reduce(b, "a") * own
+            return b
+
+        f = ts.jit(dist.shard_map(rank, mesh, split, split))
+        own = 1 - np.arange(n) % 2 * 2
+        x = np.tile(np.arange(n, dtype=np.float32)[:, None], (1, 1024))
+        same(f(x), 0 * own[:, None] * x)
+        works = {"tessera": lambda f=f, x=x: f(x), "numpy sums": lambda x=x, count=count: [x.sum(0) for _ in range(count)]}
+        if jax is not None and n == RANKS:
+
+            def theirs(b, count=count):
+                own = 1 - jax.lax.axis_index("a") % 2 * 2
+                for _ in range(count):
+                    b = jax.lax.psum(b, "a") * own
+                return b
+
+            summed = jax.jit(jax.shard_map(theirs, mesh=JaxMesh(np.array(jax.devices()), ("a",)), in_specs=P("a"), out_specs=P("a")))
+            there = jax_array(x, ("a",))
+            works["jax"] = lambda: summed(there).block_until_ready()
+        if n == RANKS:
+            yield Row(f"all_reduce of 4 KiB, one of {count} in a jitted program, 8 ranks, each rank", works, ("3 us", 1.0), per=count * n)
+        else:
+            yield Row(f"all_reduce of 4 KiB, one of {count} in a jitted program, 72 ranks", works, ("1 ms", 1.0), per=count)
+
+
 def launch_rows():
     mesh = dist.mesh(RANKS, ("a",), (RANKS,))
     launch = ts.index_launch("a")(axpy)
@@ -217,7 +251,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     print(f"tessera {ts.__version__}, NumPy {np.__version__}, JAX {jax.__version__ if jax else 'is not installed'}, {os.cpu_count()} cores\n")
     missed = []
-    for rows in (reshard_rows, contribution_rows, launch_rows, dependence_rows):
+    for rows in (reshard_rows, contribution_rows, program_rows, launch_rows, dependence_rows):
         for row in rows():
             if not re.search(options.only, row.name):
                 continue

@@ -278,6 +278,17 @@ def test_writing_and_parts():
     assert [p.numpy()[0] for p in z.parts("tp")] == [7.0, 0.0, 0.0]
 
 
+def test_functions_of_numpy_get_the_values():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    given = np.arange(12, dtype=np.float32).reshape(4, 3)
+    x, y = dist.shard(given, dist.spec("tp"), mesh), dist.shard(given, dist.spec(None, "tp"), mesh)
+    assert np.sum(x) == given.sum() and np.array_equal(np.max(x, axis=0), given.max(0)) and np.mean(x, keepdims=True).shape == (1, 1)
+    assert np.array_equal(np.concatenate([x, y], axis=1), np.concatenate([given, given], axis=1)) and np.array_equal(np.where(given > 3, x, y), given)
+    assert isinstance(np.sort(x), np.ndarray) and np.allclose(x, y) and np.array_equal(np.dot(x, given.T), given @ given.T)
+    with pytest.raises(TypeError, match="nothing"):
+        np.sum(x, nothing=1)
+
+
 def test_counts_of_collectives():
     mesh = dist.mesh(6, ("dp", "tp"), (2, 3))
     x = dist.shard(np.ones((6, 6), np.float32), dist.spec("dp", sum=("tp",)), mesh)

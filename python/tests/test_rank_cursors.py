@@ -110,16 +110,78 @@ def test_ranks_that_do_the_same_stay_one_function():
     mesh = dist.mesh(4, ("tp",), (4,))
     f = ts.jit(dist.shard_map(lambda b: collective.all_reduce(ts.cond(b.shape[0] > 0, xp.sin, xp.cos, b), "tp"), mesh, dist.spec("tp"), None))
     assert ".ranks_" not in f.compiled(np.arange(8.0)).plan
-    # A collective in a loop: all ranks are one function, also where they diverge.
+
+
+def test_collectives_in_loops_of_programs_that_diverge():
+    """Ranks run one by one, and synchronise in each iteration, as the interpreter has them do."""
+    mesh = dist.mesh(4, ("tp",), (4,))
+
     def rank(b):
         b = ts.cond(dist.axis_index("tp") == 0, xp.sin, xp.cos, b)
         return ts.fori_loop(0, 3, lambda i, c: c + collective.all_reduce(c, "tp"), b)
 
     g = ts.jit(dist.shard_map(rank, mesh, dist.spec("tp"), dist.spec("tp")))
-    assert ".ranks_" not in g.compiled(np.arange(8.0)).plan
+    assert ".ranks_" in g.compiled(np.arange(8.0)).plan
     got = g(np.arange(8.0))
     with ts.runtime.oracle():
         np.testing.assert_allclose(got, g(np.arange(8.0)), rtol=1e-12)
+
+
+def in_loops(b):
+    b = ts.cond(dist.axis_index("tp") == 1, xp.sin, lambda v: v * 2, b)
+    return ts.fori_loop(0, 4, lambda i, c: c * 0.5 + collective.all_reduce(c, "tp") / 3, b)
+
+
+def in_branches(b):
+    b = ts.while_loop(lambda c: xp.sum(c) < 5 + dist.axis_index("tp"), lambda c: c + 0.7, b)
+    total = collective.all_reduce(xp.sum(b), "tp")
+    there = [(0, 1), (1, 2), (2, 0)]
+    return ts.cond(total > 17.5, lambda v: v + collective.all_reduce(v, "tp"), lambda v: collective.permute(v, "tp", there), b)
+
+
+def behind_branches(b):
+    def body(carried):
+        i, v = carried
+        v = ts.cond(dist.axis_index("tp") > i, lambda w: w * 1.5, lambda w: w - 1, v)
+        return i + 1, v + collective.all_reduce(v, "tp", "max")
+
+    return ts.while_loop(lambda c: c[0] < 3, body, (xp.asarray(0), b))[1]
+
+
+def in_nested_loops(b):
+    def inner(i, c):
+        return c + collective.all_reduce(ts.cond(dist.axis_index("tp") == i, lambda v: v * 3, lambda v: v, c), "tp") / 7
+
+    return ts.fori_loop(0, 2, lambda i, c: ts.fori_loop(0, 3, inner, c), b)
+
+
+def several_kinds(b):
+    def body(i, c):
+        c = collective.reduce_scatter(collective.all_gather(c, "tp"), "tp") / 3
+        return ts.cond(dist.axis_index("tp") == 0, lambda v: v + 1, lambda v: v * v, c)
+
+    return collective.all_gather(ts.fori_loop(0, 2, body, b), "tp")[: b.shape[0]] * 1.0
+
+
+@pytest.mark.parametrize("rank", [in_loops, in_branches, behind_branches, in_nested_loops, several_kinds])
+def test_collectives_in_loops_and_branches(rank):
+    """Eager, jitted and interpreted are one; gradients of what has a reverse mode are those of finite differences."""
+    mesh, split = dist.mesh(3, ("tp",), (3,)), dist.spec("tp")
+    f = dist.shard_map(rank, mesh, split, split)
+    rng = np.random.default_rng(25)
+    for _ in range(3):
+        x = rng.standard_normal(6)
+        assert ".ranks_" in ts.jit(f).compiled(x).plan
+        with ts.runtime.oracle():
+            wanted = np.asarray(ts.jit(f)(x))
+        np.testing.assert_allclose(np.asarray(f(x)), wanted, rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(ts.jit(f)(x)), wanted, rtol=1e-12)
+    if rank in (in_branches, behind_branches):
+        return
+    found, step = np.asarray(ts.grad(lambda v: xp.sum(xp.sin(f(v))))(x)), 1e-5
+    for at, e in enumerate(np.eye(6) * step):
+        slope = (np.sin(np.asarray(f(x + e))).sum() - np.sin(np.asarray(f(x - e))).sum()) / (2 * step)
+        assert abs(found[at] - slope) < 1e-5 * max(1, abs(slope))
 
 
 def test_a_refused_call_leaves_the_next_one_as_it_is():

@@ -3,7 +3,7 @@
 use crate::device_array::DeviceArray;
 use crate::dist::{Positions, UseRow, privilege_of, use_of};
 use crate::dist_tasks::{Failed, TaskGroup, TaskQueue, call, name};
-use crate::enter::exception;
+use crate::enter::{enter, exception};
 use crate::kernel::Kernel;
 use crate::prepared::{Gives, PreparedCall};
 use pyo3::exceptions::PyValueError;
@@ -211,7 +211,7 @@ impl IndexLaunch {
         let gives = self.gives.lock().unwrap_or_else(PoisonError::into_inner);
         for (task, gives) in gives.iter().enumerate() {
             let Gives::Later(made, Some(branch)) = gives else { continue };
-            branch.join(py)?;
+            enter(py, || branch.join())?;
             let made = made.lock().unwrap_or_else(PoisonError::into_inner);
             let results = made.iter().map(|made| made.bind(py).clone());
             let given = self.columns.iter().map(|column| {

@@ -1,7 +1,7 @@
 //! Calls that are checked when they are made, and run later by any thread: the tasks of index launches.
 
 use crate::call::{Converted, Given};
-use crate::dist_streams::Branch;
+use crate::dist_streams;
 use crate::dist_tasks::{Failed, leave};
 use crate::enter::enter_call;
 use crate::kernel::BACKENDS;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tessera_driver::dist::Work;
+use tessera_driver::dist::{Branch, Work};
 use tessera_driver::{KernelHandle, Location, Prepared, Purpose};
 use tessera_ir::Privilege;
 
@@ -99,7 +99,8 @@ impl PreparedCall {
         let uses = prepared.privileges();
         if let Location::Device(device) = prepared.location() {
             enter_call(py, || kernel.check_launch(&prepared))?;
-            let branch = Branch::new(py, device, rank()?, &streams)?;
+            let rank = rank()?;
+            let branch = enter_call(py, || Branch::new(device, rank, &streams))?;
             let result = Made::default();
             let later = Later {
                 allocate: given.allocate.clone().unbind(),
@@ -172,7 +173,7 @@ impl Later {
             };
             let launch = || given.launch(|call, ask| kernel.prepare(&BACKENDS, call, ask));
             let done = match &self.branch {
-                Some(branch) => branch.run(py, launch),
+                Some(branch) => dist_streams::run(py, branch, launch),
                 None => launch(),
             };
             let made = done.map_err(|error| Failed::raised_by(py, error, named, task))?;

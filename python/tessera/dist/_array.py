@@ -34,9 +34,9 @@ class DistArray:
     Ranks that hold copies of a block share its memory in a process.
     """
 
-    def __init__(self, shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, blocks: list[Any], requires_grad: bool) -> None:
+    def __init__(self, shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, blocks: list[Any], requires_grad: bool, rows: Any = None) -> None:
         self._placed, self._blocks = placed, blocks
-        self._rows = placed.blocks()
+        self._rows = placed.blocks() if rows is None else rows
         self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
         self._storage = next(_numbers)
         #: What `parts` found, by axes.
@@ -94,6 +94,10 @@ class DistArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
         return _as_array(self, dtype, copy)
+
+    def __array_function__(self, function: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+        """NumPy's functions get the values: they would call methods of the same name with parameters of theirs, such as `out`."""
+        return function(*_for_numpy(args), **_for_numpy(kwargs))
 
     def _number(self) -> numpy.ndarray:
         """The value of one element that every rank has: asking for it never communicates."""
@@ -254,6 +258,16 @@ class Part:
         return f"Part({at}, {self.shape} of {self.array!r})"
 
 
+def _for_numpy(given: Any) -> Any:
+    """What a function of NumPy is given, with values in the place of arrays on meshes."""
+    if isinstance(given, (tuple, list)):
+        made = [_for_numpy(v) for v in given]
+        return made if isinstance(given, list) else tuple(made)
+    if isinstance(given, dict):
+        return {name: _for_numpy(v) for name, v in given.items()}
+    return given.numpy() if isinstance(given, DistArray) else given
+
+
 def _as_array(x: DistArray | Part, dtype: Any, copy: bool | None) -> numpy.ndarray:
     """What NumPy asks for: always a copy."""
     if copy is False:
@@ -306,10 +320,10 @@ def _values(value: Any, shape: tuple[int, ...], of: DType) -> numpy.ndarray:
 def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: Sequence[str] = ()) -> Any:
     """Binds a spec to a mesh and a shape, with the warning for uneven blocks."""
     placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
-    imbalance = placed.imbalance()
     key = tuple(shape), mesh.axes, mesh.shape
-    if imbalance is not None and imbalance > 1.1 and not spec.is_chosen and key not in spec._warned:
-        spec._warned.add(key)
+    imbalance = None if spec.is_chosen or key in spec._compared else placed.imbalance()
+    spec._compared.add(key)
+    if imbalance is not None and imbalance > 1.1:
         more = round((imbalance - 1) * 100)
         warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")
     itemsize = numpy_dtype(of).itemsize
@@ -451,17 +465,17 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
     wanted = as_spec(spec, x.ndim)
     placed = place(x.shape, x.dtype, wanted, x.mesh)
     x._wait("read")
-    blocks = _exchanged(x, placed, _stored_dtype(x.dtype, placed))
+    rows = placed.blocks()
+    blocks = _exchanged(x, placed, rows, _stored_dtype(x.dtype, placed))
     for kind, axes in x._placed.collectives(placed) if _events.are_seen() else ():
         before, after = (max((_blocks.host(b).nbytes for b in bs), default=0) for bs in (x._blocks, blocks))
         _events.collective(kind, tuple(axes), x.mesh.axis_size(axes), after if kind == "all_gather" else before)
-    made = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, placed.blocks(), strict=True)]
-    return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, made, x.requires_grad)
+    made = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, rows, strict=True)]
+    return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, made, x.requires_grad, rows)
 
 
-def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
-    """The blocks of an array in another placement, in host memory."""
-    rows = placed.blocks()
+def _exchanged(x: DistArray, placed: Any, rows: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
+    """The blocks of an array in another placement, in host memory; ``rows`` are where they are."""
     source = _stored(x)
     made = [numpy.empty(_blocks.extents(runs), source) for _, runs, _ in rows]
     kind, filled = x._placed.fill(placed, [_blocks.host(b) for b in x._blocks], made)
@@ -480,7 +494,7 @@ def _gathered(x: DistArray) -> numpy.ndarray:
     """The value of an array in host memory. No rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    return _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
+    return _exchanged(x, everywhere, everywhere.blocks(), numpy_dtype(x.dtype))[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:

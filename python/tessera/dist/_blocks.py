@@ -16,11 +16,12 @@ Runs = list[tuple[int, int, int]]
 
 
 def length(runs: Runs) -> int:
-    return sum(count for _, _, count in runs)
+    # Most are one run.
+    return runs[0][2] if len(runs) == 1 else sum([count for _, _, count in runs])
 
 
 def extents(index: Sequence[Runs]) -> tuple[int, ...]:
-    return tuple(length(runs) for runs in index)
+    return tuple([length(runs) for runs in index])
 
 
 def subscript(index: Sequence[Runs]) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@
 //! must wait for; what waits for nothing is *ready*. Workers take ready tasks, and so do threads that wait for something: a short task
 //! then runs without a change of threads. Work is a closure that needs no interpreter, so that workers never wait for one.
 //!
+//! On a device each rank has a stream ([`Branch`]).
+//!
 //! What holds:
 //! 1. A task runs after all earlier tasks that interfere with it have ended, and two tasks that interfere never run together.
 //! 2. A task that fails ends all that depend on it with its failure, and none of these run. A failure is reported once for a launch: to a
@@ -14,8 +16,10 @@
 //! 4. The lock is never held while a closure runs, or while a closure or a failure is dropped by a thread that has the interpreter:
 //!    either may call back.
 
+mod branch;
 mod queue;
 #[cfg(test)]
 mod tests;
 
+pub use branch::Branch;
 pub use queue::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};

@@ -3,6 +3,7 @@
 mod code;
 mod failures;
 mod queues;
+mod ranks;
 mod refusals;
 mod rig;
 mod waits;
