@@ -1,6 +1,7 @@
 //! Running a plan on arrays in host memory.
 
 use super::arena::Block;
+use super::device::addresses;
 use super::list::{Addresses, Command, Executor, Launch, List, alignment, execute, one};
 use super::program::GraphProgram;
 use super::rank_run::WithRanks;
@@ -246,7 +247,7 @@ impl GraphProgram {
             bases[*buffer] = output.data as u64;
         }
         let mut at = Addresses::new(bases, &recorded.list);
-        let aligned = alignment(inputs, outputs);
+        let aligned = alignment(&addresses(inputs, outputs));
         let alike = *recorded.aligned.get_or_insert_with(|| aligned.clone()) == aligned;
         let mut kernels = WithRanks { ranks: &self.ranks, kernels };
         let watched = profile::is_on();
