@@ -68,6 +68,11 @@ impl<'py> Walk<'py> {
         matches!(self.source, None | Some(Source::Host))
     }
 
+    /// Whether all its arrays are ours, on a device.
+    pub fn is_of_ours(&self) -> bool {
+        matches!(self.source, Some(Source::Own(_)))
+    }
+
     /// Arrays and free numbers in the order in which they came.
     pub fn leaves(&self) -> impl Iterator<Item = Result<&Bound<'py, PyAny>, &Free>> {
         let (mut arrays, mut free) = (self.arrays.iter(), self.tokens.free().iter().peekable());
