@@ -133,6 +133,9 @@ def test_fully_sharded_steps_gather_weights_and_scatter_gradients():
     assert {c.kind for c in both.collectives if c.nbytes > 8} == {"all_gather", "reduce_scatter"}
     scattered = Counter(c.nbytes for c in both.collectives if c.kind == "reduce_scatter")
     assert scattered == Counter(x.nbytes for x in ts.tree.leaves(arrays()))
+    # Each weight is gathered once.
+    gathered = Counter(c.nbytes for c in both.collectives if c.kind == "all_gather")
+    assert gathered == Counter(x.nbytes for x in ts.tree.leaves(arrays()))
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (2, 3), (1, 4)])

@@ -20,12 +20,14 @@ pub fn canonical(func: &mut GraphFunc) -> Result<(), Diagnostic> {
             GraphOp::Ew(f @ (ScalarFn::Add | ScalarFn::Sub)) => join(func, &all, id, f)?,
             GraphOp::Own => cut(func, &all, id)?,
             GraphOp::Transpose | GraphOp::Reshape => sink(func, &all, id)?,
+            GraphOp::AllGather => rise(func, &all, id)?,
             _ => false,
         };
         if changed {
             all = uses(func);
         }
     }
+    once(func);
     Ok(())
 }
 
@@ -112,15 +114,29 @@ fn sink(func: &mut GraphFunc, all: &Uses, id: OpId) -> Result<bool, Diagnostic> 
     // Only where a sum waits for it.
     let is_summed = all[result].len() == 1
         && matches!(func.ops[all[result][0].0].code, GraphOp::Ew(ScalarFn::Add | ScalarFn::Sub));
-    if collective.code != GraphOp::AllReduce || !is_summed {
+    if !is_summed {
         return Ok(false);
     }
-    let (how, x) = (collective.attrs.clone(), collective.operands[0]);
+    let (kind, mut how, x) = (collective.code, collective.attrs.clone(), collective.operands[0]);
     let to = func.ty(result).clone();
-    let wide = tensor(to.shape().to_vec(), elem(func.ty(x)));
-    let spec = OpSpec { attrs, ..OpSpec::new(code, &[x]).result(wide.clone()) };
+    let (combined, whole) = match (kind, code) {
+        (GraphOp::AllReduce, _) => (to.shape().to_vec(), to.shape().to_vec()),
+        (_, GraphOp::Transpose) => {
+            let perm = attrs.get("perm").and_then(Attr::as_ints).unwrap_or_default();
+            let dim = how.get("dim").and_then(Attr::as_int);
+            let Some(place) = perm.iter().position(|&p| Some(p) == dim) else { return Ok(false) };
+            how.set("dim", Attr::Int(place as i64));
+            let shape = func.ty(x).shape();
+            let whole = perm.iter().map(|&p| shape[p as usize].clone()).collect();
+            (to.shape().to_vec(), whole)
+        }
+        // The dim that is scattered may be gone.
+        _ => return Ok(false),
+    };
+    let wide = elem(func.ty(x));
+    let spec = OpSpec { attrs, ..OpSpec::new(code, &[x]).result(tensor(whole, wide)) };
     let moved = before(func, id, spec)?;
-    let spec = OpSpec { attrs: how, ..OpSpec::new(GraphOp::AllReduce, &[moved]).result(wide) };
+    let spec = OpSpec { attrs: how, ..OpSpec::new(kind, &[moved]).result(tensor(combined, wide)) };
     let mut made = before(func, id, spec)?;
     if found.cast.is_some() {
         made = before(func, id, OpSpec::new(GraphOp::Cast, &[made]).result(to))?;
@@ -130,6 +146,56 @@ fn sink(func: &mut GraphFunc, all: &Uses, id: OpId) -> Result<bool, Diagnostic> 
     found.cast.into_iter().for_each(|cast| func.erase(cast));
     func.erase(found.collective);
     Ok(true)
+}
+
+/// A transposed value is gathered before it is transposed: where both are used, it is gathered once.
+fn rise(func: &mut GraphFunc, all: &Uses, id: OpId) -> Result<bool, Diagnostic> {
+    let gather = &func.ops[id];
+    let Some(transpose) = func.def_id(gather.operands[0]) else { return Ok(false) };
+    let op = &func.ops[transpose];
+    if op.code != GraphOp::Transpose || all[op.result()].len() != 1 || op.block != gather.block {
+        return Ok(false);
+    }
+    let (x, turned, mut attrs) = (op.operands[0], op.attrs.clone(), gather.attrs.clone());
+    let perm = turned.get("perm").and_then(Attr::as_ints).unwrap_or_default();
+    let dim = attrs.get("dim").and_then(Attr::as_int).unwrap_or(0) as usize;
+    let (Some(&from), to) = (perm.get(dim), func.ty(gather.result()).clone()) else {
+        return Ok(false);
+    };
+    attrs.set("dim", Attr::Int(from));
+    let mut shape = func.ty(x).shape().to_vec();
+    shape[from as usize] = to.shape()[dim].clone();
+    let spec = OpSpec::new(GraphOp::AllGather, &[x]).result(tensor(shape, elem(&to)));
+    let whole = before(func, id, OpSpec { attrs, ..spec })?;
+    let spec = OpSpec::new(GraphOp::Transpose, &[whole]).result(to);
+    let made = before(func, id, OpSpec { attrs: turned, ..spec })?;
+    func.replace_uses(func.ops[id].result(), made);
+    func.erase(id);
+    func.erase(transpose);
+    Ok(true)
+}
+
+/// What is gathered twice in a block is gathered once.
+fn once(func: &mut GraphFunc) {
+    let mut known: Vec<OpId> = Vec::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        if op.code != GraphOp::AllGather {
+            continue;
+        }
+        let same = known.iter().copied().find(|&k| {
+            let k = &func.ops[k];
+            k.block == op.block && k.operands == op.operands && k.attrs == op.attrs
+        });
+        match same {
+            Some(same) => {
+                let (again, first) = (op.result(), func.ops[same].result());
+                func.replace_uses(again, first);
+                func.erase(id);
+            }
+            None => known.push(id),
+        }
+    }
 }
 
 /// The own block of a combination is what a `reduce_scatter` gives.

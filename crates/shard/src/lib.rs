@@ -46,5 +46,12 @@ pub fn placements(
     args: &[Type],
     ordered: bool,
 ) -> Result<Option<(MeshAxes, Vec<Split>)>, Diagnostics> {
-    Ok(partition(module, func, args, ordered)?.map(|p| (p.mesh, p.results)))
+    if !is_placed(module, func) {
+        return Ok(None);
+    }
+    let flat = inline::inline(module, func, args, ordered)?;
+    let found = propagate::propagate(&flat, ordered)?;
+    let results = tessera_graph::walk::returned(&flat);
+    let results = results.iter().map(|&v| placement::named(&found.mesh, &found.of(&flat, v)));
+    Ok(Some((found.mesh.clone(), results.collect())))
 }

@@ -20,6 +20,8 @@ struct Link {
     dims: Vec<(Value, usize)>,
     is_light: bool,
     is_even: bool,
+    /// When it was looked at last.
+    seen: u64,
 }
 
 /// Why a dim is split.
@@ -92,13 +94,17 @@ struct Flow<'a> {
     why: BTreeMap<(Value, usize), Why>,
     /// The priority up to which pins count.
     round: i64,
+    /// Counts changes; of each value, when it changed last. A link whose values did not change since gives nothing new.
+    time: u64,
+    changed: SideTable<Value, u64>,
 }
 
 pub fn propagate(func: &GraphFunc, ordered: bool) -> Result<Placements, Diagnostics> {
     let mesh = mesh(func)?;
     let (links, given) = (Vec::new(), BTreeMap::new());
     let (of, why) = (SideTable::new(None), BTreeMap::new());
-    let mut flow = Flow { func, mesh, links, given, of, why, round: 0 };
+    let changed = SideTable::new(0);
+    let mut flow = Flow { func, mesh, links, given, of, why, round: 0, time: 1, changed };
     flow.block(func.body, ordered)?;
     let mut rounds: Vec<i64> = flow.given.values().map(|g| g.priority).collect();
     rounds.sort_unstable();
@@ -120,7 +126,7 @@ pub fn propagate(func: &GraphFunc, ordered: bool) -> Result<Placements, Diagnost
 impl Flow<'_> {
     fn link(&mut self, op: OpId, values: &[Value], dim: usize, is_light: bool) {
         let dims: Vec<(Value, usize)> = values.iter().map(|&v| (v, dim)).collect();
-        self.links.push(Link { op, dims, is_light, is_even: false });
+        self.links.push(Link { op, dims, is_light, is_even: false, seen: 0 });
     }
 
     /// Values that are placed alike.
@@ -133,7 +139,7 @@ impl Flow<'_> {
     fn stacked(&mut self, op: OpId, stack: Value, step: Value) {
         for dim in 0..self.func.ty(step).rank() {
             let dims = vec![(stack, dim + 1), (step, dim)];
-            self.links.push(Link { op, dims, is_light: true, is_even: false });
+            self.links.push(Link { op, dims, is_light: true, is_even: false, seen: 0 });
         }
     }
 
@@ -164,6 +170,7 @@ impl Flow<'_> {
                     let dims = numbered(&self.mesh, self.func.ty(v), &split);
                     if self.of[v].is_none() {
                         self.of.set(v, Some(dims));
+                        self.changed.set(v, 1);
                     }
                 }
                 for (&v, split) in op.results.iter().zip(&manual.outs) {
@@ -230,7 +237,8 @@ impl Flow<'_> {
             }
             let is_light = rule.is_light && rule.kinds[factor] == Kind::Pass;
             if dims.len() > 1 {
-                links.push(Link { op: id, dims, is_light, is_even: rule.even[factor] });
+                let is_even = rule.even[factor];
+                links.push(Link { op: id, dims, is_light, is_even, seen: 0 });
             }
         }
         // An axis that two factors could take goes to that of the larger operand.
@@ -251,6 +259,13 @@ impl Flow<'_> {
 
     /// Light links to a fixed point, then one sweep over all, until nothing changes.
     fn settle(&mut self) {
+        for link in &mut self.links {
+            link.seen = 0;
+        }
+        self.time += 1;
+        for value in self.given.keys() {
+            self.changed.set(*value, self.time);
+        }
         loop {
             while self.sweep(true) {}
             if !self.sweep(false) {
@@ -268,7 +283,10 @@ impl Flow<'_> {
         let back = back.concat();
         order.extend(back);
         for at in order {
-            if !light || self.links[at].is_light {
+            let link = &self.links[at];
+            let is_new = |&(value, _): &(Value, usize)| self.changed[value] > link.seen;
+            if (!light || link.is_light) && link.dims.iter().any(is_new) {
+                self.links[at].seen = self.time;
                 changed |= self.spread(at);
             }
         }
@@ -330,6 +348,8 @@ impl Flow<'_> {
                     self.why.insert((value, dim), Why::With(link.op, from));
                 }
                 self.of.set(value, Some(dims));
+                self.time += 1;
+                self.changed.set(value, self.time);
                 changed = true;
             }
         }

@@ -231,6 +231,11 @@ impl Partition<'_> {
         };
         let rows: Vec<(Value, Dims, &Vec<Option<usize>>)> =
             outs.chain(ins).map(|(&v, row)| (v, dims_of(v), row)).collect();
+        let split: Axes =
+            rows.iter().flat_map(|(_, dims, _)| dims.iter().flatten()).copied().collect();
+        if split.is_empty() {
+            return vec![Vec::new(); rule.kinds.len()];
+        }
         let n = op.results.len();
         // Results alone, results and then operands, then each operand and after it the others.
         let mut orders: Vec<Vec<usize>> = vec![(0..rows.len()).collect(), (0..n).collect()];
@@ -243,8 +248,14 @@ impl Partition<'_> {
             let chosen = self.fill(rule, &rows, &order);
             let ranks: i64 = chosen.iter().map(|axes| self.size(axes)).product();
             let price = (-ranks, self.price(rule, &rows, n, &chosen));
+            // All axes divide the work, and nothing is moved.
+            let is_best =
+                price.1 == 0 && split.iter().all(|a| chosen.iter().any(|c| c.contains(a)));
             if best.as_ref().is_none_or(|(least, _)| price < *least) {
                 best = Some((price, chosen));
+            }
+            if is_best {
+                break;
             }
         }
         best.map_or_else(|| vec![Vec::new(); rule.kinds.len()], |(_, chosen)| chosen)
