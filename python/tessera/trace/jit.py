@@ -149,6 +149,8 @@ class Traced:
         self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list, donated: set[int] | None, convert: Callable | None, device: str
     ) -> Any:  # fmt: skip
         result = self.run(leaves, donated, convert)
+        if not calls.wants(args, kwargs, profile):
+            return result
         arrays = [v for v in leaves if is_array(v)]
         held = self._held(arrays)
         run = self.runner.compiled(device, self.runner.sizes(arrays + held))

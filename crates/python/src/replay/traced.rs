@@ -131,7 +131,7 @@ impl Calls {
         let known = place.is_some();
         let run = |place| Recording::Run(Box::new(Run { watch, place }));
         let recording = place.map_or(Recording::Whole, run);
-        drop(self.kept.keep(walk.tokens.key(), Arc::new(recording)));
+        drop(self.kept.keep(walk.key(), Arc::new(recording)));
         self.counts[0].fetch_add(usize::from(known), Ordering::Relaxed);
         Ok(known)
     }
@@ -154,6 +154,21 @@ impl Calls {
         };
         self.counts[1].fetch_add(usize::from(done.is_some()), Ordering::Relaxed);
         Ok(done)
+    }
+
+    /// Whether a call that took the full path may be recorded, and is not.
+    fn wants(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        profile: usize,
+    ) -> PyResult<bool> {
+        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
+        match self.kept.find(&walk.tokens).as_deref() {
+            None => Ok(true),
+            Some(Recording::Whole) => Ok(false),
+            Some(Recording::Run(one)) => Ok(!one.holds(args.py())?),
+        }
     }
 
     /// How many calls were recorded, and how many were replayed.
