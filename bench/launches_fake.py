@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LENGTHS = (1, 20, 200)
-CALLS, ROUNDS = 200, 15
+CALLS, ROUNDS = 20, 400
 
 
 def again(extension):

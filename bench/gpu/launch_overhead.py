@@ -288,9 +288,27 @@ def steps(device):
                 over, least = median([a - b for a, b in zip(ours, theirs)]), min(ours) - min(theirs)
                 rows.append({"status": "pass", "peer": f"{name}: over that", "us": 1e6 * over, "samples_us": []})
                 rows.append({"status": "pass", "peer": f"{name}: least over least", "us": 1e6 * least, "samples_us": []})
+    if device.is_cuda:
+        rows += _allocations(device, arrays[0])
     recorded, replayed = f._calls.counts()
     rows.append({"status": "pass", "peer": f"{replayed} calls replayed of {recorded} recordings", "us": 0.0, "samples_us": []})
     return {"rows": rows}
+
+
+def _allocations(device, like):
+    """What a result of a call costs, by the ways to make one."""
+    torch, shape = device.torch, tuple(like.shape)
+    calls = {
+        "torch.empty": lambda: torch.empty(shape, dtype=like.dtype, device=like.device),
+        "torch.empty_strided": lambda: torch.empty_strided(shape, like.stride(), dtype=like.dtype, device=like.device),
+        "torch.empty_like": lambda: torch.empty_like(like),
+        "new_empty": lambda: like.new_empty(shape),
+        "ts.empty": lambda: ts._core.device_empty(list(shape), ts.f32, "cuda:0"),
+    }
+    return [
+        {"status": "pass", "peer": f"{name}, the least", "us": 1e6 * least_of(device, call, 5000), "samples_us": []}
+        for name, call in calls.items()
+    ]
 
 
 def _on_device(device, runs, count, rounds=40):
