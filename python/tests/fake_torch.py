@@ -52,6 +52,17 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
             self.shape, self.dtype, self.is_cuda = array.shape, f"torch.{array.dtype.numpy_name}", True
             self.device, self.ndim = array.device, array.ndim
 
+        requires_grad = False
+
+        def is_contiguous(self) -> bool:
+            return self.stride() == tuple(np.cumprod([1, *self.shape[:0:-1]])[::-1].tolist()) if self.shape else True
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.array.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.array.__dlpack_device__()
+
         def data_ptr(self) -> int:
             return self.array.data_ptr()
 

@@ -11,8 +11,8 @@ use tessera_target::device::{
 };
 use tessera_target::frame::{Frame, ParamKind, bits};
 use tessera_target::{
-    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, ObjectStore, Queue,
-    Settled,
+    ArgValue, Artifact, Backend, BufferArg, Caps, CompileOptions, LaunchArgs, ObjectStore, Packed,
+    Queue, Settled,
 };
 use tessera_tile::TileFunc;
 
@@ -206,6 +206,14 @@ struct Launch {
     scalars: Vec<usize>,
 }
 
+impl Launch {
+    fn put(&self, words: &[u64], stream: u64) -> Result<(), Diagnostics> {
+        let shape = LaunchShape::new([1; 3], 1);
+        // SAFETY: all but addresses and numbers is as in a launch that was checked.
+        Ok(unsafe { self.function.launch(&shape, &as_bytes(words), &[], stream) }?)
+    }
+}
+
 impl Settled for Launch {
     fn launch(
         &self,
@@ -220,8 +228,30 @@ impl Settled for Launch {
         for (&place, &value) in self.scalars.iter().zip(scalars) {
             words[place] = bits(value);
         }
-        let shape = LaunchShape::new([1; 3], 1);
-        // SAFETY: all but addresses and numbers is as in a launch that was checked.
-        Ok(unsafe { self.function.launch(&shape, &as_bytes(&words), &[], stream) }?)
+        self.put(&words, stream)
+    }
+
+    fn packed(self: Arc<Self>) -> Option<Box<dyn Packed>> {
+        Some(Box::new(Kept { words: self.words.clone(), launch: self }))
+    }
+}
+
+/// The words of a launch from one time to the next.
+struct Kept {
+    launch: Arc<Launch>,
+    words: Vec<u64>,
+}
+
+impl Packed for Kept {
+    fn point(&mut self, array: usize, address: u64) {
+        self.words[self.launch.addresses[array]] = address;
+    }
+
+    fn context(&self) -> u64 {
+        0
+    }
+
+    fn launch(&mut self, stream: u64, _context: u64) -> Result<(), Diagnostics> {
+        self.launch.put(&self.words, stream)
     }
 }

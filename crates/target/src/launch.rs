@@ -2,6 +2,7 @@
 
 use crate::device::DeviceId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tessera_diag::Diagnostics;
 use tessera_numerics::{DType, Scalar};
 
@@ -55,4 +56,22 @@ pub trait Settled: Send + Sync {
     /// parameters.
     fn launch(&self, addresses: &[u64], scalars: &[Scalar], stream: u64)
     -> Result<(), Diagnostics>;
+
+    /// The launch with its parameters packed, for a list that launches it again and again; None where that saves nothing.
+    fn packed(self: Arc<Self>) -> Option<Box<dyn Packed>> {
+        None
+    }
+}
+
+/// A launch whose parameters stay packed from one time to the next. One list has it for itself: nothing is locked,
+/// allocated or looked up.
+pub trait Packed: Send + Sync {
+    /// Where the array of this place among the launch's arrays is from now on.
+    fn point(&mut self, array: usize, address: u64);
+
+    /// Bytes of memory that it finds zero and leaves zero; 0 where it takes none.
+    fn context(&self) -> u64;
+
+    /// Puts it on a stream, with the address of that memory. The caller counts it (`device::launched`).
+    fn launch(&mut self, stream: u64, context: u64) -> Result<(), Diagnostics>;
 }

@@ -17,7 +17,7 @@ mod worker;
 pub use caps::{Caps, CpuCaps, GpuCaps, HOST_SHARED_BYTES, MachineCaps, MatrixRow};
 pub use footprint::{BESIDE_TILES, Footprint};
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
-pub use launch::{ArgValue, BufferArg, LaunchArgs, Queue, Settled};
+pub use launch::{ArgValue, BufferArg, LaunchArgs, Packed, Queue, Settled};
 pub use print::{set_print, show, show_elements, show_tile, tell};
 pub use store::{NoStore, ObjectStore};
 pub use worker::{beside, deep, helper, is_helper};

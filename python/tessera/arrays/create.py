@@ -205,13 +205,20 @@ def _identity(privilege: str, dtype: DType) -> Any:
 
 
 def _of_torch(shape: tuple[int, ...], dtype: DType, like: Any) -> Any:
-    """A tensor beside ``like``, if that is one. PyTorch is never imported here: who has a tensor has it."""
+    """A tensor beside ``like``, if that is one."""
+    call = allocation(shape, dtype, like)
+    return None if call is None else call[0](*call[1], **call[2])
+
+
+def allocation(shape: tuple[int, ...], dtype: DType, like: Any) -> tuple[Any, tuple, dict] | None:
+    """The call that makes a tensor beside ``like``, if that is one: a function and its arguments, which hold no array. PyTorch is never
+    imported here: who has a tensor has it."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(like, getattr(torch, "Tensor", ())):
         return None
     whole = dtype.bits >= 8 or dtype.packed or dtype.name == "bool"
     kind = getattr(torch, numpy_dtype(dtype).name, None) if whole else None
-    return None if kind is None else torch.empty(_shape(shape, dtype), dtype=kind, device=like.device)
+    return None if kind is None else (torch.empty, (_shape(shape, dtype),), {"dtype": kind, "device": like.device})
 
 
 def _of_cupy(shape: tuple[int, ...], dtype: DType, like: Any, device: str) -> Any:

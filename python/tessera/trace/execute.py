@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy
 
 from .._core import Array, aligned_empty, device_of_dlpack, dim_value
-from ..arrays.create import _upload as upload, for_result, numpy_dtype
+from ..arrays.create import _upload as upload, allocation, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
@@ -167,11 +168,51 @@ class Runner:
     def _on_device(self, made: Any, arrays: list[Any], device: str, donated: tuple[int, ...], results: list[tuple]) -> list[Any]:
         like = next(a for a in arrays if held_by(a) is not None)
         ready = [on_device(a, t[2], device) for a, t in zip(arrays, self.params, strict=True)]
-        given = {r: ready[a] for r, a in self._donations(made) if a in donated} if donated else {}
+        given = {r: ready[a] for r, a in self._given(made, arrays, donated).items()}
         outputs = [given[i] if i in given else for_result(s, as_dtype(d), "write", like, device)
                    for i, (s, d, _) in enumerate(results)]  # fmt: skip
         made.run(ready, outputs, self._kernels, self.capture)
         return outputs
+
+    def _given(self, made: Any, arrays: list[Any], donated: tuple[int, ...]) -> dict[int, int]:
+        """The results that are written over donated arguments, each with its argument. One that shares memory with another argument
+        keeps it."""
+        if not donated:
+            return {}
+        spans = [_span(a) for a in arrays]
+        alone = {a for a in donated if spans[a] is not None and not any(_meet(spans[a], s) for i, s in enumerate(spans) if i != a)}
+        return {r: a for r, a in self._donations(made) if a in alone}
+
+    def makes(self, device: str, arrays: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
+        """How call replay makes the results of a call on a device: the number of the argument whose memory each takes, a call of the
+        arguments' library, or None for an array of ours; and whether launches are captured. None where a donated argument keeps its
+        memory because of this call's arrays."""
+        sizes = self.sizes(arrays)
+        like = next(a for a in arrays if held_by(a) is not None)
+        run = self.compiled(device, sizes)
+        given = self._given(run, arrays, donated)
+        if donated and len(given) < sum(a in donated for _, a in self._donations(run)):
+            return None
+        made = [given[i] if i in given else allocation(s, as_dtype(d), like) for i, (s, d, _) in enumerate(self.shapes(sizes))]
+        return made, self.capture
+
+
+def _span(x: Any) -> tuple[int, int] | None:
+    """The addresses of an array without gaps on a device; None where it has none or they are not known."""
+    if held_by(x) is None:
+        return None
+    if isinstance(x, Array):
+        return (x.data_ptr(), x.data_ptr() + x.nbytes) if _is_dense(x) else None
+    if hasattr(x, "data_ptr") and hasattr(x, "element_size"):
+        return x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()
+    told = getattr(x, "__cuda_array_interface__", None)
+    if told is None:
+        return None
+    return told["data"][0], told["data"][0] + math.prod(told["shape"]) * numpy.dtype(told["typestr"]).itemsize
+
+
+def _meet(a: tuple[int, int], b: tuple[int, int] | None) -> bool:
+    return b is not None and a[0] < b[1] and b[0] < a[1]
 
 
 def held_by(x: Any) -> str | None:

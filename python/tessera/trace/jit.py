@@ -124,18 +124,41 @@ class Traced:
             convert = None
         return pytree.unflatten(self.form, made if convert is None else [convert(a) for a in made])
 
-    def recorded(self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list) -> Any:
-        """Runs on leaves in host memory, and records for `calls` what calls like this one run."""
+    def recorded(
+        self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list, donated: set[int] | None = None, convert: Callable | None = None
+    ) -> Any:  # fmt: skip
+        """Runs, and records for `calls` what calls like this one run."""
+        arrays = [v for v in leaves if is_array(v)]
+        device = device_of(arrays)
+        if device is not None:
+            return self._recorded_there(calls, args, kwargs, profile, leaves, donated, convert, device)
+        if convert is not None:
+            return self.run(leaves, donated, convert)
         for place, v in enumerate(leaves):
             if type(v) is int and not _LEAST <= v <= _MOST:
                 raise self._too_large(place, v)
-        arrays = [v for v in leaves if is_array(v)]
         held = arrays + self.captured
         made = self.runner(held)
         result = pytree.unflatten(self.form, made)
         if len(arrays) == len(leaves):
             run = self.runner.compiled(None, self.runner.sizes(held))
             calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, self.captured, result, made)
+        return result
+
+    def _recorded_there(
+        self, calls: Any, args: tuple, kwargs: dict, profile: int, leaves: list, donated: set[int] | None, convert: Callable | None, device: str
+    ) -> Any:  # fmt: skip
+        result = self.run(leaves, donated, convert)
+        if not calls.wants(args, kwargs, profile):
+            return result
+        arrays = [v for v in leaves if is_array(v)]
+        held = self._held(arrays)
+        run = self.runner.compiled(device, self.runner.sizes(arrays + held))
+        if run.on_device and len(arrays) == len(leaves):
+            gifts = tuple(a for a in donated or () if held_by(arrays[a]) is not None)
+            made = self.runner.makes(device, arrays + held, gifts)
+            if made is not None:
+                calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, held, result, pytree.opened(result)[0], made)
         return result
 
     def _too_large(self, place: int, value: int) -> Exception:
@@ -362,9 +385,9 @@ class Jitted:
         if found.gifts is None:
             found.gifts = self._given(args, kwargs)
         convert = converter(leaves)
-        if not short or convert is not None or found.on_mesh or any([type(v) is Gathered for v in leaves]):
+        if not short or found.on_mesh or any([type(v) is Gathered for v in leaves]):
             return found.run(leaves, found.gifts, convert)
-        return found.recorded(self._calls, args, kwargs, profile, leaves)
+        return found.recorded(self._calls, args, kwargs, profile, leaves, found.gifts, convert)
 
     def _given(self, args: tuple, kwargs: dict) -> set[int]:
         """The leaves of the arguments that are donated."""
@@ -688,8 +711,8 @@ def eager(fn: Callable) -> Callable:
                 cache[key] = found
         if found.on_mesh:
             return found.run(moving)
-        if not short or key is None or converter(moving) is not None:
+        if not short or key is None:
             return like(found.run(moving), moving)
-        return found.recorded(calls, args, kwargs, profile, moving)
+        return found.recorded(calls, args, kwargs, profile, moving, convert=converter(moving))
 
     return call

@@ -58,7 +58,8 @@ impl Memory {
 
     /// Says that work on this stream uses it.
     pub fn used_on(&self, on: u64) {
-        if self.last.swap(on, Ordering::AcqRel) != on
+        if self.last() != on
+            && self.last.swap(on, Ordering::AcqRel) != on
             && let Held::Own(memory) = &self.held
         {
             memory.used_on(on);
@@ -116,8 +117,13 @@ pub fn with_workspace(
     bytes: u64,
     launch: impl FnOnce(u64) -> Result<(), Diagnostics>,
 ) -> Result<(), Diagnostics> {
-    match open(queue.device)?.workspace(queue.stream, bytes)? {
+    match workspace(queue, bytes)? {
         Some(address) => launch(address),
         None => with_context(queue, bytes, launch),
     }
+}
+
+/// The memory that such launches of a stream share; None where it is too small, or while the stream is recorded.
+pub fn workspace(queue: Queue, bytes: u64) -> Result<Option<u64>, Diagnostics> {
+    Ok(open(queue.device)?.workspace(queue.stream, bytes)?)
 }

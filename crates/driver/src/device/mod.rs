@@ -7,11 +7,11 @@ mod recording;
 mod stream;
 mod transfer;
 
-pub use memory::{Memory, with_context, with_memory, with_workspace};
+pub use memory::{Memory, with_context, with_memory, with_workspace, workspace};
 pub use recording::{
     About, Graph, begin_recording, drop_recording, end_recording, is_recording, launched, launches,
 };
-pub(crate) use recording::{UsedByGraph, of_launch, share};
+pub(crate) use recording::{UsedByGraph, launched_all, of_launch, share};
 pub(crate) use stream::or_wait;
 pub use stream::{Mark, Stream, hold_back, wait_for};
 pub use transfer::{copy_on_device, read, write};

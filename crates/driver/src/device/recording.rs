@@ -43,7 +43,7 @@ impl Graph {
         self.shared.iter().for_each(|memory| memory.used_on(stream));
         // SAFETY: the binding keeps all arrays that were used in the recording.
         unsafe { self.graph.launch(stream) }?;
-        queued(Queue { device: self.device, stream });
+        queued(1, Queue { device: self.device, stream });
         Ok(())
     }
 }
@@ -140,26 +140,35 @@ pub struct About {
 /// What was launched last: a device that fails later does not say what made it.
 static LAST: ForkLock<Option<Arc<About>>> = ForkLock::new(None);
 
-/// A launch was put on a stream: it is counted for `ts.bench`, and kept if it was recorded.
-#[inline]
-pub fn launched(function: &Arc<dyn Function>, about: &Arc<About>, queue: Queue) {
+fn is_last(about: &Arc<About>) {
     let mut last = LAST.lock();
     if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, about)) {
         *last = Some(about.clone());
     }
-    drop(last);
+}
+
+/// Launches were put on a stream, and are no part of a recording: they are counted together.
+pub(crate) fn launched_all(count: u64, last: &Arc<About>, queue: Queue) {
+    is_last(last);
+    queued(count, queue);
+}
+
+/// A launch was put on a stream: it is counted for `ts.bench`, and kept if it was recorded.
+#[inline]
+pub fn launched(function: &Arc<dyn Function>, about: &Arc<About>, queue: Queue) {
+    is_last(about);
     RECORDING.with_borrow_mut(|now| {
         if let Some(recording) = now {
             recording.kept.functions.push(function.clone());
         }
     });
-    queued(queue);
+    queued(1, queue);
 }
 
-fn queued(queue: Queue) {
+fn queued(count: u64, queue: Queue) {
     LAST_STREAM.store(queue.stream, Ordering::Relaxed);
     LAST_DEVICE.store(queue.device.bits(), Ordering::Relaxed);
-    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+    LAUNCHES.fetch_add(count, Ordering::Relaxed);
 }
 
 /// How many launches were put on streams so far, and where the last one went.

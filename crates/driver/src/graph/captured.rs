@@ -5,11 +5,11 @@
 //! are few graphs. After that, arrays that have been at several addresses, such as a batch or a
 //! loss, are copied to arrays of the program and back; the others stay where they are.
 
-use super::device::DeviceRun;
+use super::device::{DeviceRun, addresses};
 use super::list::alignment;
 use super::program::GraphProgram;
-use super::run::{GraphKernels, bytes_of};
-use crate::device::{self, Graph, Memory, UsedByGraph};
+use super::run::GraphKernels;
+use crate::device::{self, Graph, Memory};
 use crate::launch::Streams;
 use std::collections::BTreeSet;
 use tessera_diag::Diagnostics;
@@ -50,14 +50,6 @@ impl Own {
     }
 }
 
-fn addresses(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u64> {
-    inputs.iter().chain(outputs).map(|b| b.data as u64).collect()
-}
-
-fn size(b: &BufferArg) -> u64 {
-    bytes_of(&b.dims, b.dtype) as u64
-}
-
 impl GraphProgram {
     /// How many graphs were recorded.
     pub fn graphs(&self) -> usize {
@@ -78,51 +70,39 @@ impl GraphProgram {
         streams: &Streams,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
-        if device::is_recording() {
-            // A part of the graph that the caller records.
-            return self.run_on(inputs, outputs, device, streams, kernels);
-        }
         self.check_arrays(inputs, outputs)?;
         self.check_device(device)?;
-        let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
-        device::wait_for(queue, &streams.after)?;
-        let mut captured = there.captured.lock();
-        let done = self.replay(&mut captured, inputs, outputs, queue, kernels);
-        drop(captured);
-        let done = done.and_then(|()| device::hold_back(queue, &streams.then));
-        device::or_wait(queue, done)
+        self.run_again(&addresses(inputs, outputs), device, streams, kernels, true)
     }
 
-    fn replay(
+    pub(super) fn replay(
         &self,
         captured: &mut Captured,
-        inputs: &[BufferArg],
-        outputs: &[BufferArg],
+        at: &[u64],
         queue: Queue,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         let Captured { graphs, own, run, warm } = captured;
         let run = match run {
             Some(run) => run,
-            none => none.insert(self.device_run(queue)?),
+            none => none.insert(self.device_run(queue, queue)?),
         };
-        let at = addresses(inputs, outputs);
-        if let Some((_, graph)) = graphs.iter().find(|(known, _)| *known == at) {
-            return self.play(graph, run, queue);
+        if let Some((_, graph)) = graphs.iter().find(|(known, _)| **known == *at) {
+            return play(graph, run, queue);
         }
-        let aligned = alignment(inputs, outputs);
+        let aligned = alignment(at);
         if !warm.contains(&aligned) {
-            self.put(run, inputs, outputs, queue, kernels)?;
+            self.put(run, at, queue, kernels)?;
             warm.insert(aligned);
             return Ok(());
         }
         if graphs.len() < GRAPHS {
-            let graph = self.recorded(run, inputs, outputs, queue.device, kernels)?;
-            self.play(&graph, run, queue)?;
-            graphs.push((at, graph));
+            let graph = self.recorded(run, at, queue.device, kernels)?;
+            play(&graph, run, queue)?;
+            graphs.push((at.to_vec(), graph));
             return Ok(());
         }
-        if !own.as_ref().is_some_and(|own| own.holds(&at)) {
+        if !own.as_ref().is_some_and(|own| own.holds(at)) {
             let before = own.take();
             let moves = before.as_ref().map_or(0, |own| own.moves + 1);
             let moved = |i: usize| {
@@ -130,22 +110,16 @@ impl GraphProgram {
                     || graphs.iter().any(|(known, _)| known[i] != at[i])
                     || before.as_ref().is_some_and(|b| b.memory[i].is_some() || b.at[i] != at[i])
             };
-            let all = inputs.iter().chain(outputs).enumerate();
-            let memory = all
-                .map(|(i, b)| moved(i).then(|| Memory::new(queue, size(b).max(1))).transpose())
-                .collect::<Result<Vec<_>, Diagnostics>>()?;
-            *own = Some(Own { graph: None, at, memory, moves });
+            let memory = |(i, &bytes): (usize, &u64)| {
+                moved(i).then(|| Memory::new(queue, bytes.max(1))).transpose()
+            };
+            let memory = self.bytes.iter().enumerate().map(memory);
+            let memory = memory.collect::<Result<Vec<_>, Diagnostics>>()?;
+            *own = Some(Own { graph: None, at: at.to_vec(), memory, moves });
         }
         let Some(own) = own else { return Ok(()) };
-        let (ours_in, ours_out) = own.memory.split_at(inputs.len());
-        let moved = |list: &[BufferArg], to: &[Option<Memory>]| -> Vec<BufferArg> {
-            let one = |(b, m): (&BufferArg, &Option<Memory>)| match m {
-                Some(m) => BufferArg { data: m.address() as *mut u8, ..b.clone() },
-                None => b.clone(),
-            };
-            list.iter().zip(to).map(one).collect()
-        };
-        let (ins, outs) = (moved(inputs, ours_in), moved(outputs, ours_out));
+        let place = |(&at, own): (&u64, &Option<Memory>)| own.as_ref().map_or(at, Memory::address);
+        let ours_at: Vec<u64> = at.iter().zip(&own.memory).map(place).collect();
         let ours = || own.memory.iter().flatten();
         let mut before: Vec<u64> = ours().map(Memory::last).collect();
         before.push(run.arena.last());
@@ -154,42 +128,34 @@ impl GraphProgram {
         device::wait_for(queue, &before)?;
         ours().for_each(|memory| memory.used_on(queue.stream));
         run.arena.used_on(queue.stream);
-        let moves = |from: &BufferArg, to: &BufferArg| size(from) > 0 && from.data != to.data;
-        for (from, to) in inputs.iter().zip(&ins).filter(|(a, b)| moves(a, b)) {
-            device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
+        let inputs = self.plan.params.len();
+        let moves = |i: &usize| self.bytes[*i] > 0 && at[*i] != ours_at[*i];
+        for i in (0..inputs).filter(moves) {
+            device::copy_on_device(ours_at[i], at[i], self.bytes[i], queue)?;
         }
         match &own.graph {
-            Some(graph) => self.play(graph, run, queue)?,
+            Some(graph) => play(graph, run, queue)?,
             None => {
                 // Code for arrays on such addresses may not be there yet.
-                self.put(run, &ins, &outs, queue, kernels)?;
-                own.graph = Some(self.recorded(run, &ins, &outs, queue.device, kernels)?);
+                self.put(run, &ours_at, queue, kernels)?;
+                own.graph = Some(self.recorded(run, &ours_at, queue.device, kernels)?);
             }
         }
-        for (from, to) in outs.iter().zip(outputs).filter(|(a, b)| moves(a, b)) {
-            device::copy_on_device(to.data as u64, from.data as u64, size(from), queue)?;
+        for i in (inputs..at.len()).filter(moves) {
+            device::copy_on_device(at[i], ours_at[i], self.bytes[i], queue)?;
         }
         Ok(())
-    }
-
-    fn play(&self, graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
-        device::wait_for(queue, &[run.arena.last()])?;
-        run.arena.used_on(queue.stream);
-        // It reads what all runs share too, which must outlast it where the program goes meanwhile.
-        self.kept(queue, &run.list.trips)?.used_on(queue.stream);
-        graph.replay(queue.stream)
     }
 
     fn recorded(
         &self,
         run: &mut DeviceRun,
-        inputs: &[BufferArg],
-        outputs: &[BufferArg],
+        at: &[u64],
         device: DeviceId,
         kernels: &mut dyn GraphKernels,
     ) -> Result<Graph, Diagnostics> {
         let stream = device::begin_recording(device)?;
-        match self.put(run, inputs, outputs, Queue { device, stream }, kernels) {
+        match self.put(run, at, Queue { device, stream }, kernels) {
             Ok(()) => device::end_recording(),
             Err(errors) => {
                 device::drop_recording();
@@ -197,4 +163,10 @@ impl GraphProgram {
             }
         }
     }
+}
+
+/// A graph reads what all runs share too, which must outlast it where the program goes meanwhile.
+fn play(graph: &Graph, run: &DeviceRun, queue: Queue) -> Result<(), Diagnostics> {
+    run.begin(queue)?;
+    graph.replay(queue.stream)
 }

@@ -2,10 +2,10 @@
 //! only for values that decide control flow.
 
 use super::captured::Captured;
-use super::list::{Addresses, Command, Executor, Launch, List, alignment, execute};
+use super::list::{Addresses, Command, Executor, Launch, List, WIDEST, alignment, execute};
 use super::program::GraphProgram;
 use super::run::{GraphKernels, buffer_arg, call_arguments};
-use crate::device::{self, Memory, Stream, UsedByGraph};
+use crate::device::{self, About, Memory, Stream, UsedByGraph};
 use crate::launch::Streams;
 use crate::pack::row_major;
 use crate::profile::Span;
@@ -17,7 +17,7 @@ use tessera_numerics::DType;
 use tessera_plan::{Array, Origin};
 use tessera_support::ForkLock;
 use tessera_target::device::{DeviceId, Event};
-use tessera_target::{ArgValue, BufferArg, LaunchArgs, Queue};
+use tessera_target::{ArgValue, BufferArg, LaunchArgs, Packed, Queue};
 
 /// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
 /// iterations, one after another.
@@ -50,12 +50,43 @@ pub struct There {
 /// the streams and events of the queues beside the main one.
 pub struct DeviceRun {
     pub(super) arena: Memory,
-    pub(super) list: List,
+    pub(super) kept: Arc<Kept>,
+    list: List,
     streams: Vec<Stream>,
     events: Vec<Box<dyn Event>>,
-    /// How the addresses were aligned that launches were settled for.
-    pub(super) aligned: Vec<u8>,
+    /// Where buffers are: the caller's arrays in the latest run, all else in every run.
+    at: Addresses,
+    /// How the addresses of the caller's arrays were aligned that launches were settled for.
+    aligned: Vec<u8>,
     loaded: bool,
+    /// What errors of the device name, by kernel.
+    about: Vec<Option<Arc<About>>>,
+}
+
+impl DeviceRun {
+    /// Makes a stream wait for all work on its memory, and says that the stream uses it.
+    pub(super) fn begin(&self, queue: Queue) -> Result<(), Diagnostics> {
+        let memory = || self.kept.memory().chain([&self.arena]);
+        if memory().any(|m| m.last() != queue.stream) {
+            let mut before: Vec<u64> = memory().map(Memory::last).collect();
+            before.sort_unstable();
+            before.dedup();
+            device::wait_for(queue, &before)?;
+        }
+        if !device::is_recording() {
+            memory().for_each(|m| m.used_on(queue.stream));
+        }
+        Ok(())
+    }
+
+    /// Whether addresses are aligned as those that launches were settled for, which are the first.
+    fn is_alike(&mut self, at: &[u64]) -> bool {
+        if self.aligned.is_empty() {
+            self.aligned = alignment(at);
+        }
+        self.aligned.len() == at.len()
+            && self.aligned.iter().zip(at).all(|(low, at)| u64::from(*low) == at % WIDEST)
+    }
 }
 
 /// What a graph of the caller's keeps of a run: its streams take part until the recording ends.
@@ -99,6 +130,11 @@ struct OnDevice<'a> {
     /// Launches may be repeated as they were settled.
     alike: bool,
     kernels: &'a mut dyn GraphKernels,
+    /// Packed launches so far, and the kernel of the last.
+    launched: u64,
+    last: Option<usize>,
+    /// The stream that memory of launches was looked up for last, how many bytes, and where.
+    workspace: Option<(u64, u64, u64)>,
 }
 
 impl GraphProgram {
@@ -128,9 +164,11 @@ impl GraphProgram {
         Ok(made)
     }
 
-    pub(super) fn device_run(&self, queue: Queue) -> Result<DeviceRun, Diagnostics> {
-        let arena = Memory::new(queue, self.written.places.bytes.max(1) as u64)?;
+    /// Memory for the work of the queue `home`; what all runs share is made in the order of `queue`.
+    pub(super) fn device_run(&self, home: Queue, queue: Queue) -> Result<DeviceRun, Diagnostics> {
+        let arena = Memory::new(home, self.written.places.bytes.max(1) as u64)?;
         let list = List::new(&self.written)?;
+        let kept = self.kept(queue, &list.trips)?;
         let (mut streams, mut events) = (Vec::new(), Vec::new());
         let device = device::open(queue.device)?;
         for _ in 1..list.queues {
@@ -139,7 +177,17 @@ impl GraphProgram {
         for _ in 0..list.events {
             events.push(device.event(false)?);
         }
-        Ok(DeviceRun { arena, list, streams, events, aligned: Vec::new(), loaded: false })
+        let offsets = self.written.places.offsets.iter();
+        let place = |(offset, constant): (&Option<usize>, &Option<Memory>)| match (constant, offset)
+        {
+            (Some(memory), _) => memory.address(),
+            (None, Some(offset)) => arena.address() + *offset as u64,
+            (None, None) => 0,
+        };
+        let bases = offsets.zip(&kept.constants).map(place).collect();
+        let (at, about) = (Addresses::new(bases, &list), vec![None; self.kernels.len()]);
+        let (aligned, loaded) = (Vec::new(), false);
+        Ok(DeviceRun { arena, kept, list, streams, events, at, aligned, loaded, about })
     }
 
     /// Runs the function on arrays of a device, each row by row: puts everything on the stream and
@@ -154,18 +202,37 @@ impl GraphProgram {
     ) -> Result<(), Diagnostics> {
         self.check_arrays(inputs, outputs)?;
         self.check_device(device)?;
+        self.run_again(&addresses(inputs, outputs), device, streams, kernels, false)
+    }
+
+    /// [`Self::run_on`], or [`Self::replay_on`] where it is `captured`, without its checks: for arguments and results that
+    /// differ from those of an earlier run only in addresses, which are given one after another.
+    pub fn run_again(
+        &self,
+        at: &[u64],
+        device: DeviceId,
+        streams: &Streams,
+        kernels: &mut dyn GraphKernels,
+        captured: bool,
+    ) -> Result<(), Diagnostics> {
         let (queue, there) = (Queue { device, stream: streams.on }, self.on(device));
         if device::is_recording() {
-            return self.put_recorded(inputs, outputs, queue, kernels);
+            return self.put_recorded(at, queue, kernels);
         }
-        let idle = there.idle.lock().pop();
-        let mut run = match idle {
-            Some(run) => run,
-            None => self.device_run(queue)?,
+        let done = if captured {
+            device::wait_for(queue, &streams.after)?;
+            self.replay(&mut there.captured.lock(), at, queue, kernels)
+        } else {
+            let idle = there.idle.lock().pop();
+            let mut run = match idle {
+                Some(run) => run,
+                None => self.device_run(queue, queue)?,
+            };
+            device::wait_for(queue, &streams.after)?;
+            let done = self.put(&mut run, at, queue, kernels);
+            there.idle.lock().push(run);
+            done
         };
-        device::wait_for(queue, &streams.after)?;
-        let done = self.put(&mut run, inputs, outputs, queue, kernels);
-        there.idle.lock().push(run);
         let done = done.and_then(|()| device::hold_back(queue, &streams.then));
         device::or_wait(queue, done)
     }
@@ -174,77 +241,64 @@ impl GraphProgram {
     /// another run is in flight, and when the program is gone.
     fn put_recorded(
         &self,
-        inputs: &[BufferArg],
-        outputs: &[BufferArg],
+        at: &[u64],
         queue: Queue,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
         // The pool has no order of work on a stream that is recorded.
         let home = Queue { stream: 0, ..queue };
-        let mut run = self.device_run(home)?;
-        let kept = self.kept(queue, &run.list.trips)?;
+        let mut run = self.device_run(home, queue)?;
         run.loaded = true;
-        let done = self.put(&mut run, inputs, outputs, queue, kernels);
-        let DeviceRun { arena, streams, events, .. } = run;
+        let done = self.put(&mut run, at, queue, kernels);
+        let DeviceRun { arena, streams, events, kept, .. } = run;
         device::share(kept);
         device::share(Arc::new(Shared { arena, _streams: streams, _events: events }));
         done
     }
 
-    /// Puts a run on a queue, behind the earlier work on its memory.
+    /// Puts a run on a queue, behind the earlier work on its memory. `at` are the addresses of arguments and results.
     pub(super) fn put(
         &self,
         run: &mut DeviceRun,
-        inputs: &[BufferArg],
-        outputs: &[BufferArg],
+        at: &[u64],
         queue: Queue,
         kernels: &mut dyn GraphKernels,
     ) -> Result<(), Diagnostics> {
-        let kept = self.kept(queue, &run.list.trips)?;
-        let mut before: Vec<u64> = kept.memory().map(Memory::last).collect();
-        before.push(run.arena.last());
-        before.sort_unstable();
-        before.dedup();
-        device::wait_for(queue, &before)?;
-        if !device::is_recording() {
-            run.arena.used_on(queue.stream);
-            kept.used_on(queue.stream);
+        run.begin(queue)?;
+        let (arguments, results) = at.split_at(self.plan.params.len());
+        for (&buffer, &address) in self.plan.params.iter().zip(arguments) {
+            run.at.bases[buffer] = address;
         }
-        let mut bases = Vec::with_capacity(self.plan.buffers.len());
-        for (i, buffer) in self.plan.buffers.iter().enumerate() {
-            let offset = self.written.places.offsets[i];
-            bases.push(match (&buffer.origin, offset, &kept.constants[i]) {
-                (Origin::Argument(place), _, _) => inputs[*place].data as u64,
-                (_, _, Some(memory)) => memory.address(),
-                (_, Some(offset), _) => run.arena.address() + offset as u64,
-                _ => 0,
-            });
+        for ((buffer, _), &address) in self.plan.results.iter().zip(results) {
+            run.at.bases[*buffer] = address;
         }
-        for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
-            bases[*buffer] = output.data as u64;
-        }
-        let aligned = alignment(inputs, outputs);
-        if run.aligned.is_empty() {
-            run.aligned.clone_from(&aligned);
-        }
-        let alike = run.aligned == aligned;
-        if !run.loaded && !device::is_recording() {
-            self.load(&run.list.commands, &bases, queue);
+        let (alike, recording) = (run.is_alike(at), device::is_recording());
+        if !run.loaded && !recording {
+            self.load(&run.list.commands, &run.at.bases, queue);
             run.loaded = true;
         }
-        let mut at = Addresses::new(bases, &run.list);
         let mut to = OnDevice {
             program: self,
-            kept: &kept,
+            kept: &run.kept,
             queue,
-            recording: device::is_recording(),
+            recording,
             streams: &run.streams,
             events: &run.events,
             alike,
             kernels,
+            launched: 0,
+            last: None,
+            workspace: None,
         };
-        let done = execute(&mut run.list.commands, &mut to, &mut at);
-        if done.is_err() && !device::is_recording() {
+        let done = execute(&mut run.list.commands, &mut to, &mut run.at);
+        if let OnDevice { launched, last: Some(kernel), .. } = to {
+            let about = run.about[kernel].get_or_insert_with(|| {
+                let func = &self.plan.kernels[kernel];
+                Arc::new(About { name: func.name.clone(), loc: func.loc.clone() })
+            });
+            device::launched_all(launched, about, queue);
+        }
+        if done.is_err() && !recording {
             // The caller waits for the main queue alone. The first error is the one to report.
             for stream in &run.streams {
                 let _ = device::synchronize(queue.device, Some(stream.handle()));
@@ -252,6 +306,11 @@ impl GraphProgram {
         }
         done
     }
+}
+
+/// The addresses of arguments and results, one after another.
+pub(super) fn addresses(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u64> {
+    inputs.iter().chain(outputs).map(|b| b.data as u64).collect()
 }
 
 /// The launches of a list, each kernel once.
@@ -334,8 +393,37 @@ impl OnDevice<'_> {
         }
     }
 
-    fn launch(&self, launch: &mut Launch, at: &Addresses, queue: Queue) -> Result<(), Diagnostics> {
+    #[inline]
+    fn launch(
+        &mut self,
+        launch: &mut Launch,
+        at: &Addresses,
+        queue: Queue,
+    ) -> Result<(), Diagnostics> {
         let repeats = self.alike && launch.steady;
+        if repeats && !self.recording {
+            let kernel = launch.kernel;
+            if let Some(packed) = launch.pointed(at) {
+                match packed.context() {
+                    0 => packed.launch(queue.stream, 0)?,
+                    bytes => self.with_workspace(packed, bytes, queue)?,
+                }
+                self.launched += 1;
+                self.last = Some(kernel);
+                return Ok(());
+            }
+        }
+        self.launch_whole(launch, at, queue, repeats)
+    }
+
+    #[cold]
+    fn launch_whole(
+        &self,
+        launch: &mut Launch,
+        at: &Addresses,
+        queue: Queue,
+        repeats: bool,
+    ) -> Result<(), Diagnostics> {
         if let Some(settled) = launch.settled.clone().filter(|_| repeats) {
             return settled.launch(launch.addresses(at), &[], queue.stream);
         }
@@ -343,9 +431,31 @@ impl OnDevice<'_> {
         let artifact = &self.program.kernels[launch.kernel];
         artifact.enqueue(&launch.args, queue)?;
         if repeats && !launch.is_tried {
-            (launch.settled, launch.is_tried) = (artifact.settle(&launch.args, queue), true);
+            launch.settle(artifact.settle(&launch.args, queue));
         }
         Ok(())
+    }
+
+    /// The memory of a stream for launches that leave it zero is looked up once in a row of launches.
+    fn with_workspace(
+        &mut self,
+        packed: &mut dyn Packed,
+        bytes: u64,
+        queue: Queue,
+    ) -> Result<(), Diagnostics> {
+        if let Some((stream, room, address)) = self.workspace
+            && stream == queue.stream
+            && room >= bytes
+        {
+            return packed.launch(stream, address);
+        }
+        match device::workspace(queue, bytes)? {
+            Some(address) => {
+                self.workspace = Some((queue.stream, bytes, address));
+                packed.launch(queue.stream, address)
+            }
+            None => device::with_context(queue, bytes, |at| packed.launch(queue.stream, at)),
+        }
     }
 }
 

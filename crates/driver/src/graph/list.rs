@@ -2,14 +2,14 @@
 //! and on devices go through the same list.
 
 use super::run::{buffer_arg, bytes_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_ir::{Attr, Attrs, BlockId, Func, OpId, Privilege, Type, Value};
 use tessera_plan::{Array, Collective, Meaning, Written};
 use tessera_schedule::{Place, SchedOp, Schedule, accesses, place};
-use tessera_target::{ArgValue, BufferArg, LaunchArgs, Settled};
+use tessera_target::{ArgValue, LaunchArgs, Packed, Settled};
 
 /// A launch with all but addresses filled in.
 pub struct Launch {
@@ -22,6 +22,12 @@ pub struct Launch {
     /// whether that is known.
     pub settled: Option<Arc<dyn Settled>>,
     pub is_tried: bool,
+    /// The same with its parameters packed: for executors that put launches in a row.
+    pub packed: Option<Box<dyn Packed>>,
+    /// The arrays whose addresses differ from run to run: their places, buffers and offsets.
+    given: Vec<(usize, usize, i64)>,
+    /// An array moves with the iterations of a loop.
+    moves: bool,
     /// Iterations of loops do not change how its addresses are aligned.
     pub steady: bool,
     walk: Walk,
@@ -57,6 +63,36 @@ impl Launch {
         }
     }
 
+    /// Settles it by what it was launched with; `fill` has put in the addresses.
+    pub fn settle(&mut self, settled: Option<Arc<dyn Settled>>) {
+        self.is_tried = true;
+        self.packed = settled.clone().and_then(Settled::packed);
+        self.settled = settled;
+        let at = self.walk.addresses.iter();
+        if let Some(packed) = &mut self.packed {
+            at.enumerate().for_each(|(place, &address)| packed.point(place, address));
+        }
+    }
+
+    /// The packed launch with the addresses of now, where there is one.
+    #[inline]
+    pub fn pointed(&mut self, at: &Addresses) -> Option<&mut dyn Packed> {
+        let packed = self.packed.as_deref_mut()?;
+        if self.walk.in_loop || self.moves {
+            if !self.walk.in_loop {
+                self.walk.addresses.clear();
+                self.walk.addresses.extend(self.arrays.iter().map(|a| at.of(a)));
+            }
+            let addresses = self.walk.addresses.iter();
+            addresses.enumerate().for_each(|(place, &address)| packed.point(place, address));
+        } else {
+            for &(place, buffer, offset) in &self.given {
+                packed.point(place, at.bases[buffer].wrapping_add_signed(offset));
+            }
+        }
+        Some(packed)
+    }
+
     /// The addresses of the first iteration of a loop, and the bytes of its next ones.
     fn begin(&mut self, at: &Addresses, moved: impl Fn(&Array) -> i64) {
         self.walk.in_loop = false;
@@ -79,8 +115,8 @@ impl Launch {
 pub const WIDEST: u64 = 16;
 
 /// How addresses are aligned, as far as code is made for it.
-pub fn alignment(inputs: &[BufferArg], outputs: &[BufferArg]) -> Vec<u8> {
-    inputs.iter().chain(outputs).map(|b| (b.data as u64 % WIDEST) as u8).collect()
+pub fn alignment(at: &[u64]) -> Vec<u8> {
+    at.iter().map(|at| (at % WIDEST) as u8).collect()
 }
 
 /// A step; `on` is the number of its queue in the list, 0 the main one.
@@ -159,9 +195,65 @@ impl List {
             loops: BTreeMap::new(),
             trips: Vec::new(),
         };
-        let commands = decoder.block(plan.func.body)?;
+        let mut commands = decoder.block(plan.func.body)?;
         let Decoder { queues, events, trips, .. } = decoder;
+        let mut moved = BTreeSet::new();
+        positions(&commands, &mut moved);
+        find_given(&mut commands, &moved, &plan.places.offsets);
         Ok(List { commands, queues: queues.len(), events: events.len(), trips })
+    }
+}
+
+/// The buffers of loops' indices.
+fn positions(steps: &[Command], out: &mut BTreeSet<usize>) {
+    for step in steps {
+        match step {
+            Command::If { branches, .. } => branches.iter().for_each(|b| positions(b, out)),
+            Command::While { test, body, .. } => {
+                positions(test, out);
+                positions(body, out);
+            }
+            Command::Loop { position, body, .. } => {
+                out.insert(position.buffer);
+                positions(body, out);
+            }
+            Command::Launch { .. }
+            | Command::Host { .. }
+            | Command::Call { .. }
+            | Command::Copy { .. }
+            | Command::Collective { .. }
+            | Command::Record { .. }
+            | Command::Wait { .. } => {}
+        }
+    }
+}
+
+/// Finds which arrays of launches are elsewhere in each run. Those in the memory of the run itself stay where they are.
+fn find_given(steps: &mut [Command], moved: &BTreeSet<usize>, offsets: &[Option<usize>]) {
+    let stays = |a: &Array| offsets[a.buffer].is_some() && !moved.contains(&a.buffer);
+    for step in steps {
+        match step {
+            Command::Launch { launch, .. } => {
+                let arrays = launch.arrays.iter().enumerate();
+                let given = arrays.filter(|(_, a)| !stays(a));
+                launch.given = given.map(|(place, a)| (place, a.buffer, a.offset)).collect();
+                launch.moves = launch.arrays.iter().any(|a| !a.iterations.is_empty());
+            }
+            Command::If { branches, .. } => {
+                branches.iter_mut().for_each(|b| find_given(b, moved, offsets));
+            }
+            Command::While { test, body, .. } => {
+                find_given(test, moved, offsets);
+                find_given(body, moved, offsets);
+            }
+            Command::Loop { body, .. } => find_given(body, moved, offsets),
+            Command::Host { .. }
+            | Command::Call { .. }
+            | Command::Copy { .. }
+            | Command::Collective { .. }
+            | Command::Record { .. }
+            | Command::Wait { .. } => {}
+        }
     }
 }
 
@@ -270,6 +362,9 @@ impl Decoder<'_> {
                             loc: loc.clone(),
                             settled: None,
                             is_tried: false,
+                            packed: None,
+                            given: Vec::new(),
+                            moves: false,
                             steady,
                             walk: Walk::default(),
                         };
@@ -347,6 +442,7 @@ impl Decoder<'_> {
 }
 
 /// Where buffers are in a run, and which iteration each loop is in.
+#[derive(Default)]
 pub struct Addresses {
     pub bases: Vec<u64>,
     iterations: Vec<i64>,

@@ -5,7 +5,7 @@ use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
 use super::ranks::{RankPrograms, take_out};
-use super::run::Recorded;
+use super::run::{Recorded, bytes_of};
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
 use crate::mode::Mode;
@@ -65,6 +65,8 @@ pub struct GraphProgram {
     pub(super) kernels: Vec<Arc<dyn Artifact>>,
     pub(super) choice: Choice,
     pub(super) stats: GraphStats,
+    /// How many bytes each argument and result has, one after another.
+    pub(super) bytes: Vec<u64>,
     /// Launches with all but addresses filled in, for a run at a time.
     pub(super) idle: ForkLock<Vec<Recorded>>,
     /// Operation counts, as far as a profile requested them.
@@ -290,8 +292,13 @@ impl GraphProgram {
             scratch_bytes: written.places.bytes,
             unshared_bytes: written.places.unshared,
         };
+        let arguments = plan.params.iter().map(|&b| &plan.buffers[b].ty);
+        let both = arguments.chain(plan.results.iter().map(|(_, ty)| ty));
+        let size = |ty: &Type| bytes_of(&ty.static_shape().unwrap_or_default(), ty.dtype()) as u64;
+        let bytes = both.map(size).collect();
         Ok(Self {
             plan,
+            bytes,
             _alive: ALIVE.count(written.places.bytes),
             written,
             is_rearranged: given.is_some(),

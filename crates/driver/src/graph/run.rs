@@ -1,6 +1,7 @@
 //! Running a plan on arrays in host memory.
 
 use super::arena::Block;
+use super::device::addresses;
 use super::list::{Addresses, Command, Executor, Launch, List, alignment, execute, one};
 use super::program::GraphProgram;
 use super::rank_run::WithRanks;
@@ -275,7 +276,7 @@ impl GraphProgram {
         let data = |arrays: &[BufferArg]| arrays.iter().map(|a| a.data).collect::<Vec<_>>();
         self.bind(&mut bases, &data(inputs), &data(outputs));
         let mut at = Addresses::new(bases, &recorded.list);
-        let aligned = alignment(inputs, outputs);
+        let aligned = alignment(&addresses(inputs, outputs));
         let alike = *recorded.aligned.get_or_insert_with(|| aligned.clone()) == aligned;
         let mut kernels = WithRanks { ranks: &self.ranks, kernels };
         let watched = profile::is_on();

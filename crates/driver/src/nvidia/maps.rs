@@ -58,6 +58,18 @@ impl Maps {
         std::iter::once(0).chain(maps).collect()
     }
 
+    /// Whether these are the addresses of the mapped arrays among `words`.
+    #[inline]
+    pub fn are_of(&self, words: &[u64], addresses: &[u64]) -> bool {
+        self.rows.len() == addresses.len()
+            && self.rows.iter().zip(addresses).all(|(row, &at)| words[row.word] == at)
+    }
+
+    /// The addresses of the mapped arrays among `words`.
+    pub fn of(&self, words: &[u64], addresses: &mut Vec<u64>) {
+        addresses.extend(self.rows.iter().map(|row| words[row.word]));
+    }
+
     /// Puts the maps for the addresses among `words` behind them.
     pub fn push(
         &self,
@@ -85,9 +97,7 @@ impl Maps {
         encode: impl Fn(&TensorMapSpec) -> Result<[u8; TensorMap::BYTES], DeviceError>,
     ) -> Result<(), Diagnostic> {
         let mut latest = self.latest.lock();
-        let same = latest.device == device
-            && latest.addresses.len() == self.rows.len()
-            && self.rows.iter().zip(&latest.addresses).all(|(row, &at)| words[row.word] == at);
+        let same = latest.device == device && self.are_of(words, &latest.addresses);
         let first = tessera_ptx::map_word(words.len(), 0);
         if same {
             words.resize(first, 0);
@@ -106,7 +116,7 @@ impl Maps {
         }
         let Latest { device: on, addresses, words: kept } = &mut *latest;
         *on = device;
-        addresses.extend(self.rows.iter().map(|row| words[row.word]));
+        self.of(words, addresses);
         kept.clear();
         kept.extend_from_slice(&words[first..]);
         Ok(())

@@ -10,7 +10,7 @@ use tessera_numerics::Scalar;
 use tessera_ptx::Code;
 use tessera_target::device::{Device, DeviceId, Function, LaunchShape};
 use tessera_target::frame::{CONTEXT, Frame, ParamKind, bits};
-use tessera_target::{Queue, Settled};
+use tessera_target::{Packed, Queue, Settled};
 
 /// A launch as it was.
 pub struct Repeatable<'a> {
@@ -66,6 +66,21 @@ pub fn settle(all: Repeatable<'_>, frame: &Frame, words: &[u64]) -> Option<Arc<d
     }))
 }
 
+impl Launch {
+    /// # Safety
+    /// The words are those of the launch but for addresses and numbers, which are as in a launch that was checked.
+    #[inline]
+    unsafe fn put(&self, words: &[u64], stream: u64) -> Result<(), Diagnostics> {
+        // SAFETY: the caller's promise.
+        unsafe { self.function.launch(&self.shape, as_bytes(words), &self.starts, stream) }.map_err(
+            |error| {
+                let (name, loc) = (&self.about.name, &self.about.loc);
+                Diagnostic::from(error.at_launch(name, loc, "")).into()
+            },
+        )
+    }
+}
+
 impl Settled for Launch {
     fn launch(
         &self,
@@ -83,17 +98,12 @@ impl Settled for Launch {
                 words[place] = bits(value);
             }
             self.maps.push(words, &*self.device, &self.about.loc)?;
-            // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the
-            // driver of launches has compared the arrays' layouts with those of that one.
-            let shape = &self.shape;
             let queue = Queue { device: self.on, stream };
             let mut launch = |context: u64| {
                 words[CONTEXT] = context;
-                unsafe { self.function.launch(shape, as_bytes(words), &self.starts, stream) }
-                    .map_err(|error| {
-                        let (name, loc) = (&self.about.name, &self.about.loc);
-                        Diagnostic::from(error.at_launch(name, loc, "")).into()
-                    })
+                // SAFETY: all but addresses and numbers is as it was in a launch that was checked; the driver of
+                // launches has compared the arrays' layouts with those of that one.
+                unsafe { self.put(words, stream) }
             };
             match self.context {
                 0 => launch(0)?,
@@ -102,5 +112,42 @@ impl Settled for Launch {
             device::launched(&self.function, &self.about, queue);
             Ok(())
         })
+    }
+
+    fn packed(self: Arc<Self>) -> Option<Box<dyn Packed>> {
+        Some(Box::new(Kept { words: self.words.to_vec(), mapped: Vec::new(), launch: self }))
+    }
+}
+
+/// The words of a launch, with the tensor maps behind them.
+struct Kept {
+    launch: Arc<Launch>,
+    words: Vec<u64>,
+    /// The addresses that the maps are of.
+    mapped: Vec<u64>,
+}
+
+impl Packed for Kept {
+    #[inline]
+    fn point(&mut self, array: usize, address: u64) {
+        self.words[self.launch.addresses[array]] = address;
+    }
+
+    fn context(&self) -> u64 {
+        self.launch.context
+    }
+
+    #[inline]
+    fn launch(&mut self, stream: u64, context: u64) -> Result<(), Diagnostics> {
+        let Launch { maps, device, about, words, .. } = &*self.launch;
+        if !maps.are_of(&self.words, &self.mapped) {
+            self.words.truncate(words.len());
+            self.mapped.clear();
+            maps.push(&mut self.words, &**device, &about.loc)?;
+            maps.of(&self.words, &mut self.mapped);
+        }
+        self.words[CONTEXT] = context;
+        // SAFETY: as in `Settled::launch`.
+        unsafe { self.launch.put(&self.words, stream) }
     }
 }

@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes() {
         let table = Table::new(2);
-        assert!(table.keep(call(1).key(), Arc::new(1)).is_none());
-        assert!(table.keep(call(2).key(), Arc::new(2)).is_none());
+        assert!(table.keep(call(1).key([]), Arc::new(1)).is_none());
+        assert!(table.keep(call(2).key([]), Arc::new(2)).is_none());
         assert_eq!(table.find(&call(1)).as_deref(), Some(&1));
-        assert_eq!(table.keep(call(3).key(), Arc::new(3)).map(|(_, gone)| *gone), Some(2));
+        assert_eq!(table.keep(call(3).key([]), Arc::new(3)).map(|(_, gone)| *gone), Some(2));
         assert_eq!(table.find(&call(2)), None);
         assert_eq!(table.find(&call(1)).as_deref(), Some(&1));
         assert_eq!(table.find(&call(3)).as_deref(), Some(&3));
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_call_that_is_kept_again_replaces_the_first() {
         let table = Table::new(2);
-        assert!(table.keep(call(1).key(), Arc::new(1)).is_none());
-        assert_eq!(table.keep(call(1).key(), Arc::new(2)).map(|(_, gone)| *gone), Some(1));
+        assert!(table.keep(call(1).key([]), Arc::new(1)).is_none());
+        assert_eq!(table.keep(call(1).key([]), Arc::new(2)).map(|(_, gone)| *gone), Some(1));
         assert_eq!((table.len(), table.find(&call(1)).as_deref()), (1, Some(&2)));
     }
 }

@@ -204,9 +204,14 @@ impl Tokens {
 
     /// An object by its address, which holds while the key does.
     pub fn object(&mut self, address: usize, held: Held) {
+        self.identity(address);
+        self.kept.push(held);
+    }
+
+    /// An object by its address. What it stands for is given with the key.
+    pub fn identity(&mut self, address: usize) {
         self.mark(Mark::Object, 0);
         self.words.push(address as u64);
-        self.kept.push(held);
     }
 
     pub fn array(&mut self, view: &View) {
@@ -239,9 +244,10 @@ impl Tokens {
         &self.free
     }
 
-    pub fn key(&self) -> Key {
+    /// The key of the call; `held` is what identities stand for.
+    pub fn key(&self, held: impl IntoIterator<Item = Held>) -> Key {
         let words: Box<[u64]> = self.words.as_slice().into();
-        Key { hash: hash(&words), words, _kept: self.kept.clone() }
+        Key { hash: hash(&words), words, _kept: self.kept.iter().cloned().chain(held).collect() }
     }
 }
 
@@ -259,7 +265,7 @@ mod tests {
     fn of(fill: impl FnOnce(&mut Tokens)) -> Key {
         let mut tokens = Tokens::new([0; 3]);
         fill(&mut tokens);
-        tokens.key()
+        tokens.key([])
     }
 
     fn float(v: f64) -> impl Fn(&mut Tokens) {

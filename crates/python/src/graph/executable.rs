@@ -20,7 +20,7 @@ use tessera_driver::graph::{
     machine_text,
 };
 use tessera_driver::{
-    Arg, BufferArg, DeviceId, Flights, ForkLock, NoKernels, Place, Queue, beside, device,
+    Arg, BufferArg, DeviceId, Flights, ForkLock, NoKernels, Place, Queue, Streams, beside, device,
 };
 use tessera_graph::GraphModule;
 use tessera_ir::Type;
@@ -196,6 +196,25 @@ impl Executable {
             return Err(error);
         }
         answer
+    }
+
+    /// Runs on arrays of a device that are as those of an earlier run, but for their addresses: those of arguments, then those of
+    /// results. The stream waits for the work on `after` first.
+    pub fn run_again(
+        &self,
+        py: Python<'_>,
+        at: &[u64],
+        Queue { device, stream }: Queue,
+        after: Vec<u64>,
+        kernels: Option<Py<PyAny>>,
+        captured: bool,
+    ) -> PyResult<()> {
+        notes::spoil();
+        let mut called = OnDevice::new(kernels);
+        let streams = Streams { on: stream, after, then: Vec::new() };
+        let program = &self.program;
+        let done = enter(py, || program.run_again(at, device, &streams, &mut called, captured));
+        called.raised().map_or(done, Err)
     }
 
     /// Row-major arguments and results, without addresses yet.

@@ -77,7 +77,7 @@ impl<'py> Again<'py> {
 pub fn find<'py>(given: &Given<'_, 'py>) -> Tried<'py> {
     let Some((walk, stream)) = walked(given) else { return Tried::Not(None) };
     let Some(recipe) = given.replays.find(&walk.tokens) else {
-        return Tried::Not(Some(walk.tokens.key()));
+        return Tried::Not(Some(walk.key()));
     };
     match again(given.args.py(), &walk, recipe, stream) {
         Some(again) => Tried::Found(Box::new(again)),

@@ -6,6 +6,7 @@
 mod form;
 pub mod kernel;
 pub mod notes;
+mod on_device;
 mod operation;
 mod traced;
 mod walk;

@@ -3,6 +3,7 @@
 
 use crate::call::Given;
 use crate::watch::Watch;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::cell::{Cell, RefCell};
@@ -19,6 +20,16 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    pub fn new(make: Py<PyAny>, args: Py<PyTuple>, kwargs: Option<Py<PyDict>>) -> Self {
+        Self { make, args, kwargs }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.make)?;
+        visit.call(&self.args)?;
+        visit.call(&self.kwargs)
+    }
+
     pub fn again<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.make.bind(py).call(self.args.bind(py), self.kwargs.as_ref().map(|k| k.bind(py)))
     }
@@ -128,7 +139,7 @@ pub fn note_made<'py>(
     note(|notes| {
         let (array, make) = (array.clone().unbind(), make.clone().unbind());
         let (args, kwargs) = (args.clone().unbind(), kwargs.map(|k| k.clone().unbind()));
-        notes.made.push((Allocation { make, args, kwargs }, array));
+        notes.made.push((Allocation::new(make, args, kwargs), array));
     });
     Ok(array)
 }

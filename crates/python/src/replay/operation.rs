@@ -110,7 +110,7 @@ impl Operation {
         if matches!(recording, Recording::Launches(_)) {
             replayed.fetch_add(1, Ordering::Relaxed);
         }
-        drop(self.kept.keep(walk.tokens.key(), Arc::new(recording)));
+        drop(self.kept.keep(walk.key(), Arc::new(recording)));
         Ok(result)
     }
 }

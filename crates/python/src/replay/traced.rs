@@ -1,7 +1,8 @@
-//! Calls of traced functions in host memory: a recording is the compiled function with the memory of
-//! its arguments and results left open.
+//! Calls of traced functions: a recording is the compiled function with the memory of its arguments and
+//! results left open. Its arrays are all in host memory, or all on one device.
 
 use super::form::Form;
+use super::on_device::{Makes, There};
 use super::walk::{Walk, view};
 use crate::aligned::empty;
 use crate::arrays::{NdHead, descr_dtype, head, is_ndarray};
@@ -13,6 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_driver::replay::{Free, Mark, Numbers, Table, guards};
 use tessera_driver::{BufferArg, Number};
 use tessera_numerics::{DType, Profile};
@@ -28,6 +30,8 @@ pub struct Calls {
     fixed: bool,
     places: Vec<isize>,
     names: Vec<String>,
+    /// How many calls were recorded, and how many were replayed.
+    counts: [AtomicUsize; 2],
 }
 
 enum Recording {
@@ -39,6 +43,16 @@ enum Recording {
 struct Run {
     /// What the kernels and functions that the trace called have captured.
     watch: Option<Py<Watch>>,
+    place: Place,
+}
+
+enum Place {
+    Host(Here),
+    Device(There),
+}
+
+/// A run in host memory.
+struct Here {
     run: Py<Executable>,
     kernels: Option<Py<PyAny>>,
     /// The arguments, with addresses to be filled in; at the end those that the trace holds.
@@ -59,9 +73,14 @@ impl Calls {
             // A thread that runs a call at this moment holds it too: its contents are in use.
             Recording::Run(one) if Arc::strong_count(recording) == 1 => {
                 visit.call(&one.watch)?;
-                visit.call(&one.run)?;
-                visit.call(&one.kernels)?;
-                one.held.iter().try_for_each(|array| visit.call(array))
+                match &one.place {
+                    Place::Host(here) => {
+                        visit.call(&here.run)?;
+                        visit.call(&here.kernels)?;
+                        here.held.iter().try_for_each(|array| visit.call(array))
+                    }
+                    Place::Device(there) => there.traverse(&visit),
+                }
             }
             Recording::Run(_) | Recording::Whole => Ok(()),
         })
@@ -74,12 +93,14 @@ impl Calls {
     #[new]
     #[pyo3(signature = (fixed=false, places=Vec::new(), names=Vec::new()))]
     fn new(fixed: bool, places: Vec<isize>, names: Vec<String>) -> Self {
-        Self { kept: Table::new(KEPT), fixed, places, names }
+        let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        Self { kept: Table::new(KEPT), fixed, places, names, counts }
     }
 
     /// Keeps what a call ran, for calls like it: the code, the arrays that the trace holds, and
-    /// results with their leaves in order. False where such calls take the full path.
-    #[pyo3(signature = (args, kwargs, profile, watch, run, kernels, held, result, leaves))]
+    /// results with their leaves in order. Of a function on a device `made` says how each leaf came about, see
+    /// [`Makes`], and whether its launches are captured. False where such calls take the full path.
+    #[pyo3(signature = (args, kwargs, profile, watch, run, kernels, held, result, leaves, made=None))]
     #[allow(clippy::too_many_arguments)]
     fn remember(
         &self,
@@ -92,15 +113,26 @@ impl Calls {
         held: Vec<Bound<'_, PyAny>>,
         result: &Bound<'_, PyAny>,
         leaves: Vec<Bound<'_, PyAny>>,
+        made: Option<Makes<'_>>,
     ) -> PyResult<bool> {
         let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
         if matches!(self.kept.find(&walk.tokens).as_deref(), Some(Recording::Whole)) {
             return Ok(false);
         }
-        let made = Run::new(&walk, watch, run, kernels, held, result, &leaves)?;
-        let known = made.is_some();
-        let recording = made.map_or(Recording::Whole, |one| Recording::Run(Box::new(one)));
-        drop(self.kept.keep(walk.tokens.key(), Arc::new(recording)));
+        let place = match made {
+            None if walk.is_on_host() => {
+                Here::new(&walk, run, kernels, held, result, &leaves)?.map(Place::Host)
+            }
+            None => None,
+            Some(made) => {
+                There::new(&walk, run, kernels, held, (result, &leaves), made)?.map(Place::Device)
+            }
+        };
+        let known = place.is_some();
+        let run = |place| Recording::Run(Box::new(Run { watch, place }));
+        let recording = place.map_or(Recording::Whole, run);
+        drop(self.kept.keep(walk.key(), Arc::new(recording)));
+        self.counts[0].fetch_add(usize::from(known), Ordering::Relaxed);
         Ok(known)
     }
 
@@ -113,10 +145,36 @@ impl Calls {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = args.py();
         let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(None) };
+        let done = match self.kept.find(&walk.tokens).as_deref() {
+            Some(Recording::Run(one)) if one.holds(py)? => match &one.place {
+                Place::Host(here) => here.run(py, &walk)?,
+                Place::Device(there) => there.run(py, &walk)?,
+            },
+            _ => None,
+        };
+        self.counts[1].fetch_add(usize::from(done.is_some()), Ordering::Relaxed);
+        Ok(done)
+    }
+
+    /// Whether a call that took the full path may be recorded, and is not.
+    fn wants(
+        &self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        profile: usize,
+    ) -> PyResult<bool> {
+        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
         match self.kept.find(&walk.tokens).as_deref() {
-            Some(Recording::Run(one)) if one.holds(py)? => one.run(py, &walk),
-            _ => Ok(None),
+            None => Ok(true),
+            Some(Recording::Whole) => Ok(false),
+            Some(Recording::Run(one)) => Ok(!one.holds(args.py())?),
         }
+    }
+
+    /// How many calls were recorded, and how many were replayed.
+    fn counts(&self) -> (usize, usize) {
+        let [recorded, replayed] = &self.counts;
+        (recorded.load(Ordering::Relaxed), replayed.load(Ordering::Relaxed))
     }
 
     fn clear(&self) {
@@ -144,12 +202,12 @@ impl Calls {
             walk.value(&value, numbers(self.places.iter().any(|&p| p == at || p + count == at)))?;
         }
         walk.dict(kwargs, &|name| numbers(self.names.iter().any(|n| n == name)))?;
-        walk.is_on_host().then_some(walk)
+        Some(walk)
     }
 }
 
 /// The dtype of a free number as an argument of the function.
-fn dtype_of(free: &Free) -> DType {
+pub fn dtype_of(free: &Free) -> DType {
     free.dtype.unwrap_or(match free.value {
         Number::Float(_) => DType::F64,
         Number::Bool(_) => DType::Bool,
@@ -158,7 +216,7 @@ fn dtype_of(free: &Free) -> DType {
 }
 
 /// The memory of such an argument, little end first; `None` where it does not fit.
-fn word(free: &Free) -> Option<u64> {
+pub fn word(free: &Free) -> Option<u64> {
     let dtype = dtype_of(free);
     match &free.value {
         Number::Bool(v) => (dtype == DType::Bool).then_some(u64::from(*v)),
@@ -171,9 +229,14 @@ fn word(free: &Free) -> Option<u64> {
 }
 
 impl Run {
+    fn holds(&self, py: Python<'_>) -> PyResult<bool> {
+        self.watch.as_ref().map_or(Ok(true), |watch| watch.get().same(py))
+    }
+}
+
+impl Here {
     fn new(
         walk: &Walk<'_>,
-        watch: Option<Py<Watch>>,
         run: Py<Executable>,
         kernels: Option<Py<PyAny>>,
         held: Vec<Bound<'_, PyAny>>,
@@ -227,11 +290,7 @@ impl Run {
         };
         outputs.iter_mut().for_each(|b| b.writable = true);
         let held = held.into_iter().map(Bound::unbind).collect();
-        Ok(Some(Self { watch, run, kernels, inputs, held, outputs, empty, result }))
-    }
-
-    fn holds(&self, py: Python<'_>) -> PyResult<bool> {
-        self.watch.as_ref().map_or(Ok(true), |watch| watch.get().same(py))
+        Ok(Some(Self { run, kernels, inputs, held, outputs, empty, result }))
     }
 
     /// `None` where a number does not fit.

@@ -9,9 +9,9 @@ use crate::{dlpack, streams};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use std::sync::Arc;
-use tessera_driver::replay::{Free, MAX_RANK, Mark, Numbers, Tokens, View};
+use tessera_driver::replay::{Free, Held, Key, MAX_RANK, Mark, Numbers, Tokens, View};
 use tessera_driver::{DeviceId, Number, Place};
 use tessera_numerics::DType;
 
@@ -30,6 +30,8 @@ pub struct Walk<'py> {
     pub tokens: Tokens,
     /// Its arrays, in order. Another thread may remove them from their containers meanwhile.
     pub arrays: Vec<Bound<'py, PyAny>>,
+    /// The classes among the tokens, which a key keeps.
+    classes: Vec<Bound<'py, PyType>>,
     source: Option<Source>,
     /// Whether the tokens say which arrays begin at one address.
     aliases: bool,
@@ -46,7 +48,14 @@ const LIBRARY: u8 = 4;
 
 impl<'py> Walk<'py> {
     pub fn new(guards: [u64; 3], aliases: bool) -> Self {
-        Self { tokens: Tokens::new(guards), arrays: Vec::new(), source: None, aliases, depth: 0 }
+        let (tokens, arrays) = (Tokens::new(guards), Vec::with_capacity(8));
+        Self { tokens, arrays, classes: Vec::new(), source: None, aliases, depth: 0 }
+    }
+
+    /// The key of the call.
+    pub fn key(&self) -> Key {
+        let held = |class: &Bound<'py, PyType>| Arc::new(class.clone().unbind()) as Held;
+        self.tokens.key(self.classes.iter().map(held))
     }
 
     /// The stream of the call, where one is known for sure.
@@ -66,6 +75,11 @@ impl<'py> Walk<'py> {
     /// Whether all its arrays are in host memory.
     pub fn is_on_host(&self) -> bool {
         matches!(self.source, None | Some(Source::Host))
+    }
+
+    /// Whether all its arrays are ours, on a device.
+    pub fn is_of_ours(&self) -> bool {
+        matches!(self.source, Some(Source::Own(_)))
     }
 
     /// Arrays and free numbers in the order in which they came.
@@ -204,7 +218,8 @@ impl<'py> Walk<'py> {
 
     fn class(&mut self, value: &Bound<'py, PyAny>) {
         let class = value.get_type();
-        self.tokens.object(class.as_ptr() as usize, Arc::new(class.unbind()));
+        self.tokens.identity(class.as_ptr() as usize);
+        self.classes.push(class);
     }
 
     /// In the order of the keys, which is that of a tree's leaves.

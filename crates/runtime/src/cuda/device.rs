@@ -14,7 +14,7 @@ use super::workspace::Workspaces;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tessera_diag::{Code, Diagnostic};
 use tessera_support::ForkLock;
 use tessera_target::device::MemoryInfo;
@@ -36,10 +36,23 @@ pub struct Device {
 
 static DEVICES: ForkLock<BTreeMap<u32, Arc<Device>>> = ForkLock::new(BTreeMap::new());
 
+/// The first of them without a lock, each with the process that opened it.
+static OPENED: [OnceLock<(u32, Arc<Device>)>; 16] = [const { OnceLock::new() }; 16];
+
 impl Device {
     /// The device of this number; the same one each time. Its primary context is kept from the
     /// first call to the end of the process.
     pub fn get(ordinal: u32) -> Result<Arc<Device>, CudaError> {
+        let known = OPENED.get(ordinal as usize).and_then(OnceLock::get);
+        if let Some((process, device)) = known
+            && *process == driver::process()
+        {
+            return Ok(device.clone());
+        }
+        Self::find(ordinal)
+    }
+
+    fn find(ordinal: u32) -> Result<Arc<Device>, CudaError> {
         let driver = driver()?;
         let mut devices = DEVICES.lock();
         if let Some(device) = devices.get(&ordinal) {
@@ -52,6 +65,9 @@ impl Device {
         }
         let device = Arc::new(Self::open(driver, ordinal)?);
         devices.insert(ordinal, device.clone());
+        if let Some(place) = OPENED.get(ordinal as usize) {
+            place.get_or_init(|| (driver::process(), device.clone()));
+        }
         Ok(device)
     }
 

@@ -3,6 +3,8 @@
 use super::api::Api;
 use super::error::{CudaError, NO_DEVICE, NOT_INITIALIZED, STUB_LIBRARY};
 use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tessera_diag::{Code, Diagnostic};
 use tessera_support::ForkLock;
 
@@ -47,6 +49,42 @@ struct Requested {
     answer: Result<Present, Absent>,
 }
 
+/// The number of this process, or 0 where it is to be asked for.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of this process. The system is asked once, and again in each child: a launch and an allocation need it, and a
+/// call of the system costs as much as either.
+pub(crate) fn process() -> u32 {
+    match PROCESS.load(Ordering::Relaxed) {
+        0 => ask_process(),
+        known => known,
+    }
+}
+
+#[cold]
+fn ask_process() -> u32 {
+    static WATCHED: OnceLock<bool> = OnceLock::new();
+    let here = std::process::id();
+    if *WATCHED.get_or_init(watch_forks) {
+        PROCESS.store(here, Ordering::Relaxed);
+    }
+    here
+}
+
+/// Lets children ask for their number; false where that cannot be arranged.
+fn watch_forks() -> bool {
+    #[cfg(unix)]
+    {
+        unsafe extern "C" fn in_child() {
+            PROCESS.store(0, Ordering::Relaxed);
+        }
+        // SAFETY: the function does nothing but store a number, which is allowed in a child.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) == 0 }
+    }
+    #[cfg(not(unix))]
+    false
+}
+
 /// Whether a device can be used, else what is missing. Cheap after the first call.
 pub fn present() -> Result<Present, Absent> {
     driver().map(|driver| driver.present)
@@ -59,7 +97,7 @@ pub(crate) fn library() -> Option<&'static Api> {
 
 pub(crate) fn driver() -> Result<Driver, Absent> {
     let api = library().ok_or(Absent::NoDriver)?;
-    let here = std::process::id();
+    let here = process();
     let mut requested = REQUESTED.lock();
     let answer = match known(requested.as_ref(), here) {
         Some(answer) => answer,
@@ -112,7 +150,7 @@ fn ask(api: &Api) -> Result<Present, Absent> {
 /// that made it, it may not, and what was made is the parent's.
 pub(crate) fn is_ours() -> bool {
     let requested = REQUESTED.lock();
-    requested.as_ref().is_none_or(|requested| requested.process == std::process::id())
+    requested.as_ref().is_none_or(|requested| requested.process == process())
 }
 
 impl fmt::Display for Absent {

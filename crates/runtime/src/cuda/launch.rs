@@ -98,10 +98,11 @@ impl Function {
             addr_of_mut!(size).cast(),
             END as usize as *mut c_void,
         ];
-        let mut each = [null_mut::<c_void>(); MOST_PARAMS];
+        let mut each;
         let (list, extra) = match starts {
             [] | [_] => (null_mut(), extra.as_mut_ptr()),
             starts => {
+                each = [null_mut::<c_void>(); MOST_PARAMS];
                 if starts.len() > MOST_PARAMS || starts.iter().any(|&at| at >= size) {
                     return Err(self.mispacked(size));
                 }
