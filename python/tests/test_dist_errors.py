@@ -315,3 +315,28 @@ def test_checkpoints_that_are_incomplete(tmp_path):
 def test_ranks_that_disagree_are_an_error_of_communication():
     """No program that is traced can do this; `crates/comm/tests/suite/desync.rs` has the cases."""
     assert issubclass(ts.CommError, RuntimeError) and issubclass(ts.CommError, ts.TesseraError) and dist.CommError is ts.CommError
+
+
+def test_mappers_that_answer_with_arrays_lists_and_large_numbers():
+    mesh = line(3)
+    x = dist.shard(np.arange(6, dtype=np.float32), dist.spec("tp"), mesh)
+    y = dist.tensor((6,), dist.spec("tp"), mesh)
+    calls = {
+        "place": (lambda: dist.tensor((6,), dist.spec("tp"), line(3)), '"local_switch", "spread" or the numbers 0 to 2'),
+        "choose_collective": (lambda: x.reshard(None), "one of auto, ring"),
+        "choose_variant": (lambda: ts.index_launch("tp")(double)(x, y), "one of ptx, tile_ir"),
+        "tunable": (lambda: ts.index_launch("tp")(double)(x, y), "a number from 1 to 2147483647"),
+    }
+    for method, (call, words) in calls.items():
+        for answer in (np.array(["ring", "tree"]), ["ring"], {"a": 1}, 2**70, 0, -1, 1.5, True, object):
+            mapper = ts.Mapper()
+            setattr(mapper, method, lambda *args, answer=answer: answer)
+            with ts.runtime.set_mapper(mapper):
+                warned("W_MAPPER", call, words, "the default is used")
+    assert np.array_equal(y.numpy(), 2 * np.arange(6))
+    mapper = ts.Mapper()
+    mapper.tunable = lambda name, default: np.int64(2)
+    with ts.runtime.set_mapper(mapper), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ts.index_launch("tp")(double)(x, y)
+    refused("E_MAPPER", lambda: dist.ReplayMapper([{"method": "place", "args": object(), "answer": 1}]), "the log of a `RecordingMapper`")

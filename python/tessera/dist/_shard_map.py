@@ -34,6 +34,8 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
     `collective.all_reduce`.
     """
     fn = f._fn if isinstance(f, Jitted) else f
+    if not callable(fn):
+        raise fail("E_TYPE", f"shard_map: expected a function of one rank's blocks, got {fn!r:.80}", "write `dist.shard_map(f, mesh, in_specs=…, out_specs=…)`")
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
