@@ -141,11 +141,15 @@ pub fn compile_graph_for(
         let mut programs = RankPrograms::new();
         // On a device, and where extents are open, all ranks are one function.
         if !choice.is_on_device() {
-            let plan = PlanOptions::default();
+            let plan = PlanOptions { off: options.plan.off, ..PlanOptions::default() };
             let options = GraphOptions { plan, ..options.clone() };
-            programs = take_out(&mut all, crate::knobs::off()?, &mut |module, func, args| {
-                compile_flat(module, func, args, choice.clone(), &options, Instant::now())
-            })?;
+            programs = take_out(
+                &mut all,
+                crate::knobs::off()?.and(options.plan.off),
+                &mut |module, func, args| {
+                    compile_flat(module, func, args, choice.clone(), &options, Instant::now())
+                },
+            )?;
         }
         tessera_autodiff::expand_ranks(&mut all)?;
         tessera_graph::walk::dce_module(&mut all, &[func]);
@@ -171,7 +175,7 @@ fn compile_flat(
     let ordered = options.profile == Profile::Strict;
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
-    let off = crate::knobs::off()?;
+    let off = crate::knobs::off()?.and(options.plan.off);
     let requested = PlanOptions { machine, short, ordered, off, ..options.plan.clone() };
     let planned = |requested: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
         let mut plan = plan_graph(module, func, args, requested)?;
@@ -346,6 +350,11 @@ impl GraphProgram {
     /// The program of a rank in Graph IR; None of a function without a mesh.
     pub fn rank_text(&self) -> Option<String> {
         self.rank.as_ref().map(|(module, _)| module.to_string())
+    }
+
+    /// The plans of ranks that run rank by rank, as text; empty where they are rows of one function.
+    pub fn rank_plans(&self) -> Vec<String> {
+        self.ranks.values().map(|ranks| ranks.program.plan_text()).collect()
     }
 
     /// The collectives that it runs, in order.
