@@ -76,6 +76,14 @@ def test_collectives_on_wrong_states():
         collective.all_reduce(P, "tp")
     with refused("E_PLACEMENT", "tp: S(0)"):
         collective.permute(S, "tp", [(0, 1)])
+    with refused("E_MESH", "from 0 to 1 along tp=2 as `root`, got 2"):
+        collective.broadcast(R, "tp", 2)
+    with refused("E_TYPE", "`root`", "got 1.5"):
+        collective.broadcast(R, "tp", 1.5)
+    with refused("E_SHAPE_MISMATCH", "a value with dims"):
+        dist.shard_map(lambda b: collective.all_gather(b, "tp"), mesh, None, None)(numpy.float32(1))
+    with refused("E_TYPE", "a function of one rank's blocks, got 3"):
+        dist.shard_map(3, mesh, None, None)
     with refused("E_PLACEMENT", "got neither"):
         collective.all_reduce(numpy.zeros(4), "tp")
     with refused("E_PLACEMENT", "outside one"):

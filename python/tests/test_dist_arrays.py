@@ -130,6 +130,43 @@ def test_narrow_contributions_are_combined_in_f32_and_rounded_once():
     assert x.numpy()[0] != 1.0  # as sums in bf16 would give
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "i4", "i8", "u8"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+def test_contributions_that_the_dtype_does_not_hold(dtype, op):
+    """Intermediate sums are f32 (of integers, wrap): the last rounding alone saturates, as a cast does."""
+    kind = ts.empty((), dtype).dtype
+    most = {"f16": 60000.0, "bf16": 1e38, "fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp6_e3m2": 28.0, "fp6_e2m3": 7.5, "fp4_e2m1": 6.0}.get(dtype, 7 if dtype == "i4" else 100)
+    rows = [[most, most, 1, 0, most], [most, -most, 2, 0, 1], [-most, most, 3, 1, 1], [most, 1, 1, 0, 1]]
+    blocks = [np.asarray(np.asarray(r, np.float32) if kind.kind not in "u" else np.abs(r), np.float32).astype(kind) for r in rows]
+    x = dist.from_local(blocks, dist.spec(**{op: ("tp",)}), dist.mesh(4, ("tp",), (4,)))
+    whole = dtype.startswith(("i", "u"))
+    wide = np.stack([b.astype(np.int64 if whole else np.float32) for b in blocks])
+    with np.errstate(all="ignore"):
+        expected = getattr(np, op)(wide, axis=0)
+    if whole:
+        bits = 4 if dtype == "i4" else 8
+        low = 0 if dtype == "u8" else -(2 ** (bits - 1))
+        expected = (expected - low) % 2**bits + low
+    elif dtype not in ("f16", "bf16"):
+        expected = np.clip(expected, -most, most)
+    with np.errstate(all="ignore"):
+        expected = expected.astype(kind)
+    for made in (x.numpy(), x.reshard(None).local(3), x.reshard(dist.spec("tp")).numpy()):
+        assert same_bits(np.asarray(made), expected), (made, expected)
+    # As a program of ranks and a cast have it.
+    if op != "prod" and not whole:
+        program = dist.shard_map(lambda b: ts.collective.all_reduce(b[0], "tp", op), x.mesh, dist.spec("tp"), None)
+        assert np.array_equal(program(np.stack(blocks)).numpy().astype(np.float32), expected.astype(np.float32), equal_nan=True)
+
+
+def test_what_changes_no_value_is_held_by_every_dtype():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    for dtype in (*DTYPES, "fp6_e3m2", "fp6_e2m3", "fp4_e2m1", "i4"):
+        for op in ("sum", "prod", "max", "min"):
+            x = dist.tensor((4,), dist.spec(**{op: ("tp",)}), mesh, dtype, init=1)
+            assert x.numpy().tobytes() == ts.array(np.ones(4), dtype).tobytes() == x.reshard(dist.spec("tp")).numpy().tobytes(), (dtype, op)
+
+
 TEASER = r"""
 import re, warnings
 import numpy as np

@@ -463,3 +463,62 @@ def add_2d(x: ts.Region[ts.read, ts.Tensor["m", "n", ts.f32]], y: ts.Region[ts.r
     i, j = ts.tile.linear_id(0), ts.tile.linear_id(1)
     if i < m and j < n:
         y[i, j] = y[i, j] + x[i, j]
+
+
+@ts.kernel
+def open_regions(x: ts.Region[ts.read], y: ts.Region[ts.write]):
+    i = ts.tile.linear_id()
+    if i < x.shape[0]:
+        y[i] = 2 * x[i]
+
+
+@ts.kernel
+def not_annotated(x, y):
+    i = ts.tile.linear_id()
+    if i < x.shape[0]:
+        y[i] = 2 * x[i]
+
+
+@ts.kernel
+def open_sum(x: ts.Region[ts.read], total: ts.Region[ts.reduce_sum]):
+    i = ts.tile.linear_id()
+    if i < x.shape[0]:
+        total[i] += x[i]
+
+
+@pytest.mark.parametrize("kernel", [open_regions, not_annotated])
+def test_parameters_that_the_call_settles_are_ordered_and_checked(kernel):
+    """What such a kernel does with an array is known when its dtype is: reads waited for nothing, and conflicts were not seen."""
+    mesh = dist.mesh(4, ("tp",), (4,))
+    for dtype in ("f32", "bf16", "i32"):
+        x, y = dist.tensor((64,), dist.spec("tp"), mesh, dtype, init=1), dist.tensor((64,), dist.spec("tp"), mesh, dtype)
+        for _ in range(4):
+            index_launch("tp")(kernel)(x, y)
+            index_launch("tp")(kernel)(y, x)
+            index_launch("tp")(kernel)(x, y)
+            assert (y.numpy() == 8).all() and (x.numpy() == 4).all()
+            x[...] = 1
+            y[...] = 0
+        with pytest.raises(ts.PrivilegeError, match=r"writes `y` of part \(tp=0\) and writes `y` of part \(tp=1\)"):
+            index_launch("tp")(kernel)(x, y.parts("tp")[:1] * 4)
+        with pytest.raises(ts.PrivilegeError, match=r"reads `x` of part \(tp=0\) and writes `y` of part \(tp=3\)"):
+            index_launch("tp")(kernel)(x.parts("tp")[:1] * 4, x.parts("tp")[::-1])
+        assert (x.numpy() == 1).all() and (y.numpy() == 0).all()
+        # Reading one part from all tasks is none.
+        index_launch("tp")(kernel)(x.parts("tp")[:1] * 4, y)
+        assert (y.numpy() == 2).all()
+    host = np.zeros(64, np.float32)
+    index_launch("tp", dist.mesh(1, ("tp",), (1,)))(kernel)(np.ones(64, np.float32), host)
+    assert (host == 2).all()
+
+
+def test_contributions_by_a_parameter_that_the_call_settles():
+    mesh = dist.mesh(3, ("tp",), (3,))
+    for dtype in ("f32", "bf16"):
+        x = dist.tensor((3, 4), dist.spec("tp"), mesh, dtype, init=1)
+        total = dist.tensor((4,), None, mesh, dtype, init=10)
+        flat = dist.from_local([x.local(r)[0] for r in range(3)], dist.spec("tp"), mesh)
+        with dist.count() as c:
+            index_launch("tp")(open_sum)(flat, total)
+            dist.wait()
+        assert (total.numpy() == 13).all() and c["all_reduce"] == 1

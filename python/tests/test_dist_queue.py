@@ -135,6 +135,7 @@ def test_work_inside_a_task_is_refused_and_waits_are_for_earlier_tasks():
             seen.append(kind)
             dist.wait()
             x.numpy()
+            ts.runtime.set_mapper(None)
             index_launch("d")(double)(x)
 
     with ts.runtime.set_mapper(Launches()):

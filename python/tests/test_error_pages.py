@@ -24,6 +24,7 @@ NOT_SHOWN = {
     "E_UNKNOWN": "a fault of the compiler",
     "W_DTYPE_FALLBACK": "needs a target that lacks a dtype",
     "W_HOST_COPY": "arrays must be copied to a device",
+    "W_RESHARD": "an array must take a quarter of the machine's memory",
 }
 
 _ROW = re.compile(r'^    ([EWN]_\w+) \w+ "(.*)"$', re.M)

@@ -127,6 +127,7 @@ codes! {
     W_DUMP_IO Tool "A dump of the IR could not be written."
     W_VIRTUAL_DEVICE Placement "Devices of a mesh that this machine lacks are played by others."
     W_UNEVEN Placement "The largest block of an array is more than a tenth above the mean."
+    W_RESHARD Placement "A call brings an array to another placement, in which a rank gets more than a quarter of its device's memory."
     W_MAPPER Placement "A mapper gave an answer that is not known; the default was used."
     W_DEPRECATED Syntax "A name was used that the next release will not have."
     N_IMPLICIT_TILE Syntax "Unbound `tile_*` names were read as tile origins."

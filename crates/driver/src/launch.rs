@@ -177,6 +177,11 @@ impl Prepared {
         Self { spec, cache_hit, measure: false, ..self }
     }
 
+    /// What it uses each parameter of the kernel for; `None` for those that are no arrays.
+    pub fn privileges(&self) -> Vec<Option<Privilege>> {
+        self.spec.privileges(self.bound.slots.len())
+    }
+
     /// Where the arrays are: what is allocated goes there too.
     pub fn location(&self) -> Location {
         self.location

@@ -67,6 +67,18 @@ impl Specialised {
         covers.iter().any(|c| c.param == place && c.holds(dims, launch))
     }
 
+    /// What the kernel's parameters are used for; `None` for those that are no arrays.
+    pub fn privileges(&self, count: usize) -> Vec<Option<Privilege>> {
+        let is_array = |&(_, place): &(usize, &usize)| *place < count;
+        let mut found = vec![None; count];
+        for (at, &place) in self.params.iter().enumerate().filter(is_array) {
+            if let Type::View { privilege, .. } = self.func.ty(self.func.params()[at]) {
+                found[place] = Some(*privilege);
+            }
+        }
+        found
+    }
+
     /// The privilege of a parameter of `func`; a scalar is read.
     pub fn privilege(&self, place: usize) -> Privilege {
         match self.func.ty(self.func.params()[place]) {

@@ -55,7 +55,8 @@ fn launched(steps: &mut [Step], f: &mut dyn FnMut(&mut usize)) {
                 launched(body, f);
             }
             Step::Loop { body, .. } => launched(body, f),
-            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } | Step::Collective { .. } => {
+            }
         }
     }
 }
@@ -70,7 +71,7 @@ pub fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
             outputs.iter().for_each(|a| f(a, true));
         }
         Step::Call { args, .. } => args.iter().for_each(|(a, p)| f(a, p.writes())),
-        Step::Copy { from, to, .. } => {
+        Step::Copy { from, to, .. } | Step::Collective { from, to, .. } => {
             f(from, false);
             f(to, true);
         }
@@ -97,7 +98,9 @@ fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
         Step::Launch { args, .. } => args.iter_mut().for_each(f),
         Step::Host { inputs, outputs, .. } => inputs.iter_mut().chain(outputs).for_each(f),
         Step::Call { args, .. } => args.iter_mut().for_each(|(a, _)| f(a)),
-        Step::Copy { from, to, .. } => [from, to].into_iter().for_each(f),
+        Step::Copy { from, to, .. } | Step::Collective { from, to, .. } => {
+            [from, to].into_iter().for_each(f);
+        }
         Step::Cond { pred, then, otherwise, .. } => {
             all(then);
             all(otherwise);
@@ -127,7 +130,11 @@ fn list(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>) {
                 list(plan, uses, body);
             }
             Step::Loop { body, .. } => list(plan, uses, body),
-            Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Launch { .. }
+            | Step::Host { .. }
+            | Step::Call { .. }
+            | Step::Copy { .. }
+            | Step::Collective { .. } => {}
         }
     }
     let mut place = 0;
@@ -313,6 +320,7 @@ fn steps_onto_itself(plan: &Plan, step: &Step) -> bool {
         }
         Step::Host { .. }
         | Step::Call { .. }
+        | Step::Collective { .. }
         | Step::Cond { .. }
         | Step::While { .. }
         | Step::Loop { .. } => false,

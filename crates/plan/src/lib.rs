@@ -8,6 +8,7 @@
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `planner`: steps and buffers; `forward`: copy elision; `places`: lifetimes and places of
 //!   buffers; `text`: the plan as Schedule IR, which is verified, printed, changed and given back.
+//! - `collective`: the collectives of a rank's program; `overlap`: their order.
 //! - `queues`: list scheduling of steps on several queues; `order`: the events between these.
 //! - `invariant`: loop-invariant code motion.
 //! - `components`: scalar replacement of arrays with a short axis.
@@ -26,6 +27,7 @@
 //! where `queues` does not put them on others.
 
 mod class;
+mod collective;
 mod components;
 mod composites;
 mod emit;
@@ -45,6 +47,7 @@ mod machine;
 mod nodes;
 mod nothing;
 mod order;
+mod overlap;
 mod places;
 mod planner;
 mod queues;
@@ -57,6 +60,7 @@ mod text;
 mod vector;
 mod words;
 
+pub use collective::{Collective, Together};
 pub use composites::{Chosen, Site, undecided};
 pub use flatten::flatten;
 pub use given::rearranged;

@@ -6,6 +6,7 @@
 //! the head of its list, which is on queue 0, and queue 0 ends behind all others: what is inside a step
 //! (a branch, the body of a loop) begins and ends with that step, which is on queue 0.
 
+use crate::collective::QUEUE;
 use crate::forward::visit;
 use crate::planner::{Array, BufferId, Origin, Plan, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,11 @@ pub struct Order {
     pub recorded: BTreeSet<Point>,
 }
 
-/// The queue of a step: what is not a launch or a copy is on queue 0.
+/// The queue of a step: what is not a launch, a copy or a collective is on queue 0.
 pub fn queue(step: &Step) -> usize {
     match step {
         Step::Launch { queue, .. } | Step::Copy { queue, .. } => *queue,
+        Step::Collective { .. } => QUEUE,
         Step::Host { .. }
         | Step::Call { .. }
         | Step::Cond { .. }
@@ -71,7 +73,8 @@ fn has_effects(step: &Step) -> bool {
     match step {
         Step::Call { .. } => true,
         Step::Launch { args, .. } => args.iter().all(|a| !a.writes),
-        Step::Host { .. } | Step::Copy { .. } => false,
+        // All ranks run one plan, so they come to their collectives in one order, whichever that is.
+        Step::Host { .. } | Step::Copy { .. } | Step::Collective { .. } => false,
         Step::Cond { then, otherwise, .. } => any(then) || any(otherwise),
         Step::While { test, body, .. } => any(test) || any(body),
         Step::Loop { body, .. } => any(body),

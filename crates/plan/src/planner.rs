@@ -1,6 +1,7 @@
 //! Plans a function: a list of steps (launches, copies, loops, host calls) over buffers.
 
 use crate::class::{Class, class, is_empty};
+use crate::collective::{Collective, is_collective};
 use crate::composites::Chosen;
 use crate::emit::{ArrayUse, Kernel, emit};
 use crate::epilogue::crowded;
@@ -9,6 +10,7 @@ use crate::group::{END, Group, Grouping, Kind, group};
 use crate::loop_kernel::loop_kernel;
 use crate::machine::Machine;
 use crate::nodes::{memory_of, trace};
+use crate::overlap::overlap;
 use crate::scatter::scatter;
 use crate::strided::{self, Strided};
 use crate::text::check;
@@ -93,6 +95,12 @@ pub enum Step {
         from: Array,
         to: Array,
         queue: usize,
+    },
+    /// What ranks do together, on the queue of collectives.
+    Collective {
+        how: Collective,
+        from: Array,
+        to: Array,
     },
     Cond {
         pred: Array,
@@ -184,6 +192,9 @@ pub fn plan(func: &GraphFunc, options: &PlanOptions) -> Result<Plan, Diagnostics
     let mut plan = planner.plan;
     if options.machine == Machine::Cpu && !options.separate && !options.off.has(Pass::CopyElision) {
         forward(&mut plan);
+    }
+    if !options.off.has(Pass::Overlap) {
+        overlap(&mut plan);
     }
     // A plan that fails is a fault of the planner.
     match check(&plan) {
@@ -530,6 +541,13 @@ impl Planner<'_> {
                 let kernel = op.attr("kernel").and_then(Attr::as_ref_name).unwrap_or_default();
                 let config = op.attr("config").and_then(Attr::as_dict).cloned();
                 steps.push(Step::Call { kernel: kernel.into(), config, args, loc: loc.clone() });
+            }
+            code if is_collective(code) => {
+                let from = Array { writes: false, ..self.array(grouping, op.operands[0], loc)? };
+                let to = self.array(grouping, op.result(), loc)?;
+                let how = Collective::of(op)?;
+                let how = how.ok_or_else(|| internal("no collective", loc))?;
+                steps.push(Step::Collective { how, from, to });
             }
             _ if op.results.iter().all(|&v| is_empty(func, v)) => {}
             _ => {

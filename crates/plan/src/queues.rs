@@ -17,6 +17,7 @@
 
 use crate::forward::visit;
 use crate::order::{dependences, is_plain};
+use crate::overlap::has_collectives;
 use crate::planner::{Plan, Step};
 use crate::text::check;
 use std::cmp::Reverse;
@@ -52,7 +53,8 @@ const HANDOVER: f64 = 0.1e-6;
 
 /// Puts steps on queues; a plan that results is checked.
 pub fn queues(plan: &mut Plan, how: &Queues<'_>) -> Result<(), Diagnostics> {
-    if how.most < 2 {
+    // A rank's program has a queue for its collectives, and its order is that of `overlap`.
+    if how.most < 2 || plan.steps.iter().any(has_collectives) {
         return Ok(());
     }
     let steps = std::mem::take(&mut plan.steps);
@@ -98,8 +100,11 @@ impl Spread<'_> {
                     inner(self, body);
                 }
                 Step::Loop { body, .. } => inner(self, body),
-                Step::Launch { .. } | Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {
-                }
+                Step::Launch { .. }
+                | Step::Host { .. }
+                | Step::Call { .. }
+                | Step::Copy { .. }
+                | Step::Collective { .. } => {}
             }
         }
         let Some(found) = self.schedule(&steps) else { return steps };
@@ -166,6 +171,7 @@ impl Spread<'_> {
             }
             Step::Host { .. }
             | Step::Call { .. }
+            | Step::Collective { .. }
             | Step::Cond { .. }
             | Step::While { .. }
             | Step::Loop { .. } => 1.0,
@@ -188,7 +194,7 @@ impl Spread<'_> {
                 }
             }
             Step::Copy { to, .. } => NEXT + 2.0 * bytes(to) / speed.memory,
-            Step::Host { .. } | Step::Call { .. } => speed.launch,
+            Step::Host { .. } | Step::Call { .. } | Step::Collective { .. } => speed.launch,
             Step::Cond { then, otherwise, .. } => self.all(then).max(self.all(otherwise)),
             Step::While { test, body, .. } => self.all(test) + self.all(body),
             Step::Loop { trip, body, .. } => *trip as f64 * self.all(body),

@@ -1,6 +1,7 @@
 //! A plan as Schedule IR text: which values have memory, which kernels run in which order on what;
 //! and the options that a printed and edited plan requests.
 
+use crate::collective::Collective;
 use crate::forward::visit;
 use crate::order::{Order, Point, is_plain, queue};
 use crate::places::{Places, assign, own, scratch};
@@ -54,6 +55,7 @@ pub enum Meaning {
         privileges: Vec<Privilege>,
         loc: Loc,
     },
+    Collective(Collective),
     /// A branch or a loop.
     Control(Loc),
 }
@@ -303,6 +305,13 @@ impl Writer<'_> {
                 Step::Copy { from, to, queue } => {
                     let both = [self.array(block, from), self.array(block, to)];
                     self.op(block, on_queue(OpSpec::new(SchedOp::Copy, &both), *queue));
+                }
+                Step::Collective { how, from, to } => {
+                    let both = [self.array(block, from), self.array(block, to)];
+                    let spec = OpSpec::new(SchedOp::Collective, &both);
+                    let spec = OpSpec { attrs: how.attrs.clone(), ..spec };
+                    let id = self.op(block, on_queue(spec, queue(step)));
+                    self.meanings.insert(id, Meaning::Collective(how.clone()));
                 }
                 Step::Cond { pred, then, otherwise, loc } => {
                     let pred = self.array(block, pred);

@@ -9,7 +9,7 @@ use crate::prepared::{Gives, PreparedCall};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tessera_driver::Purpose;
 use tessera_driver::dist::{Row, Runners};
@@ -39,6 +39,7 @@ const SHORT: Duration = Duration::from_micros(60);
 /// An argument of all tasks.
 struct Column {
     name: Py<PyAny>,
+    /// As declared; `None` where the call decides, or it is no array.
     privilege: Option<Privilege>,
     /// Each task has memory of its own, which only the last task of the launch reads.
     alone: bool,
@@ -61,9 +62,17 @@ pub struct IndexLaunch {
     named: Arc<Py<PyAny>>,
     calls: Mutex<Vec<PreparedCall>>,
     gives: Mutex<Vec<Gives>>,
+    /// Of each task, the privileges by column as its code has them.
+    found: OnceLock<Vec<Vec<Option<Privilege>>>>,
 }
 
 impl IndexLaunch {
+    /// That of a column, once the code of its task is known.
+    fn privilege(&self, task: usize, column: usize) -> Option<Privilege> {
+        let found = || self.found.get().and_then(|found| found[task][column]);
+        self.columns[column].privilege.or_else(found)
+    }
+
     /// The uses of a task, with their columns.
     fn uses<'a>(
         &'a self,
@@ -72,7 +81,7 @@ impl IndexLaunch {
     ) -> impl Iterator<Item = (usize, Privilege, &'a Held)> {
         self.columns.iter().enumerate().filter_map(move |(at, column)| {
             let held = column.values[task].bind(py).cast::<Held>().ok()?;
-            Some((at, column.privilege?, held.get()))
+            Some((at, self.privilege(task, at)?, held.get()))
         })
     }
 }
@@ -101,7 +110,8 @@ impl IndexLaunch {
             made.push(Column { name: name.unbind(), privilege, alone, values, shown });
         }
         let (calls, gives) = (Mutex::default(), Mutex::default());
-        Ok(IndexLaunch { columns: made, count, named: Arc::new(named), calls, gives })
+        let (named, found) = (Arc::new(named), OnceLock::new());
+        Ok(IndexLaunch { columns: made, count, named, calls, gives, found })
     }
 
     /// The first two uses of tasks that interfere, as (task, column) each.
@@ -117,6 +127,11 @@ impl IndexLaunch {
         Some((place(found.first), place(found.second)))
     }
 
+    /// What a task does by an argument: the name of a privilege.
+    fn does(&self, task: usize, column: usize) -> Option<String> {
+        self.privilege(task, column).map(|privilege| privilege.to_string())
+    }
+
     /// Checks the calls of all tasks. The first `leading` columns are given by position, the others by name.
     fn prepare(
         &self,
@@ -127,6 +142,13 @@ impl IndexLaunch {
         profile: usize,
     ) -> PyResult<()> {
         let (mut calls, mut gives) = (Vec::with_capacity(self.count), Vec::new());
+        let names: Vec<String> = kernel.names().map(str::to_owned).collect();
+        let mut places = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let name: String = column.name.bind(py).extract()?;
+            places.push(names.iter().position(|other| *other == name));
+        }
+        let mut found = Vec::with_capacity(self.count);
         for task in 0..self.count {
             let memory = |column: &Column| {
                 let value = column.values[task].bind(py);
@@ -144,9 +166,16 @@ impl IndexLaunch {
             let (call, given) = PreparedCall::new(given, rank).map_err(|error| {
                 name(py, &error, &self.named, task).unwrap_or_else(|other| other)
             })?;
+            let of = |place: &Option<usize>| {
+                let privilege = place.and_then(|p| call.privileges.get(p).copied().flatten())?;
+                // Operators that arrays on meshes do not have fold in program order.
+                Some(Privilege::parse(privilege.name()).unwrap_or(Privilege::ReadWrite))
+            };
+            found.push(places.iter().map(of).collect());
             calls.push(call);
             gives.push(given);
         }
+        let _ = self.found.set(found);
         *self.calls.lock().unwrap_or_else(PoisonError::into_inner) = calls;
         *self.gives.lock().unwrap_or_else(PoisonError::into_inner) = gives;
         Ok(())

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_mesh::{BlockMove, Combine, Kind, Placed, Shape, between, copy};
-use tessera_numerics::{DType, ReduceOp, combine_arrays};
+use tessera_numerics::{DType, ReduceOp, Rounding, combine_arrays, decode, encode};
 
 /// The memory of a row-major array, which its caller keeps.
 pub struct Block {
@@ -131,6 +131,35 @@ pub fn combined(
         } else {
             Err(wrong("expected arrays of one shape and accumulation dtype"))
         }
+    })
+}
+
+/// The elements of an array in the dtype of another, by the language's rules: NumPy's makes a NaN of what fp8 holds as its largest number.
+#[tessera_entry::entry]
+#[pyfunction]
+#[pyo3(name = "convert_arrays")]
+pub fn converted(
+    py: Python<'_>,
+    values: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (values, out) = (Block::of(values)?, Block::of(out)?);
+    enter_call(py, || {
+        let alike = values.extents == out.extents && values.data != out.data && out.writable;
+        let (Some(from), Some(to)) = (values.dtype.filter(|_| alike), out.dtype) else {
+            return Err(wrong("expected two arrays of one shape"));
+        };
+        let saturates = to.saturates_by_default();
+        for (x, y) in
+            values.bytes().chunks_exact(values.item).zip(out.bytes_mut().chunks_exact_mut(out.item))
+        {
+            let mut bits = [0; 8];
+            bits[..x.len()].copy_from_slice(x);
+            let value = decode(from, u64::from_le_bytes(bits));
+            let code = encode(to, value, Rounding::Rne, saturates).to_le_bytes();
+            y.copy_from_slice(&code[..y.len()]);
+        }
+        Ok(())
     })
 }
 

@@ -212,6 +212,10 @@ impl Kernel {
 }
 
 impl Kernel {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.handle.param_names()
+    }
+
     pub fn given<'a, 'py>(
         &'a self,
         args: &'a Bound<'py, PyTuple>,

@@ -62,7 +62,7 @@ mod _core {
     #[pymodule_export]
     use crate::dist_launch::{Held, IndexLaunch};
     #[pymodule_export]
-    use crate::dist_memory::combined;
+    use crate::dist_memory::{combined, converted};
     #[pymodule_export]
     use crate::dist_tasks::{TaskGroup, TaskQueue};
     #[pymodule_export]

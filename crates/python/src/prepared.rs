@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tessera_driver::dist::Work;
 use tessera_driver::{KernelHandle, Location, Prepared, Purpose};
+use tessera_ir::Privilege;
 
 /// How it runs.
 enum Way {
@@ -60,6 +61,8 @@ pub struct PreparedCall {
     way: Way,
     /// What the arguments borrow from, and what the call gives back.
     keep: Vec<Py<PyAny>>,
+    /// What it uses each parameter of the kernel for.
+    pub privileges: Vec<Option<Privilege>>,
 }
 
 impl PreparedCall {
@@ -69,20 +72,21 @@ impl PreparedCall {
         rank: impl FnOnce() -> PyResult<u64>,
     ) -> PyResult<(Self, Gives)> {
         let py = given.args.py();
-        let made = |way: Way, keep: Vec<Py<PyAny>>| Self {
+        let made = |way: Way, keep: Vec<Py<PyAny>>, privileges| Self {
             kernel: given.kernel.clone(),
             args: given.args.clone().unbind(),
             kwargs: given.kwargs.clone().unbind(),
             way,
             keep,
+            privileges,
         };
         let kernel = given.kernel;
         notes::spoil();
         let key = match kernel::find(&given) {
             Tried::Found(again) if again.on_host => {
                 let result = again.results(&given)?.unbind();
-                let keep = vec![result.clone_ref(py)];
-                return Ok((made(Way::Again(again.launch), keep), Gives::Known(result)));
+                let (keep, uses) = (vec![result.clone_ref(py)], again.launch.privileges().to_vec());
+                return Ok((made(Way::Again(again.launch), keep, uses), Gives::Known(result)));
             }
             Tried::Found(_) => None,
             Tried::Not(key) => key,
@@ -92,6 +96,7 @@ impl PreparedCall {
         ask.key = key;
         let streams = ask.streams.clone();
         let mut prepared = enter_call(py, || kernel.prepare(&BACKENDS, call, ask))?;
+        let uses = prepared.privileges();
         if let Location::Device(device) = prepared.location() {
             enter_call(py, || kernel.check_launch(&prepared))?;
             let branch = Branch::new(py, device, rank()?, &streams)?;
@@ -103,7 +108,7 @@ impl PreparedCall {
                 made: result.clone(),
                 branch: branch.clone(),
             };
-            return Ok((made(Way::Later(later), Vec::new()), Gives::Later(result, branch)));
+            return Ok((made(Way::Later(later), Vec::new(), uses), Gives::Later(result, branch)));
         }
         let returns = prepared.returns();
         if !prepared.missing().is_empty() {
@@ -113,7 +118,7 @@ impl PreparedCall {
         let mut keep = converted.kept();
         let result = converted.results(py, &returns)?.unbind();
         keep.push(result.clone_ref(py));
-        Ok((made(Way::First(Box::new(prepared)), keep), Gives::Known(result)))
+        Ok((made(Way::First(Box::new(prepared)), keep, uses), Gives::Known(result)))
     }
 
     /// About how long it takes, where that is known.
@@ -127,7 +132,7 @@ impl PreparedCall {
     /// The call as a task, with what names it in errors and its number there.
     pub fn work(self, named: Arc<Py<PyAny>>, task: usize) -> Work<Failed> {
         Box::new(move || {
-            let Self { kernel, args, kwargs, way, keep } = self;
+            let Self { kernel, args, kwargs, way, keep, privileges: _ } = self;
             let done = match way {
                 Way::Again(launch) => launch.run(&kernel, 0),
                 Way::First(prepared) => kernel.launch(*prepared),

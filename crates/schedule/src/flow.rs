@@ -142,7 +142,11 @@ impl Flow<'_, '_> {
         match op.code {
             SchedOp::Store => self.store(op.result()),
             SchedOp::Fused | SchedOp::Constant | SchedOp::View | SchedOp::Yield => {}
-            SchedOp::Launch | SchedOp::Host | SchedOp::Call | SchedOp::Copy => self.work(id, on),
+            SchedOp::Launch
+            | SchedOp::Host
+            | SchedOp::Call
+            | SchedOp::Copy
+            | SchedOp::Collective => self.work(id, on),
             SchedOp::Free => self.free(id, on),
             SchedOp::Record => {
                 self.started(id, on);

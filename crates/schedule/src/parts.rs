@@ -176,7 +176,7 @@ pub fn accesses(func: &Func<Schedule>, id: OpId) -> Vec<Access> {
             let listed = op.attr("writes").and_then(Attr::as_ints).unwrap_or_default();
             all(&|i| listed.contains(&(i as i64)))
         }
-        SchedOp::Copy => all(&|i| i == 1),
+        SchedOp::Copy | SchedOp::Collective => all(&|i| i == 1),
         SchedOp::Loop => all(&|_| true),
         SchedOp::If | SchedOp::Yield | SchedOp::Return => all(&|_| false),
         SchedOp::Store

@@ -75,6 +75,7 @@ pub fn kept(text: &str, file: &str) -> Result<Kept, Diagnostics> {
             | SchedOp::Host
             | SchedOp::Call
             | SchedOp::Copy
+            | SchedOp::Collective
             | SchedOp::If
             | SchedOp::While
             | SchedOp::Loop

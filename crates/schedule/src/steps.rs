@@ -128,6 +128,50 @@ pub fn verify_copy(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
     }
 }
 
+/// The extents of the result of a collective of `n` ranks; none of one that there is not.
+fn combined(op: &tessera_ir::Op<Schedule>, dims: &[i64], n: i64) -> Option<Vec<i64>> {
+    let mut out = dims.to_vec();
+    let place = |name: &str| -> Option<usize> {
+        let at = usize::try_from(op.attr(name).and_then(Attr::as_int)?).ok()?;
+        (at < dims.len()).then_some(at)
+    };
+    let has_op = op.attr("op").and_then(Attr::as_word).is_some();
+    match op.attr("kind").and_then(Attr::as_word)? {
+        "all_reduce" if has_op => {}
+        "permute" if op.attr("pairs").is_some() => {}
+        "from_rank" if op.attr("root").is_some() => {}
+        "all_gather" => out[place("dim")?] *= n,
+        "reduce_scatter" if has_op && dims[place("dim")?] % n == 0 => out[place("dim")?] /= n,
+        "all_to_all" if dims[place("split")?] % n == 0 => {
+            out[place("split")?] /= n;
+            out[place("concat")?] *= n;
+        }
+        _ => return None,
+    }
+    Some(out)
+}
+
+pub fn verify_collective(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let (from, to) = (func.ty(op.operands[0]), func.ty(op.operands[1]));
+    if !privilege(to).is_some_and(Privilege::writes) {
+        let why = format!("expected memory that may be written, got {to}");
+        errors.push(tessera_diag::Code::E_PRIVILEGE, why);
+    }
+    let sizes = op.attr("sizes").and_then(Attr::as_ints).unwrap_or_default();
+    let axes = op.attr("axes").and_then(Attr::as_list).map_or(0, <[Attr]>::len);
+    if axes != sizes.len() || sizes.iter().any(|&n| n < 1) {
+        errors.structure("expected for each axis how many ranks there are along it");
+        return;
+    }
+    let Some(dims) = from.static_shape() else { return };
+    match combined(op, &dims, sizes.iter().product()) {
+        wanted @ Some(_) if to.static_shape() == wanted && from.dtype() == to.dtype() => {}
+        _ => errors
+            .shape(format!("expected the memory of the collective's result, got {from} and {to}")),
+    }
+}
+
 /// The condition is one bool in memory.
 fn decides(func: &Func<Schedule>, v: Value, errors: &mut OpErrors) {
     let ty = func.ty(v);

@@ -3,8 +3,8 @@
 use crate::Schedule;
 use crate::level::verify_launch;
 use crate::steps::{
-    verify_call, verify_constant, verify_copy, verify_free, verify_fused, verify_host, verify_if,
-    verify_loop, verify_return, verify_store, verify_view, verify_while,
+    verify_call, verify_collective, verify_constant, verify_copy, verify_free, verify_fused,
+    verify_host, verify_if, verify_loop, verify_return, verify_store, verify_view, verify_while,
 };
 use tessera_ir::{InferContext, Type, define_ops};
 
@@ -149,5 +149,16 @@ define_ops! {
         operands: [event: Event], groups: [], attrs: [device: Int optional, queue: Int optional], regions: [],
         results: Some(0), effects: Sync, infer: None, verify: None,
         example: "%e = sched.record : event\nsched.wait %e {queue = 1}\n%f = sched.record {queue = 1} : event\nsched.wait %f",
+    }
+    /// A collective of the ranks along `axes` of a mesh, with the attributes of the op of Graph IR that `kind`
+    /// names: reads `from` and writes `to`. It starts when its queue comes to it, and an event behind it is over when
+    /// it is complete: what stands between the two runs beside it. All ranks come to their collectives in one order.
+    Collective = 0x11 "collective" since "0.6" {
+        operands: [from: View, to: View], groups: [],
+        attrs: [kind: Word required, axes: Words required, sizes: Ints required, op: Word optional, dim: Int optional, split: Int optional,
+                concat: Int optional, pairs: List optional, root: Int optional, device: Int optional, queue: Int optional],
+        regions: [],
+        results: Some(0), effects: Collective, infer: None, verify: Some(verify_collective),
+        example: "%m = sched.store : view<[8], f32, read_write>\nsched.collective %x, %m {kind = all_reduce, axes = [dp], sizes = [4], op = sum}",
     }
 }

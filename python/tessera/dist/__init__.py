@@ -7,8 +7,7 @@
 """
 
 from ..arrays import create as _create
-from ..base.errors import PlacementError
-from . import _operators
+from ..base.errors import CheckpointError, CommError, PlacementError
 from ._array import DistArray, Part, from_domain, from_local, replicate, reshard, shard, tensor
 from ._collective import Future, all_gather, all_reduce, all_to_all, allreduce, barrier, broadcast, permute, reduce_scatter
 from ._domain import Rect
@@ -24,7 +23,7 @@ from ._tasks import wait
 from ._traced import TracedArray, constrain
 
 __all__ = [
-    "Arch", "Block", "BlockCyclic", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "Future", "MappedRegion", "Mapper", "Mesh", "Part",
+    "Arch", "Block", "BlockCyclic", "CheckpointError", "CommError", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "Future", "MappedRegion", "Mapper", "Mesh", "Part",
     "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "TracedArray", "all_gather", "all_reduce", "all_to_all", "allreduce", "axis_index", "axis_size",
     "barrier", "broadcast", "constrain", "count", "current_mesh", "from_domain", "from_local", "index_launch", "mesh", "permute", "reduce_scatter", "reshard",
     "replicate", "shard", "shard_map", "spec", "tensor", "wait",

@@ -16,7 +16,7 @@ from ..arrays.create import array, numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype as dtype_of
 from ..trace.tracer import Tracer
-from . import _blocks, _events, _given, _mapper
+from . import _blocks, _events, _given, _implicit, _mapper
 from ._domain import Rect
 from ._draw import Drawing, draw
 from ._mesh import Mesh, chosen, warn
@@ -126,6 +126,8 @@ class DistArray:
         if index is not Ellipsis and not (isinstance(index, slice) and index == slice(None)):
             raise fail("E_UNSUPPORTED", "expected `x[...] = value`, got an assignment to some elements",
                        "write to the parts, `for p in x.parts(axis): p[...] = value`, or assign the whole value")  # fmt: skip
+        if isinstance(value, DistArray) and value.ndim == self.ndim:
+            _implicit.gathers(value, self.spec, self.mesh, "`x[...] = y`")
         values = _values(value, self.shape, self.dtype)
         self._wait("write")
         op = self._placed.combine

@@ -67,6 +67,8 @@ def accumulation(of: DType) -> DType:
     if "accum(" in text:
         return dtype(text.partition("accum(")[2].partition(")")[0].removesuffix("_fast"))
     plain = numpy_dtype(of)
+    if plain.name == "int4":
+        return dtype("i8")
     if plain.kind in "biu":
         return dtype(plain.name)
     return dtype("f64") if plain == numpy.float64 else dtype("f32")
@@ -83,7 +85,8 @@ def identity(op: str, of: numpy.dtype) -> Any:
     if of.kind in "iu":
         limits = numpy.iinfo(of)
         return of.type(limits.min if op == "max" else limits.max)
-    return of.type(-numpy.inf if op == "max" else numpy.inf)
+    # Of a dtype without infinities, the number that is farthest out.
+    return cast(numpy.asarray(-numpy.inf if op == "max" else numpy.inf, numpy.float32), of)[()]
 
 
 def filled(shape: tuple[int, ...], value: Any, of: numpy.dtype) -> numpy.ndarray:
@@ -98,8 +101,12 @@ def combined(op: str, contributions: Sequence[numpy.ndarray]) -> numpy.ndarray:
 
 
 def cast(values: numpy.ndarray, to: numpy.dtype) -> numpy.ndarray:
-    """Elements in another dtype, rounded once."""
+    """Elements in another dtype, rounded once by the language's rules: floats that fp8 and narrower dtypes do not hold saturate."""
     if values.dtype == to:
         return values
+    if to.itemsize == 1 and to.kind not in "biu":
+        made = numpy.empty(values.shape, to)
+        _core.convert_arrays(numpy.asarray(values, order="C"), made)
+        return made
     with numpy.errstate(all="ignore"):
         return values.astype(to)

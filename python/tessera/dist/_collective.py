@@ -66,6 +66,8 @@ def _dim(x: Tracer | DistArray, dim: Any, what: str, name: str = "dim") -> int:
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise fail("E_TYPE", f"{what}: expected `{name}` to be the number of a dim, got {dim!r}", f"write such as `{name}=0`")
     ndim = x.ndim
+    if not ndim:
+        raise fail("E_SHAPE_MISMATCH", f"{what}: expected a value with dims, got one of shape ()", "give it a dim: `xp.reshape(x, (1,))`")
     if not -ndim <= int(dim) < ndim:
         raise fail("E_SHAPE_MISMATCH", f"{what}: expected `{name}` between {-ndim} and {ndim - 1}, got {dim}", "dims count from 0, or from -1 at the end")
     return int(dim) % ndim
@@ -246,6 +248,7 @@ def broadcast(x: Any, axis: str | Sequence[str], root: int = 0) -> Any:
         states = dict(zip(x.mesh.axes, x.placements, strict=True))
         if any(states[a] != "R" for a in names):
             raise _wrong(x, "broadcast", f"holds copies along {' and '.join(names)}", "blocks of a split array differ: `all_gather` joins them")
+        _position(root, axes_attrs(x.mesh, axis, "broadcast"), "broadcast", "root")
         return x
     x = _value(x, "broadcast")
     attrs = axes_attrs(mesh_of_rank("broadcast"), axis, "broadcast")

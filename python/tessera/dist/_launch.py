@@ -108,7 +108,10 @@ def _facts(of: Elaboration) -> _Facts:
     if found is None:
         params = of.spec.params
         names = [row[0] for row in params]
-        privileges = {name: known or "" for name, known in zip(names, of.kernel.privileges(), strict=True)}
+        # What is not declared, and what the body does with it is known only with its dtype, has its privilege from each task's code.
+        declared = [row[2][2] if row[1] == "tensor" else None for row in params]
+        known = zip(names, declared, of.kernel.privileges(), strict=True)
+        privileges = {name: said or does or "" for name, said, does in known}
         dtypes = {row[0]: row[2][1] if row[1] == "tensor" else None for row in params}
         found = _known[of] = names, privileges, dtypes
     return found
@@ -171,7 +174,7 @@ class _Launch:
             held = value._held
         elif isinstance(value, numpy.ndarray):
             held = _core.Held(_HOST, _core.Positions([_addresses(value)]), value)
-            self.on_host = self.on_host or bool(privilege)
+            self.on_host = True
         else:
             held = value
         return _Argument(name, privilege, [held] * self.count, [value] * self.count)
@@ -212,10 +215,14 @@ class _Launch:
         launch = _core.IndexLaunch(rows, self.count, self.tasks)
         conflict = launch.conflict()
         if conflict is not None:
-            raise self._refused(*conflict)
+            raise self._refused(launch, *conflict)
         if _mapper.current() is not None:
             _mapper.choose_variant(self.kernel.name, str(_core.capabilities(None).get("arch", "cpu")))
         launch.prepare(self.elaboration.kernel, self.leading, self.grid, self.profile)
+        if not all(a.privilege for a in self.arguments):
+            conflict = launch.conflict()
+            if conflict is not None:
+                raise self._refused(launch, *conflict)
         for text in self.elaboration.kernel.take_warnings():
             warn(text)
         whole = [a for a in self.arguments if a.whole is not None]
@@ -234,10 +241,10 @@ class _Launch:
         assert found is not None
         return found[0]
 
-    def _refused(self, first: tuple[int, int], second: tuple[int, int]) -> Exception:
+    def _refused(self, launch: Any, first: tuple[int, int], second: tuple[int, int]) -> Exception:
         (t, i), (u, j) = first, second
         a, b = self.arguments[i], self.arguments[j]
-        text = f"`{self.kernel.name}` {_does(a.privilege)} `{a.name}` of {self.tasks.at(t)} and {_does(b.privilege)} `{b.name}` of {self.tasks.at(u)}, which share elements"
+        text = f"`{self.kernel.name}` {_does(launch.does(t, i))} `{a.name}` of {self.tasks.at(t)} and {_does(launch.does(u, j))} `{b.name}` of {self.tasks.at(u)}, which share elements"
         return fail("E_PRIVILEGE", f"tasks of one launch have no order: {text}",
                     "give each task a part of its own; where accumulation is intended, declare `Region[reduce_sum]`")  # fmt: skip
 

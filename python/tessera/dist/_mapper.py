@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -16,12 +17,15 @@ from typing import Any
 from .. import _core
 from ..base.caller import here
 from ..base.errors import TesseraError
+from . import _given
 from ._mesh import Mesh, warn
 
 #: Algorithms of collectives.
 ALGORITHMS = ("auto", "ring", "tree", "direct", "hierarchical", "nvls", "sharp_ring")
 #: The methods of mappers.
 METHODS = ("place", "choose_collective", "choose_variant", "tunable", "report")
+#: The largest number that steers anything.
+_MOST = 2**31 - 1
 #: Ways of compiling a kernel.
 VARIANTS = ("ptx", "tile_ir", "library", "emulated")
 
@@ -133,12 +137,28 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
     return before
 
 
+#: The method whose answer this thread waits for.
+_asked: ContextVar[str | None] = ContextVar("tessera mapper asked", default=None)
+
+
+def _alone(method: str) -> None:
+    """A mapper that asks itself would do so again in the answer to that, and so on."""
+    outer = _asked.get()
+    if outer is None:
+        return
+    by = f"`{method}`" if method != outer else "it"
+    text = f"`{outer}` of {type(_mapper).__name__} places arrays, moves them or launches before it has answered, for which {by} is asked"
+    raise _core.error("E_MAPPER", text, "answer from the arguments, and from what the mapper computed before `set_mapper`", place=here())
+
+
 def _ask(method: str, *args: Any) -> Any:
     if _mapper is None:
         return None
     answering = getattr(_mapper, method, None)
     if answering is None:
         return None
+    _alone(method)
+    token = _asked.set(method)
     try:
         if method == "choose_collective" and not _takes(answering, len(args)):
             args = args[:-1]
@@ -149,6 +169,8 @@ def _ask(method: str, *args: Any) -> Any:
         raise _raised(method, error) from error
     except Exception as error:
         raise _raised(method, error) from error
+    finally:
+        _asked.reset(token)
 
 
 def _raised(method: str, error: Exception) -> Exception:
@@ -178,28 +200,30 @@ def _unknown(method: str, answer: Any, known: str) -> None:
 
 def choose_collective(kind: str, size: int, nbytes: int) -> str:
     answer = _ask("choose_collective", kind, size, nbytes)
-    if answer is not None and answer not in ALGORITHMS:
-        _unknown("choose_collective", answer, f"one of {', '.join(ALGORITHMS)}")
-        answer = None
-    return answer or "auto"
+    return _word("choose_collective", answer, ALGORITHMS) or "auto"
 
 
 def choose_variant(op: str, arch: str) -> str | None:
-    answer = _ask("choose_variant", op, Arch(arch))
-    if answer is not None and answer not in VARIANTS:
-        _unknown("choose_variant", answer, f"one of {', '.join(VARIANTS)}")
-        answer = None
-    return answer
+    return _word("choose_variant", _ask("choose_variant", op, Arch(arch)), VARIANTS)
+
+
+def _word(method: str, answer: Any, known: tuple[str, ...]) -> str | None:
+    """An answer that is one of these words; None for the default. Other answers may be anything, arrays too, so they are not compared."""
+    if answer is None or isinstance(answer, str) and answer in known:
+        return answer
+    _unknown(method, answer, f"one of {', '.join(known)}")
+    return None
 
 
 def tunable(name: str, default: int) -> int:
     answer = _ask("tunable", name, default)
     if answer is None:
         return default
-    if isinstance(answer, bool) or not isinstance(answer, int) or answer < 1:
-        _unknown("tunable", answer, f"a number from 1 on for {name!r}")
+    number = _given.integer(answer)
+    if number is None or not 1 <= number <= _MOST:
+        _unknown("tunable", answer, f"a number from 1 to {_MOST} for {name!r}")
         return default
-    return answer
+    return number
 
 
 def report(event: dict[str, Any]) -> None:
@@ -210,6 +234,9 @@ def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege
     """The first array is put on a mesh: asks where the devices of its axes are."""
     if mesh._is_placed:
         return
+    if _mapper is not None:
+        # Before the lock, which the question that is open may hold.
+        _alone("place")
     with mesh._placing:
         if mesh._is_placed:
             return
@@ -220,7 +247,8 @@ def place(mesh: Mesh, shape: tuple[int, ...], dtype: str, nbytes: int, privilege
         answers = {}
         for axis, extent in zip(mesh.axes, mesh.shape, strict=True):
             answer = _ask("place", MappedRegion(axis, shape, dtype, nbytes, privilege), mesh)
-            if answer is not None and answer not in ("local_switch", "spread") and not _is_order(answer, extent):
+            words = isinstance(answer, str) and answer in ("local_switch", "spread")
+            if answer is not None and not words and not _is_order(answer, extent):
                 _unknown("place", answer, f'"local_switch", "spread" or the numbers 0 to {extent - 1} in some order')
                 answer = None
             answers[axis] = answer
@@ -305,7 +333,10 @@ class ReplayMapper(Mapper):
         for row in log:
             if not isinstance(row, dict) or not {"method", "args", "answer"} <= set(row):
                 raise self._damaged(f"the row {row!r:.60}")
-            self._answers[_key(row["method"], row["args"])].append(row["answer"])
+            try:
+                self._answers[_key(row["method"], row["args"])].append(row["answer"])
+            except (TypeError, ValueError) as error:
+                raise self._damaged(f"the row {row!r:.60}") from error
 
     @staticmethod
     def _damaged(what: str) -> Exception:

@@ -14,7 +14,7 @@ from ..trace import prim
 from ..trace.jit import Jitted, _name, _names, jit
 from ..trace.tracer import Tracer, as_tracer, aval, current, is_array, one, splat, to_numpy, tracing, weakened
 from ..tree import pytree
-from . import _blocks
+from . import _blocks, _implicit
 from ._array import DistArray, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, rank_of
@@ -34,6 +34,8 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
     `collective.all_reduce`.
     """
     fn = f._fn if isinstance(f, Jitted) else f
+    if not callable(fn):
+        raise fail("E_TYPE", f"shard_map: expected a function of one rank's blocks, got {fn!r:.80}", "write `dist.shard_map(f, mesh, in_specs=…, out_specs=…)`")
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -49,9 +51,11 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
     def outside(on: Mesh, args: tuple, kwargs: dict) -> Any:
         """Runs now: arrays of the mesh go in as whole values, and results are placed."""
         leaves, form = pytree.flatten((args, kwargs))
-        for x in leaves:
+        wanted = spread(in_specs, args, "in_specs", "shard_map") + [None] * len(pytree.leaves(kwargs))
+        for x, spec in zip(leaves, wanted, strict=True):
             if isinstance(x, DistArray):
                 _same_mesh(x, on)
+                _implicit.gathers(x, spec, on, f"shard_map of `{_name(fn)}`")
         if on not in programs:
 
             def whole(*args: Any, **kwargs: Any) -> Any:

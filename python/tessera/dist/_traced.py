@@ -9,7 +9,7 @@ from ..base.caller import fail
 from ..trace import placing
 from ..trace.tracer import Frame, Gathered, Tracer, as_tracer, aval, current, is_array, one, outermost, to_numpy
 from ..tree import pytree
-from ._array import DistArray, shard
+from ._array import DistArray, replicate, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, spec_of
 from ._spec import Distribution, ShardSpec, as_spec
@@ -46,18 +46,21 @@ def _belongs(mesh: Mesh) -> None:
     if frame is None:
         return
     if frame.mesh is not None and frame.mesh != mesh:
-        raise fail("E_PLACEMENT", f"expected arrays on one mesh in a function, got arrays on {frame.mesh!r} and on {mesh!r}",
-                   "`dist.shard(x.numpy(), spec, mesh)` brings an array to another mesh, before the call")  # fmt: skip
+        raise _two_meshes(frame.mesh, mesh)
     frame.mesh = mesh
 
 
+def _two_meshes(one: Mesh, other: Mesh) -> Exception:
+    return fail("E_PLACEMENT", f"expected arrays on one mesh in a function, got arrays on {one!r} and on {other!r}",
+                "`dist.shard(x.numpy(), spec, mesh)` brings an array to another mesh, before the call")  # fmt: skip
+
+
 def _pinned(x: Tracer, mesh: Mesh, splits: Splits, priority: int) -> Tracer:
-    """The value, placed as its splits say. Ranks compute on equal blocks of neighbouring elements: what else a spec may say is how the array
-    is kept outside programs, and copies in them."""
+    """The value, placed as its splits say. Ranks compute on blocks of neighbouring elements: what is dealt in cycles outside programs is in
+    copies in them, and an axis that the blocks of coarser axes leave uneven is none of the program's (`may_split` of the partitioner)."""
     split: list[list[str]] = [[] for _ in x.shape]
     for dim, (names, block) in splits.items():
-        n = x.shape[dim]
-        if not block and isinstance(n, int) and n % mesh.axis_size(names) == 0:
+        if not block:
             split[dim] = list(names)
     attrs = {"axes": list(mesh.axes), "sizes": list(mesh.shape), "split": split} | ({"priority": priority} if priority else {})
     return one("shard", [x], attrs, weak=x._weak)
@@ -95,6 +98,11 @@ class TracedArray(Tracer):
     def full(self) -> Tracer:
         """The value without a placement that results would keep."""
         return self._plain
+
+    def _placed_alike(self, made: Tracer) -> TracedArray:
+        """A value of this shape in this placement; along axes with contributions, in copies."""
+        splits, _ = numbered(self.spec, self.mesh, _extents(self.shape))
+        return TracedArray(made, self.mesh, spec_of(splits, None), self.requires_grad)
 
     def __repr__(self) -> str:
         return f"TracedArray([{', '.join(map(str, self.shape))}], {self.dtype}, {self.spec!r} on {self.mesh!r})"
@@ -255,4 +263,20 @@ def spread(specs: Any, tree: Any, what: str, by: str) -> list:
                f"write `{what}=dist.spec(\"dp\")`, or a tuple with an entry for each {kind} and None for {'copies' if by == 'shard_map' else 'those that the compiler places'}")  # fmt: skip
 
 
-placing.functions.update(results=_results, jit=_Specs)
+def _on_host(fn: Any, args: tuple, kwargs: dict) -> Any:
+    """Calls a function of arrays in one memory; its results are copies on the mesh of its arguments."""
+    meshes: list[Mesh] = []
+
+    def host(x: Any) -> Any:
+        if not isinstance(x, DistArray):
+            return x
+        meshes.append(x.mesh)
+        if x.mesh != meshes[0]:
+            raise _two_meshes(meshes[0], x.mesh)
+        return x.numpy()
+
+    given, rest = pytree.map(host, (args, kwargs))
+    return pytree.map(lambda v: replicate(v, meshes[0]) if is_array(v) and hasattr(v, "shape") else v, fn(*given, **rest))
+
+
+placing.functions.update(results=_results, jit=_Specs, gathered=_on_host)

@@ -24,6 +24,7 @@ from ..base.deprecation import renamed_keywords
 from ..kernel.schedule import FORMER_KEYWORDS as _FORMER
 from ..base.numeric_profile import current as _profile_now
 from ..trace.tracer import frames as _frames
+from ..trace import on_mesh as _on_mesh
 from ._traced import NAMES as _TRACED, traceable as _traceable
 
 __all__ = [
@@ -509,7 +510,7 @@ def _replayed(operation: Any) -> Any:
 def _make_public() -> None:
     for name in __all__:
         operation = _followed(globals()[name])
-        operation = _traceable(operation) if name in _TRACED else operation
+        operation = _traceable(operation) if name in _TRACED else _on_mesh.gathered(operation)
         operation = operation if name in _UNRECORDED else _replayed(operation)
         globals()[name] = _placed(renamed_keywords(**_RENAMED[name])(operation) if name in _RENAMED else operation)
 

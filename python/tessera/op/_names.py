@@ -12,6 +12,7 @@ import numpy
 from .. import _core, nn, op, xp
 from ..arrays.host import Array
 from ..base.error_location import placed
+from ..trace import on_mesh
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, current, fail
 from ..tree import pytree
@@ -106,7 +107,7 @@ def following(fn: Callable) -> Callable:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         made = fn(*args, **kwargs)
-        if current() is not None:
+        if current() is not None or on_mesh.is_given(args, kwargs):
             return made
         given = [v for v in pytree.leaves((args, kwargs)) if isinstance(v, (numpy.ndarray, _core.Array))]
         if any(isinstance(v, Array) for v in given) or not given:

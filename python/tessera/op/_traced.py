@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import xp
 from ..nn import _functional as F
-from ..trace import prim as p
+from ..trace import on_mesh, prim as p
 from ..trace.tracer import Tracer, current
-from . import _products as products
+from . import _backward as backward, _products as products
 
 
 def _forms() -> dict[str, Callable]:
@@ -54,9 +54,10 @@ def _forms() -> dict[str, Callable]:
         "cross_entropy": cross_entropy, "bias_activation": activation, "sum": reduction(xp.sum), "mean": reduction(xp.mean),
         "max": reduction(xp.max), "min": reduction(xp.min), "prod": reduction(xp.prod), "argmax": xp.argmax, "argmin": xp.argmin,
         "transpose": xp.permute_dims, "softmax_safe": lambda x, axis=-1: F.softmax(x, axis, safe=True),
-        "logsumexp_safe": F.logsumexp, "layernorm_safe": F.layernorm, "rmsnorm_safe": F.rmsnorm, "gelu_safe": F.gelu,
+        "logsumexp_safe": lambda x, axis=-1: F.logsumexp(x, axis), "layernorm_safe": F.layernorm, "rmsnorm_safe": F.rmsnorm, "gelu_safe": F.gelu,
         "matmul": products.matmul, "gemm": products.gemm, "flash_attention": products.flash_attention,
         "saxpy": lambda alpha, x, y, *, out_dtype=None: to(xp.add(xp.multiply(x, alpha), y), out_dtype),
+        **{name: getattr(backward, name) for name in BACKWARD}, "grouped_gemm": backward.grouped_gemm,
     }  # fmt: skip
 
 
@@ -65,22 +66,28 @@ def _table() -> dict[str, Callable]:
     return _forms()
 
 
+#: The gradients that are functions.
+BACKWARD = ("softmax_backward", "log_softmax_backward", "layernorm_backward", "rmsnorm_backward", "cross_entropy_backward")
 #: The functions that have a traced form.
 NAMES = (
     "softmax", "log_softmax", "layernorm", "rmsnorm", "gelu", "cross_entropy", "bias_activation", "sum", "mean", "max", "min",
     "prod", "argmax", "argmin", "transpose", "softmax_safe", "logsumexp_safe", "layernorm_safe", "rmsnorm_safe", "gelu_safe",
-    "saxpy", "matmul", "gemm", "flash_attention",
+    "saxpy", "matmul", "gemm", "flash_attention", *BACKWARD, "grouped_gemm",
 )  # fmt: skip
 
 
 def traceable(fn: Callable) -> Callable:
-    """A function of arrays that is a composition of primitives inside a trace."""
+    """A function of arrays that is a composition of primitives inside a trace, and on arrays on a mesh."""
 
+    def form(*args: Any, **kwargs: Any) -> Any:
+        kept = {k: v for k, v in kwargs.items() if k not in ("rows", "block")}
+        return _table()[fn.__name__](*args, **kept)
+
+    @on_mesh.traced(form)
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         if current() is None and not any(isinstance(a, Tracer) for a in (*args, *kwargs.values())):
             return fn(*args, **kwargs)
-        kept = {k: v for k, v in kwargs.items() if k not in ("rows", "block")}
-        return _table()[fn.__name__](*args, **kept)
+        return form(*args, **kwargs)
 
     return call

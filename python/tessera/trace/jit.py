@@ -593,8 +593,8 @@ def jit(
 
     Where arguments are on a mesh (`dist.shard`), the program is one of all its ranks, and results are on it too. ``in_specs`` and
     ``out_specs`` (trees of specs like the arguments and results, or one for all) say where arguments and results are on ``mesh``, also those
-    of the host; the compiler places those whose spec is None. ``f.compiled(*args).spmd`` is the program of a rank, ``.collectives`` what it
-    communicates."""
+    of the host; the compiler places those whose spec is None. ``f.compiled(*args).spmd`` is the program of a rank, ``.rank_plan`` its plan
+    where ranks run one by one, and ``.collectives`` what it communicates."""
     if fn is None:
         return functools.partial(
             jit, static_argnums=static_argnums, static_argnames=static_argnames, capture_graph=capture_graph,

@@ -82,7 +82,7 @@ signedinteger, unsignedinteger, s_, index_exp = _numpy.signedinteger, _numpy.uns
 ndarray = _Array
 __array_api_version__ = "2023.12"
 
-from . import _methods  # noqa: E402  (puts operators and methods on tracers)
+from . import _mesh_methods, _methods  # noqa: E402  (put operators and methods on tracers and arrays)
 
 _methods.give_namespace(_sys.modules[__name__])
 

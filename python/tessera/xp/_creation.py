@@ -10,7 +10,7 @@ from ..arrays.create import array, numpy_dtype
 from ..arrays.host import HostArray, host, unmasked
 from ..base.dtypes import dtype as as_dtype
 from ..base.promotion import kind
-from ..trace import prim as p
+from ..trace import on_mesh, placing, prim as p
 from ..trace.jit import eager
 from ..trace.tracer import as_tracer, aval, current, fail, known
 
@@ -25,6 +25,7 @@ def _natural(value: Any) -> str:
     return {"f64": _FLOAT}.get(aval(value)[1], aval(value)[1]) if isinstance(value, (bool, int, float)) else aval(value)[1]
 
 
+@on_mesh.traced()
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = None) -> Any:
     """A value as an array; Python's floats become f32."""
     if current() is not None:
@@ -41,6 +42,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: Any = N
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
     """An array of another library, without a copy where that is possible."""
+    if not hasattr(x, "__dlpack__"):
+        raise fail("E_TYPE", f"expected an array in one memory, got {type(x).__name__}", "`xp.asarray` takes lists and numbers; an array on a mesh has `x.numpy()`")
     made = host(numpy.from_dlpack(x))
     return made.copy() if copy else made
 
@@ -66,10 +69,11 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
 empty = zeros
 
 
+@on_mesh.traced()
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """An array of one value, of the shape and dtype of another unless said."""
     own, natural, _ = aval(x)
-    return full(own if shape is None else shape, fill_value, dtype=dtype or natural)
+    return placing.as_placed(x, full(own if shape is None else shape, fill_value, dtype=dtype or natural))
 
 
 def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:

@@ -17,6 +17,7 @@ from ..trace.control import fori_loop
 from ..trace.dims import Dim, bounds
 from ..trace.jit import eager, run_once
 from ..trace.tracer import Tracer, as_tracer, aval, current, fail, is_array, to_numpy
+from ..tree import pytree
 from . import _elementwise
 
 #: What happens to positions outside, by what a user may write.
@@ -55,7 +56,7 @@ def _known_mask(i: Any) -> numpy.ndarray | None:
             i = numpy.asarray(i)
         except Exception:  # it holds traced values
             return None
-    elif not is_array(i) or aval(i)[1] != "bool":
+    elif not (is_array(i) or pytree.is_opened(i)) or aval(i)[1] != "bool":
         return None
     array = to_numpy(i)
     return array if array.dtype == bool and array.ndim else None

@@ -10,6 +10,7 @@ from .. import _core, runtime
 from ..arrays import host as _host
 from ..arrays.create import array as _made
 from ..arrays.host import HostArray
+from ..dist._array import DistArray
 from ..trace.dims import Dim
 from ..trace.tracer import _OPERATORS as _UFUNCS, Tracer, as_tracer, fail, functions as _traced_functions, is_array
 from . import _calculus, _creation, _diagonals, _elementwise as e, _index, _joins, _linalg, _manipulate as m, _numbers, _reduce as r, _sets, _statistics
@@ -208,7 +209,7 @@ def give_namespace(module: Any) -> None:
     def namespace(self: Any, *, api_version: Any = None) -> Any:
         return module
 
-    for kind in (Tracer, HostArray, _core.Array):
+    for kind in (Tracer, HostArray, _core.Array, DistArray):
         kind.__array_namespace__ = namespace  # type: ignore[attr-defined,union-attr]
 
 

@@ -10,7 +10,7 @@ import numpy
 
 from ..arrays.host import ours
 from ..base.promotion import is_float
-from ..trace import prim as p
+from ..trace import on_mesh, prim as p
 from ..trace.jit import eager
 from ..trace.tracer import Tracer, fail, to_numpy
 from . import _elementwise as e, _index as ix, _reduce as r
@@ -53,6 +53,7 @@ def _values(x: Any, name: str) -> numpy.ndarray:
     return to_numpy(x)
 
 
+@on_mesh.gathered
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> tuple:
     """The positions of elements that are not zero, an array for each axis. With ``size`` that many, padded with ``fill_value`` (0)."""
     if size is None:
@@ -70,6 +71,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, *, size: int | None = 
     return e._where(condition, x1, x2)
 
 
+@on_mesh.gathered
 def unique_all(x: Any, /) -> UniqueAll:
     """Each value once, its first position, which of them each element is, and how often each occurs."""
     x = _values(x, "unique_all")
@@ -77,11 +79,13 @@ def unique_all(x: Any, /) -> UniqueAll:
     return ours(UniqueAll(values, first, inverse.reshape(x.shape), counts))
 
 
+@on_mesh.gathered
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Each value once, and how often it occurs."""
     return ours(UniqueCounts(*numpy.unique(_values(x, "unique_counts"), return_counts=True, equal_nan=False)))
 
 
+@on_mesh.gathered
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Each value once, and which of them each element is."""
     x = _values(x, "unique_inverse")
@@ -89,11 +93,13 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     return ours(UniqueInverse(values, inverse.reshape(x.shape)))
 
 
+@on_mesh.gathered
 def unique_values(x: Any, /) -> Any:
     """Each value once."""
     return ours(numpy.unique(_values(x, "unique_values"), equal_nan=False))
 
 
+@on_mesh.gathered
 def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The positions of elements that are not zero, in row-major order."""
     if size is None:
@@ -106,6 +112,7 @@ def _flatnonzero(x: Any, size: int, fill: Any) -> Any:
     return _nonzero(flat(x), size, fill)[0]
 
 
+@on_mesh.gathered
 def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The positions of elements that are not zero, a row for each."""
     if size is None:
@@ -147,6 +154,7 @@ def _compress(condition: Any, x: Any, axis: int | None, size: int, fill: Any) ->
     return p.select(good, made, p.cast(fill, x._dtype))
 
 
+@on_mesh.gathered
 def unique(x: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None,
            *, equal_nan: bool = True, size: int | None = None, fill_value: Any = None) -> Any:  # fmt: skip
     """Each value once, in order. With ``size`` that many, padded with ``fill_value`` (the least value)."""
@@ -188,6 +196,7 @@ def _first(s: Tracer, equal_nan: bool = True) -> Tracer:
     return p.concat([p.splat(True, (1,), "bool"), differs], 0)
 
 
+@on_mesh.gathered
 def union1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values of two arrays, each once, in order."""
     if size is None:
@@ -212,6 +221,7 @@ def _chosen(x: Tracer, keep_of: Any, size: int, fill: Any) -> Tracer:
     return _packed(s, keep, size, fill)
 
 
+@on_mesh.gathered
 def intersect1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values that are in both arrays, in order."""
     if size is None:
@@ -224,6 +234,7 @@ def _intersect1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
     return _chosen(flat(x1), lambda s: isin(s, x2), size, fill)
 
 
+@on_mesh.gathered
 def setdiff1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values of one array that are not in the other, in order."""
     if size is None:
@@ -236,6 +247,7 @@ def _setdiff1d(x1: Any, x2: Any, size: int, fill: Any) -> Any:
     return _chosen(flat(x1), lambda s: isin(s, x2, invert=True), size, 0 if fill is None else fill)
 
 
+@on_mesh.gathered
 def setxor1d(x1: Any, x2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The values that are in one array only, in order."""
     if size is None:

@@ -14,6 +14,7 @@ from ..base.dtypes import i8 as int8, i16 as int16, i32 as int32, i64 as int64, 
 from ..base.dtypes import u64 as uint64
 from ..base.promotion import kind as kind_of, promote_pair
 from ..trace.tracer import aval, fail, is_array
+from ..tree import pytree
 
 __all__ = [
     "bfloat16", "bool", "can_cast", "e", "finfo", "float16", "float32", "float64", "iinfo", "inf", "int8", "int16", "int32",
@@ -45,8 +46,12 @@ class FloatLimits:
     dtype: Any
 
 
+def _has_one(x: Any) -> Any:
+    return is_array(x) or pytree.is_opened(x)
+
+
 def _of_kind(type: Any, kind: str, name: str) -> Any:
-    given = as_dtype(type.dtype if is_array(type) else type)
+    given = as_dtype(type.dtype if _has_one(type) else type)
     if not isdtype(given, kind):
         raise fail("E_TYPE", f"expected a dtype of kind {kind!r} for `{name}`, got {given}", "cast the argument with `.astype`")
     return given
@@ -74,14 +79,14 @@ def result_type(*values: Any) -> Any:
     """The promoted dtype of arrays, numbers and dtypes."""
     found = None
     for v in values:
-        one = aval(v)[1:] if is_array(v) else (str(as_dtype(v)), False)
+        one = aval(v)[1:] if _has_one(v) else (str(as_dtype(v)), False)
         found = one if found is None else promote_pair(found, one)
     return as_dtype(found[0])  # type: ignore[index]
 
 
 def can_cast(source: Any, to: Any) -> Any:
     """Whether one dtype promotes to the other."""
-    a = aval(source)[1] if is_array(source) else str(as_dtype(source))
+    a = aval(source)[1] if _has_one(source) else str(as_dtype(source))
     b = str(as_dtype(to))
     try:
         return promote_pair((a, False), (b, False))[0] == b

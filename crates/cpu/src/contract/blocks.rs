@@ -136,13 +136,20 @@ impl Frame<'_> {
     }
 }
 
+impl<'a> Frame<'a> {
+    pub fn new(ir: &'a Ir, isa: Isa, c: &'a Contraction<'a>, budget: Budget) -> Self {
+        let shape = Shape::of(isa, c.kind);
+        let room = budget.room(shape);
+        let part = |at| ir.offset_const(c.workspace, at);
+        let (sums, left, right) = (part(room.sums), part(room.left), part(room.right));
+        let edges = Edges::of(shape, c.whole);
+        Self { ir, c, shape, sums, left, right, edges }
+    }
+}
+
 pub(super) fn emit(ir: &Ir, isa: Isa, c: &Contraction, budget: Budget) {
-    let shape = Shape::of(isa, c.kind);
-    let room = budget.room(shape);
-    let part = |at| ir.offset_const(c.workspace, at);
-    let (sums, left, right) = (part(room.sums), part(room.left), part(room.right));
-    let edges = Edges::of(shape, c.whole);
-    let f = Frame { ir, c, shape, sums, left, right, edges };
+    let f = Frame::new(ir, isa, c, budget);
+    let shape = f.shape;
     let any = |size| f.is(size, IntCmp::LLVMIntSGT, f.c64(0));
     ir.when(ir.and(any(c.rows), any(c.cols)), |_| {
         if shape.is_tiles() {
@@ -245,7 +252,9 @@ fn left(f: &Frame, pass: &Pass, m: Val, live: Val) -> Panel {
     let (base, row_bytes) = match f.c.a {
         Left::Computed(a) => {
             return match f.c.a_along_m {
-                Some(a) if !shape.is_tiles() => pack::left_across(f, pass, m, live, a),
+                Some(a) if !shape.is_tiles() => {
+                    pack::left_across(f, [pass.k0, pass.depth], m, live, a)
+                }
                 _ => pack::left(f, pass, m, live, a),
             };
         }

@@ -9,6 +9,7 @@
 
 mod blocks;
 mod contract_plan;
+mod few;
 mod pack;
 mod pack_tiles;
 mod registers;
@@ -21,6 +22,7 @@ mod transpose;
 
 use crate::isa::Isa;
 use crate::llvm::{Ir, Val};
+use blocks::Frame;
 use contract_plan::{Budget, Shape};
 
 pub use small::tile_product;
@@ -60,6 +62,13 @@ pub enum Left<'a> {
     Computed(&'a Elements<'a>),
 }
 
+impl Left<'_> {
+    /// Rows at an address, and so many bytes apart.
+    pub fn at((base, row_bytes): (Val, Val)) -> Self {
+        Left::InPlace { base, row_bytes }
+    }
+}
+
 /// Parts of one matmul that are computed separately begin at multiples of these rows and columns.
 /// The number of columns of every kind of block divides the second, and nearly every number of rows
 /// the first.
@@ -75,6 +84,10 @@ pub struct Contraction<'a> {
     /// then a part of it that ends where another one may begin ([`PART`]), or where the whole does.
     /// Code for impossible edges is not emitted.
     pub whole: [Option<i64>; 2],
+    /// Rows and columns of the whole matmul, when it runs. All parts are computed in one form.
+    pub all: [Val; 2],
+    /// Whether the products of an element may be added in any order.
+    pub any_order: bool,
     pub a: Left<'a>,
     /// Element `(m + lane, k)`, indices in this order: given where the left operand is computed and
     /// transposed, so that columns are contiguous and rows are not. AMX does not take it.
@@ -92,13 +105,32 @@ pub struct Contraction<'a> {
     pub workspace: Val,
 }
 
-/// Emits the matmul. The closures are called several times each.
+/// Emits the matmul, which `turned` describes as the product of the transposed operands: the vectors
+/// of its closures lie along rows. The closures are called several times each.
 ///
 /// Between its first and last instruction an AMX matmul owns the AMX tile state: `finish` must not
 /// call code that uses it.
-pub fn emit(ir: &Ir, isa: Isa, c: &Contraction) {
-    let computed = matches!(c.a, Left::Computed(_));
-    blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind), computed));
+pub fn emit(ir: &Ir, isa: Isa, c: &Contraction, turned: &Contraction) {
+    let general = |ir: &Ir| {
+        let computed = matches!(c.a, Left::Computed(_));
+        blocks::emit(ir, isa, c, Budget::of(Shape::of(isa, c.kind), computed));
+    };
+    let few = |ir: &Ir, c: &Contraction, is_turned: bool, otherwise: &dyn Fn(&Ir)| {
+        let f = Frame::new(ir, isa, c, Budget::of(Shape::of(isa, c.kind), false));
+        if !few::is_for(&f) {
+            return otherwise(ir);
+        }
+        let then = |_: &Ir| {
+            few::emit(&f);
+            Vec::new()
+        };
+        let otherwise = |ir: &Ir| {
+            otherwise(ir);
+            Vec::new()
+        };
+        ir.if_else(few::applies(&f, is_turned), then, otherwise);
+    };
+    few(ir, c, false, &|ir| few(ir, turned, true, &general));
 }
 
 /// Bytes of workspace that suffice for every size.

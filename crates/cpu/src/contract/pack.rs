@@ -111,24 +111,37 @@ pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> P
     if f.shape.is_tiles() {
         return pack_tiles::left(f, pass, m, live, a);
     }
-    let (ir, shape) = (f.ir, f.shape);
+    left_rows(f, [pass.k0, pass.depth], m, f.shape.rows, live, a)
+}
+
+/// Packs `rows` rows of the left operand, for the positions of k that `part` gives: the first, and
+/// how many.
+pub(super) fn left_rows(
+    f: &Frame,
+    part: [Val; 2],
+    m: Val,
+    rows: u32,
+    live: Val,
+    a: &Elements,
+) -> Panel {
+    let (ir, shape, [k0, depth]) = (f.ir, f.shape, part);
     let (lanes, size) = (shape.lanes, i64::from(shape.operand));
     let vector = i64::from(lanes) * size;
     // One vector more than needed, so that the rows of a panel do not share one set of the cache.
-    let row_bytes = ir.mul_const(f.round_up(pass.depth, lanes.into()), size);
+    let row_bytes = ir.mul_const(f.round_up(depth, lanes.into()), size);
     let row_bytes = ir.add_const(row_bytes, vector);
-    let whole = ir.and(pass.depth, f.c64(-i64::from(lanes)));
-    let rest = ir.sub(pass.depth, whole);
+    let whole = ir.and(depth, f.c64(-i64::from(lanes)));
+    let rest = ir.sub(depth, whole);
     let last = ir.add_const(live, -1);
-    ir.for_range(f.c64(0), f.c64(shape.rows), 1, &[f.left], |ir, i, row| {
+    ir.for_range(f.c64(0), f.c64(rows), 1, &[f.left], |ir, i, row| {
         let m = ir.add(m, ir.smin(i, last));
         let end = ir.for_range(f.c64(0), whole, lanes.into(), row, |ir, k, at| {
-            ir.store(a(ir, m, ir.add(pass.k0, k), lanes, None), at[0], vector as u32);
+            ir.store(a(ir, m, ir.add(k0, k), lanes, None), at[0], vector as u32);
             vec![ir.offset_const(at[0], vector)]
         });
         ir.when(f.is(rest, IntCmp::LLVMIntSGT, f.c64(0)), |ir| {
             let mask = ir.first_lanes(rest, lanes);
-            let v = a(ir, m, ir.add(pass.k0, whole), lanes, Some(mask));
+            let v = a(ir, m, ir.add(k0, whole), lanes, Some(mask));
             ir.store(v, end[0], vector as u32);
         });
         vec![ir.offset(row[0], row_bytes)]
@@ -138,13 +151,13 @@ pub(super) fn left(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> P
 
 /// The same for an operand that is transposed in memory: for each k the rows of a block are
 /// contiguous in the panel, as they are in memory.
-pub(super) fn left_across(f: &Frame, pass: &Pass, m: Val, live: Val, a: &Elements) -> Panel {
-    let (ir, shape) = (f.ir, f.shape);
+pub(super) fn left_across(f: &Frame, part: [Val; 2], m: Val, live: Val, a: &Elements) -> Panel {
+    let (ir, shape, [k0, depth]) = (f.ir, f.shape, part);
     let across = shape.across();
     let bytes = i64::from(across * shape.operand);
     let each = |mask: Option<Val>| {
-        ir.for_range(f.c64(0), pass.depth, 1, &[f.left], |ir, k, at| {
-            let v = a(ir, m, ir.add(pass.k0, k), across, mask);
+        ir.for_range(f.c64(0), depth, 1, &[f.left], |ir, k, at| {
+            let v = a(ir, m, ir.add(k0, k), across, mask);
             ir.store(v, at[0], shape.operand);
             vec![ir.offset_const(at[0], bytes)]
         });

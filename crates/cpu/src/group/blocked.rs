@@ -26,7 +26,8 @@ struct Region {
     rows: Val,
     cols: Val,
     depth: Val,
-    /// Rows and columns of all parts together, where they are known.
+    /// Rows and columns of all parts together, and what is known of them.
+    all: [Val; 2],
     whole: [Option<i64>; 2],
     /// What the product of padding adds to an accumulator: positive zero where the user's loop
     /// multiplies padding after the end of k, else negative zero, which changes nothing.
@@ -55,7 +56,7 @@ impl<'a> Group<'a> {
     fn kind(&self, whole: &WholeMatmul) -> Kind {
         let op = &self.func.ops[whole.mma];
         let dtype = |i: usize| self.func.ty(op.operands[i]).dtype();
-        let in_order = op.attr("class").and_then(Attr::as_word) == Some("seq");
+        let in_order = self.in_order(whole);
         let units = self.isa == Isa::Amx;
         match (dtype(0), dtype(1)) {
             // AMX adds in its own order and flushes denormals.
@@ -72,6 +73,11 @@ impl<'a> Group<'a> {
             (a, _) if a.carrier() == DType::F32 => Kind::F32,
             _ => Kind::I32,
         }
+    }
+
+    /// Whether sums are to be added along k, one position after another.
+    fn in_order(&self, whole: &WholeMatmul) -> bool {
+        self.func.ops[whole.mma].attr("class").and_then(Attr::as_word) == Some("seq")
     }
 
     /// Scalars at the first group's corner and the loop's first iteration: accesses continue from
@@ -117,7 +123,8 @@ impl<'a> Group<'a> {
             ir.smin(all, bound(label))
         };
         let (rows, cols) = (side(self, ROW), side(self, COL));
-        let sizes = [ir.as_int(rows), ir.as_int(cols)];
+        let all = [rows, cols];
+        let whole_sizes = all.map(|size| ir.as_int(size));
         let (depth, padding) = self.depth(whole);
         // The longer side is divided among the parts, at multiples of the block sizes.
         let parts = self.word(frame::PARTS);
@@ -134,7 +141,7 @@ impl<'a> Group<'a> {
         };
         let (row, rows) = part(rows, PART[0], ir.not(by_cols));
         let (col, cols) = part(cols, PART[1], by_cols);
-        Region { row, col, rows, cols, depth, whole: sizes, padding }
+        Region { row, col, rows, cols, depth, all, whole: whole_sizes, padding }
     }
 
     /// The extent of k, and what the padding of the user's loop adds.
@@ -163,41 +170,37 @@ impl<'a> Group<'a> {
         let func = self.func;
         let ir = self.ir;
         let isa = self.isa;
-        let product = &func.ops[whole.mma];
-        let (a, b) = (product.operands[0], product.operands[1]);
-        let from_zero = self.is_zero(whole.init);
-        let in_place = self.left_in_place(whole, kind, a, r);
-        let transposed = self.is_transposed(whole, b, DEPTH, COL);
-        let left_transposed = self.is_transposed(whole, a, ROW, DEPTH);
-        let sum_type = func.ty(whole.sums).dtype();
+        let op = &func.ops[whole.mma];
+        let (a, b) = (op.operands[0], op.operands[1]);
         let zero = ir.c64(0);
+        let from_zero = self.is_zero(whole.init);
+        let in_place = [(a, ROW, r.row), (b, COL, r.col)]
+            .map(|(v, label, from)| self.in_place(whole, kind, v, label, from));
+        // Whether an operand is contiguous along k alone, and whether along its other axis alone.
+        let lies = [(a, ROW), (b, COL)].map(|(v, label)| {
+            [[DEPTH, label], [label, DEPTH]].map(|[x, y]| self.is_transposed(whole, v, x, y))
+        });
+        let any_order = self.profile == Profile::Default && !self.in_order(whole);
+        let sum_type = func.ty(whole.sums).dtype();
         let group = RefCell::new(self);
         let operand = |v: Value, ij: [Val; 2], from: [Val; 2], lane, lanes, mask| {
             let mut group = group.borrow_mut();
             let mut n = place(ir, ij, from, lane, lanes, mask);
             group.operand(&mut n, kind, v)
         };
-        let left = |_: &Ir, m: Val, k: Val, lanes: u32, mask: Option<Val>| {
-            operand(a, [m, k], [r.row, zero], 1, lanes, mask)
-        };
-        let left_down = |_: &Ir, m: Val, k: Val, lanes: u32, mask: Option<Val>| {
-            operand(a, [m, k], [r.row, zero], 0, lanes, mask)
-        };
-        let right = |_: &Ir, k: Val, n: Val, lanes: u32, mask: Option<Val>| {
-            operand(b, [k, n], [zero, r.col], 1, lanes, mask)
-        };
-        let right_down = |_: &Ir, k: Val, n: Val, lanes: u32, mask: Option<Val>| {
-            operand(b, [k, n], [zero, r.col], 0, lanes, mask)
-        };
-        let start = |_: &Ir, m: Val, c: Val, lanes: u32, mask: Option<Val>| {
+        let left =
+            |ij: [Val; 2], lane, lanes, mask| operand(a, ij, [r.row, zero], lane, lanes, mask);
+        let right =
+            |ij: [Val; 2], lane, lanes, mask| operand(b, ij, [zero, r.col], lane, lanes, mask);
+        let begin = |ij: [Val; 2], lane, lanes, mask| {
             let mut group = group.borrow_mut();
-            let mut n = place(ir, [m, c], [r.row, r.col], 1, lanes, mask);
+            let mut n = place(ir, ij, [r.row, r.col], lane, lanes, mask);
             let x = group.eval(&mut n, &(whole.init, both()));
             group.widen(&n, x)
         };
-        let finish = |ir: &Ir, m: Val, c: Val, sums: Val, mask: Option<Val>| {
+        let end = |ij: [Val; 2], lane, sums: Val, mask: Option<Val>| {
             let lanes = ir.lanes(ir.ty(sums));
-            let mut n = place(ir, [m, c], [r.row, r.col], 1, lanes, mask);
+            let mut n = place(ir, ij, [r.row, r.col], lane, lanes, mask);
             let sums = match sum_type {
                 DType::F32 => ir.fadd(sums, ir.splat(r.padding, lanes)),
                 DType::F64 => {
@@ -215,27 +218,63 @@ impl<'a> Group<'a> {
                 }
             }
         };
-        emit(
-            ir,
-            isa,
-            &Contraction {
-                kind,
-                rows: r.rows,
-                cols: r.cols,
-                depth: r.depth,
-                whole: r.whole,
-                a: match in_place {
-                    Some((base, row_bytes)) => Left::InPlace { base, row_bytes },
-                    None => Left::Computed(&left),
-                },
-                a_along_m: if left_transposed { Some(&left_down) } else { None },
-                b: &right,
-                b_along_k: if transposed { Some(&right_down) } else { None },
-                start: if from_zero { None } else { Some(&start) },
-                finish: &finish,
-                workspace,
-            },
+        // Of the matmul and of the transposed one, the operands along k and along their other axis,
+        // and the sums.
+        let (left_k, left_m) = (
+            |_: &Ir, m, k, lanes, mask| left([m, k], 1, lanes, mask),
+            |_: &Ir, m, k, lanes, mask| left([m, k], 0, lanes, mask),
         );
+        let (right_n, right_k) = (
+            |_: &Ir, k, n, lanes, mask| right([k, n], 1, lanes, mask),
+            |_: &Ir, k, n, lanes, mask| right([k, n], 0, lanes, mask),
+        );
+        let (start, finish) = (
+            |_: &Ir, m, n, lanes, mask| begin([m, n], 1, lanes, mask),
+            |_: &Ir, m, n, sums, mask| end([m, n], 1, sums, mask),
+        );
+        let (turned_left_k, turned_left_n) = (
+            |_: &Ir, n, k, lanes, mask| right([k, n], 0, lanes, mask),
+            |_: &Ir, n, k, lanes, mask| right([k, n], 1, lanes, mask),
+        );
+        let (turned_right_m, turned_right_k) = (
+            |_: &Ir, k, m, lanes, mask| left([m, k], 0, lanes, mask),
+            |_: &Ir, k, m, lanes, mask| left([m, k], 1, lanes, mask),
+        );
+        let (turned_start, turned_finish) = (
+            |_: &Ir, n, m, lanes, mask| begin([m, n], 0, lanes, mask),
+            |_: &Ir, n, m, sums, mask| end([m, n], 0, sums, mask),
+        );
+        let [[a_along_k, a_along_m], [b_along_k, b_along_n]] = lies;
+        let plain = Contraction {
+            kind,
+            rows: r.rows,
+            cols: r.cols,
+            depth: r.depth,
+            whole: r.whole,
+            all: r.all,
+            any_order,
+            a: in_place[0].map_or(Left::Computed(&left_k), Left::at),
+            a_along_m: if a_along_m { Some(&left_m) } else { None },
+            b: &right_n,
+            b_along_k: if b_along_k { Some(&right_k) } else { None },
+            start: if from_zero { None } else { Some(&start) },
+            finish: &finish,
+            workspace,
+        };
+        let turned = Contraction {
+            rows: r.cols,
+            cols: r.rows,
+            whole: [r.whole[1], r.whole[0]],
+            all: [r.all[1], r.all[0]],
+            a: in_place[1].map_or(Left::Computed(&turned_left_k), Left::at),
+            a_along_m: if b_along_n { Some(&turned_left_n) } else { None },
+            b: &turned_right_m,
+            b_along_k: if a_along_k { Some(&turned_right_k) } else { None },
+            start: if from_zero { None } else { Some(&turned_start) },
+            finish: &turned_finish,
+            ..plain
+        };
+        emit(ir, isa, &plain, &turned);
     }
 
     /// Elements of an operand in the type that the kind multiplies.
@@ -270,39 +309,41 @@ impl<'a> Group<'a> {
         self.ir.trunc(x, self.s.stored(mem.dtype, n.lanes))
     }
 
-    /// The address of the left operand's rows, if they are in memory as the matmul reads them.
-    fn left_in_place(
+    /// The address of an operand's rows and their distance, if they are in memory as the matmul reads
+    /// them. A row follows the axis of the result that `label` names, and is contiguous along k.
+    fn in_place(
         &mut self,
         whole: &WholeMatmul,
         kind: Kind,
-        a: Value,
-        r: Region,
+        v: Value,
+        label: u8,
+        from: Val,
     ) -> Option<(Val, Val)> {
         let func = self.func;
-        let id = func.def_id(a).filter(|&id| func.ops[id].code == TileOp::Load)?;
+        let id = func.def_id(v).filter(|&id| func.ops[id].code == TileOp::Load)?;
         let op = &func.ops[id];
         let fits = match kind {
-            Kind::F32 => func.ty(a).dtype() == DType::F32,
-            Kind::F64 => func.ty(a).dtype() == DType::F64,
-            Kind::I32 => func.ty(a).dtype() == DType::I32,
+            Kind::F32 => func.ty(v).dtype() == DType::F32,
+            Kind::F64 => func.ty(v).dtype() == DType::F64,
+            Kind::I32 => func.ty(v).dtype() == DType::I32,
             Kind::Bf16Amx | Kind::I8Amx | Kind::U8Amx | Kind::I8U8Amx | Kind::U8I8Amx => true,
         };
         let follows = &whole.accesses[&id];
         let axis = |label: u8| follows.iter().position(|&l| l == Some(label));
-        let (row, depth) = (axis(ROW)?, axis(DEPTH)?);
+        let (row, depth) = (axis(label)?, axis(DEPTH)?);
         let mem = self.memory(op.operands[0]);
         let sure = whole.trusted.contains(&(id, row)) && whole.trusted.contains(&(id, depth));
         // Along the other axes it is at one position, which must be known to be inside.
         let others = checked_axes(op, follows.len());
         let inside = (0..follows.len()).all(|i| i == row || i == depth || !others[i]);
-        if !fits || !sure || !inside || !mem.unit[depth] || row > depth {
+        if !fits || !sure || !inside || !mem.unit[depth] {
             return None;
         }
         let ir = self.ir;
         let mut base = mem.base;
         for (i, &at) in op.group("at").iter().enumerate() {
             let at = self.scalar(at);
-            let at = if i == row { ir.add(at, r.row) } else { at };
+            let at = if i == row { ir.add(at, from) } else { at };
             base = ir.offset(base, ir.mul(at, mem.strides[i]));
         }
         Some((base, mem.strides[row]))

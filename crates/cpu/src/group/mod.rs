@@ -3,6 +3,7 @@
 
 mod argreduce;
 mod blocked;
+mod column_stream;
 mod group_control;
 mod group_plan;
 mod interleave;

@@ -10,6 +10,11 @@ use crate::llvm::Val;
 use tessera_ir::{Attr, OpId};
 use tessera_numerics::{CHUNK, DType, LANES, Profile, ReduceOp};
 
+/// At most this many rows are combined in registers; for more, code would grow.
+pub const TREE: i64 = 8;
+/// Rows of a block whose results are combined again, in profiles that leave the order open.
+pub const ROW_BLOCK: i64 = 128;
+
 /// One reduction inside its nest.
 pub struct Fold {
     pub x: Node,
@@ -69,6 +74,17 @@ impl<'a> Group<'a> {
                     group.hoist(n, &roots, outer);
                     let one = group.row(n, fold, &keeps);
                     group.put(n, fold, to, one);
+                });
+            } else if group.is_streamed(n, fold) {
+                n.order.retain(|&d| d != fold.axis && Some(d) != n.lane);
+                let outer = n.order.len();
+                n.order.extend([Some(fold.axis), n.lane].into_iter().flatten());
+                group.rows(n, &roots, 0, outer, &mut |group, n| {
+                    group.hoist(n, &roots, outer);
+                    group.stream_columns(n, fold, &keeps, &mut |group, n, columns| {
+                        group.put(n, fold, to, columns);
+                    });
+                    group.columns_left(n, fold, &keeps, to);
                 });
             } else {
                 n.order.retain(|&d| d != fold.axis);
@@ -329,6 +345,23 @@ impl<'a> Group<'a> {
         parts.pop().flatten().unwrap_or_else(|| self.s.identity(fold.op, fold.dtype, lanes))
     }
 
+    /// The columns after the last whole vector.
+    fn columns_left(&mut self, n: &mut Nest, fold: &Fold, keeps: &[Sink], to: &Buffer) {
+        let Some(axis) = n.lane else { return };
+        for chunk in chunks(n.dims[axis], self.lanes) {
+            if chunk.lanes == self.lanes && chunk.count >= chunk.step() {
+                continue;
+            }
+            n.index[axis] = Some(self.ir.c64(chunk.first));
+            (n.lanes, n.tail) = (chunk.lanes, chunk.tail(self.ir));
+            n.open();
+            let columns = self.columns(n, fold, keeps);
+            self.put(n, fold, to, columns);
+            n.close();
+        }
+        (n.lanes, n.tail) = (1, None);
+    }
+
     /// All rows of a vector of columns; gives a vector.
     fn columns(&mut self, n: &mut Nest, fold: &Fold, keeps: &[Sink]) -> Val {
         let (len, chunk) = (n.dims[fold.axis], CHUNK as i64);
@@ -363,12 +396,12 @@ impl<'a> Group<'a> {
         })
     }
 
-    fn widen_to(&self, v: Val, lanes: u32) -> Val {
+    pub fn widen_to(&self, v: Val, lanes: u32) -> Val {
         let ir = self.ir;
         if ir.lanes(ir.ty(v)) == lanes { v } else { ir.splat(v, lanes) }
     }
 
-    fn column_chunk(
+    pub fn column_chunk(
         &mut self,
         n: &mut Nest,
         fold: &Fold,
@@ -389,7 +422,7 @@ impl<'a> Group<'a> {
     /// Folds vectors 0 to `len` into 64 partial results and combines these by halves; in profiles
     /// that leave the order open, into one register, and the results of blocks of rows into
     /// another.
-    fn fold_places(
+    pub fn fold_places(
         &mut self,
         fold: &Fold,
         lanes: u32,
@@ -397,9 +430,7 @@ impl<'a> Group<'a> {
         folded: &mut dyn FnMut(&mut Self, Val, Val) -> Val,
     ) -> Val {
         let (ir, places) = (self.ir, LANES as i64);
-        /// At most this many rows are combined in registers; for more, code would grow.
-        const FEW: i64 = 8;
-        if len <= FEW {
+        if len <= TREE {
             let mut parts: Vec<Option<Val>> = vec![None; LANES];
             let empty = self.s.identity(fold.op, fold.dtype, lanes);
             for i in 0..len {
@@ -446,17 +477,16 @@ impl<'a> Group<'a> {
         len: i64,
         folded: &mut dyn FnMut(&mut Self, Val, Val) -> Val,
     ) -> Val {
-        const BLOCK: i64 = 128;
         let (ir, empty) = (self.ir, self.s.identity(fold.op, fold.dtype, lanes));
         let mut block = |group: &mut Self, from: Val, rows: i64| {
             let end = ir.add_const(from, rows);
             ir.for_range(from, end, 1, &[empty], |_, i, sum| vec![folded(group, i, sum[0])])[0]
         };
-        let whole = len / BLOCK * BLOCK;
+        let whole = len / ROW_BLOCK * ROW_BLOCK;
         let mut total = empty;
         if whole > 0 {
-            total = ir.for_range(ir.c64(0), ir.c64(whole), BLOCK, &[empty], |_, from, sum| {
-                let x = block(self, from, BLOCK);
+            total = ir.for_range(ir.c64(0), ir.c64(whole), ROW_BLOCK, &[empty], |_, from, sum| {
+                let x = block(self, from, ROW_BLOCK);
                 vec![self.join(fold, sum[0], x)]
             })[0];
         }

@@ -76,7 +76,10 @@ impl Placing<'_> {
                     self.steps(plan, first, body)?;
                 }
                 Step::Loop { body, .. } => self.steps(plan, first, body)?,
-                Step::Launch { .. } | Step::Host { .. } | Step::Copy { .. } => {}
+                Step::Launch { .. }
+                | Step::Host { .. }
+                | Step::Copy { .. }
+                | Step::Collective { .. } => {}
             }
         }
         // Nothing is launched on an empty grid.

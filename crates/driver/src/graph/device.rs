@@ -329,6 +329,7 @@ fn launches<'a>(steps: &'a [Command], out: &mut BTreeMap<usize, &'a Launch>) {
             Command::Host { .. }
             | Command::Call { .. }
             | Command::Copy { .. }
+            | Command::Collective { .. }
             | Command::Record { .. }
             | Command::Wait { .. } => {}
         }

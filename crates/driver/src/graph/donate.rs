@@ -96,6 +96,12 @@ fn is_free(plan: &Plan, from: usize, to: usize) -> bool {
                     return false;
                 }
             }
+            // A collective is in flight beside other steps.
+            Step::Collective { from: a, to: b, .. } => {
+                if [a, b].into_iter().any(|a| reads(a) || writes(a)) {
+                    return false;
+                }
+            }
             Step::Cond { .. } | Step::While { .. } | Step::Loop { .. } => return false,
         }
     }

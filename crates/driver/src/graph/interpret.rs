@@ -99,7 +99,9 @@ impl PlanSteps for Steps<'_> {
                 let arrays: Vec<BufferArg> = arrays.into_iter().cloned().collect();
                 self.kernels.call(kernel, config.as_ref(), privileges, &arrays, None, loc)
             }
-            Some(Meaning::Control(_)) | None => Err(unknown("a step of the plan")),
+            Some(Meaning::Collective(_) | Meaning::Control(_)) | None => {
+                Err(unknown("a step of the plan of one device"))
+            }
         }
     }
 

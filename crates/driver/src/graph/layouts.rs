@@ -32,7 +32,8 @@ fn visit(plan: &Plan, steps: &[Step], out: &mut [Option<Said>]) {
                 visit(plan, body, out);
             }
             Step::Loop { body, .. } => visit(plan, body, out),
-            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } | Step::Collective { .. } => {
+            }
         }
     }
 }

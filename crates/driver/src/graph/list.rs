@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_ir::{Attr, Attrs, BlockId, Func, OpId, Privilege, Type, Value};
-use tessera_plan::{Array, Meaning, Written};
+use tessera_plan::{Array, Collective, Meaning, Written};
 use tessera_schedule::{Place, SchedOp, Schedule, accesses, place};
 use tessera_target::{ArgValue, LaunchArgs, Packed, Settled};
 
@@ -141,6 +141,11 @@ pub enum Command {
         from: Array,
         to: Array,
         on: usize,
+    },
+    Collective {
+        how: Collective,
+        from: Array,
+        to: Array,
     },
     Record {
         event: usize,
@@ -319,6 +324,7 @@ impl Decoder<'_> {
             Some(
                 Meaning::Launch { loc, .. } | Meaning::Call { loc, .. } | Meaning::Control(loc),
             ) => loc.clone(),
+            Some(Meaning::Collective(how)) => how.loc.clone(),
             Some(Meaning::Host { .. }) | None => Loc::unknown(),
         };
         Ok(Some(match op.code {
@@ -376,10 +382,19 @@ impl Decoder<'_> {
                         loc: loc.clone(),
                         on,
                     },
-                    Some(Meaning::Control(_)) | None => {
+                    Some(Meaning::Collective(_) | Meaning::Control(_)) | None => {
                         return Err(self.refused(id, "one that the planner did not make"));
                     }
                 }
+            }
+            SchedOp::Collective => {
+                self.queue(id)?;
+                let from = self.array(id, op.operands[0], false)?;
+                let to = self.array(id, op.operands[1], true)?;
+                let Some(Meaning::Collective(how)) = meaning else {
+                    return Err(self.refused(id, "one that the planner did not make"));
+                };
+                Command::Collective { how: how.clone(), from, to }
             }
             SchedOp::Copy => {
                 let on = self.queue(id)?;
@@ -436,6 +451,15 @@ impl Addresses {
         Self { bases, iterations: vec![0; list.trips.len()] }
     }
 
+    /// The same, where the list is elsewhere.
+    pub fn for_loops(bases: Vec<u64>, loops: usize) -> Self {
+        Self { bases, iterations: vec![0; loops] }
+    }
+
+    pub fn set_iteration(&mut self, id: usize, i: i64) {
+        self.iterations[id] = i;
+    }
+
     pub fn of(&self, array: &Array) -> u64 {
         let moved: i64 = array.iterations.iter().map(|&(id, by)| self.iterations[id] * by).sum();
         self.bases[array.buffer].wrapping_add_signed(array.offset + moved)
@@ -486,6 +510,11 @@ pub fn one(
                 return Ok(());
             }
             to.copy(target, from, bytes, *on)
+        }
+        // Cursors do these (`rank_run`).
+        Command::Collective { how, .. } => {
+            let why = "expected a plan of one device, got a collective";
+            Err(Diagnostic::new(Code::E_UNKNOWN, why).at(how.loc.clone()).into())
         }
         Command::Record { event, on } => to.record(*event, *on),
         Command::Wait { event, on } => to.wait(*event, *on),

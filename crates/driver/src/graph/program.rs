@@ -143,11 +143,15 @@ pub fn compile_graph_for(
         let mut programs = RankPrograms::new();
         // On a device, and where extents are open, all ranks are one function.
         if !choice.is_on_device() {
-            let plan = PlanOptions::default();
+            let plan = PlanOptions { off: options.plan.off, ..PlanOptions::default() };
             let options = GraphOptions { plan, ..options.clone() };
-            programs = take_out(&mut all, &mut |module, func, args| {
-                compile_graph_for(module, func, args, choice.clone(), &options)
-            })?;
+            programs = take_out(
+                &mut all,
+                crate::knobs::off()?.and(options.plan.off),
+                &mut |module, func, args| {
+                    compile_flat(module, func, args, choice.clone(), &options, Instant::now())
+                },
+            )?;
         }
         tessera_autodiff::expand_ranks(&mut all)?;
         tessera_graph::walk::dce_module(&mut all, &[func]);
@@ -156,10 +160,24 @@ pub fn compile_graph_for(
     });
     let (expanded, ranks) = expanded.transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
+    let made = compile_flat(module, func, args, choice, options, start)?;
+    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+}
+
+/// Compiles a verified function that is one of one device, or the program of a rank.
+fn compile_flat(
+    module: &GraphModule,
+    func: &str,
+    args: &[Type],
+    choice: Choice,
+    options: &GraphOptions,
+    start: Instant,
+) -> Result<GraphProgram, Diagnostics> {
     let machine = machine(&choice)?;
+    let ordered = options.profile == Profile::Strict;
     // Devices have short code for the functions themselves.
     let short = machine == Machine::Cpu && options.profile == Profile::Default;
-    let off = crate::knobs::off()?;
+    let off = crate::knobs::off()?.and(options.plan.off);
     let requested = PlanOptions { machine, short, ordered, off, ..options.plan.clone() };
     let planned = |requested: &PlanOptions| -> Result<(Plan, BTreeSet<usize>), Diagnostics> {
         let mut plan = plan_graph(module, func, args, requested)?;
@@ -172,9 +190,7 @@ pub fn compile_graph_for(
     if choice.is_on_device() {
         on_host(&plan.steps)?;
     }
-    let planned = start.elapsed();
-    let made = GraphProgram::from_plan(plan, made, choice, (options, given), planned)?;
-    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+    GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
 }
 
 /// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs.
@@ -343,6 +359,11 @@ impl GraphProgram {
         self.rank.as_ref().map(|(module, _)| module.to_string())
     }
 
+    /// The plans of ranks that run rank by rank, as text; empty where they are rows of one function.
+    pub fn rank_plans(&self) -> Vec<String> {
+        self.ranks.values().map(|ranks| ranks.program.plan_text()).collect()
+    }
+
     /// The collectives that it runs, in order.
     pub fn collectives(&self) -> &[Collective] {
         self.rank.as_ref().map_or(&[], |(_, collectives)| collectives)
@@ -423,7 +444,10 @@ fn on_host(steps: &[Step]) -> Result<(), Diagnostics> {
                 on_host(body)?;
             }
             Step::Loop { body, .. } => on_host(body)?,
-            Step::Launch { .. } | Step::Call { .. } | Step::Copy { .. } => {}
+            Step::Launch { .. }
+            | Step::Call { .. }
+            | Step::Copy { .. }
+            | Step::Collective { .. } => {}
         }
     }
     Ok(())
@@ -442,7 +466,7 @@ impl Counts {
                 Step::Launch { .. } => self.launches += 1,
                 Step::Host { label, .. } => self.host.push(label.clone()),
                 Step::Call { .. } => self.launches += 1,
-                Step::Copy { .. } => {}
+                Step::Copy { .. } | Step::Collective { .. } => {}
                 Step::Cond { then, otherwise, .. } => {
                     self.steps(then);
                     self.steps(otherwise);

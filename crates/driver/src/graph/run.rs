@@ -10,9 +10,10 @@ use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::GraphModule;
 use tessera_interp::{HostArray, KernelCall, Kernels, NoKernels, run_graph};
-use tessera_ir::{Attrs, Opcode, Privilege};
+use tessera_ir::{Attrs, OpId, Opcode, Privilege};
 use tessera_numerics::DType;
 use tessera_plan::{Array, Origin};
+use tessera_schedule::SchedOp;
 use tessera_target::{BufferArg, Queue};
 use tessera_tile::TileFunc;
 
@@ -105,6 +106,7 @@ fn label(step: &Command, kernels: &[TileFunc]) -> String {
         Command::Host { module, .. } => format!("host {}", host_name(module)),
         Command::Call { kernel, .. } => format!("call @{kernel}"),
         Command::Copy { to, .. } => format!("copy {:?}", to.dims),
+        Command::Collective { how, .. } => how.loc.to_string(),
         Command::Record { event, .. } => format!("record {event}"),
         Command::Wait { event, .. } => format!("wait {event}"),
         Command::If { .. } => "cond".into(),
@@ -119,24 +121,26 @@ fn host_name(module: &GraphModule) -> &'static str {
     func.walk().first().map_or("op", |&id| func.ops[id].code.mnemonic())
 }
 
+fn memory(bytes: usize) -> Result<Block, Diagnostics> {
+    Block::new(bytes).ok_or_else(|| {
+        let why = format!("{bytes} bytes of memory could not be had");
+        Diagnostic::new(Code::E_OOM, why).into()
+    })
+}
+
 /// Runs every step when it is given: the host is one queue.
-struct OnHost<'a> {
-    program: &'a GraphProgram,
-    kernels: &'a mut dyn GraphKernels,
+pub(super) struct OnHost<'a> {
+    pub program: &'a GraphProgram,
+    pub kernels: &'a mut dyn GraphKernels,
     /// Launches may be repeated as they were settled.
-    alike: bool,
+    pub alike: bool,
     /// Steps are reported to the profile.
-    watched: bool,
+    pub watched: bool,
 }
 
 impl GraphProgram {
-    fn record(&self) -> Result<Recorded, Diagnostics> {
-        let memory = |bytes: usize| {
-            Block::new(bytes).ok_or_else(|| {
-                let why = format!("{bytes} bytes of memory could not be had");
-                Diagnostics::from(Diagnostic::new(Code::E_OOM, why))
-            })
-        };
+    /// Memory with the plan's constants, by buffer.
+    pub(super) fn constants(&self) -> Result<Vec<Option<Block>>, Diagnostics> {
         let mut constants = Vec::new();
         for buffer in &self.plan.buffers {
             constants.push(match &buffer.origin {
@@ -151,12 +155,48 @@ impl GraphProgram {
                 Origin::Argument(_) | Origin::Scratch => None,
             });
         }
+        Ok(constants)
+    }
+
+    fn record(&self) -> Result<Recorded, Diagnostics> {
         Ok(Recorded {
             block: memory(self.written.places.bytes)?,
-            constants,
+            constants: self.constants()?,
             list: List::new(&self.written)?,
             aligned: None,
         })
+    }
+
+    /// Where buffers are whose memory is the plan's own.
+    pub(super) fn bases(&self, constants: &[Option<Block>], base: *mut u8) -> Vec<u64> {
+        let places = &self.written.places;
+        let each = constants.iter().zip(&places.offsets).map(|(constant, offset)| {
+            match (constant, offset) {
+                (Some(block), _) => block.address() as u64,
+                (None, Some(offset)) => base.wrapping_add(*offset) as u64,
+                (None, None) => 0,
+            }
+        });
+        each.collect()
+    }
+
+    /// Sets where the arguments and the results are.
+    pub(super) fn bind(&self, bases: &mut [u64], inputs: &[*mut u8], outputs: &[*mut u8]) {
+        for (base, buffer) in bases.iter_mut().zip(&self.plan.buffers) {
+            if let Origin::Argument(place) = buffer.origin {
+                *base = inputs[place] as u64;
+            }
+        }
+        for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
+            bases[*buffer] = *output as u64;
+        }
+    }
+
+    /// How many loops of several kernels the plan has.
+    pub(super) fn loops(&self) -> usize {
+        let ops = self.written.func.walk();
+        let is_loop = |id: &&OpId| self.written.func.ops[**id].code == SchedOp::Loop;
+        ops.iter().filter(is_loop).count()
     }
 
     /// Runs the function; arguments and results are row by row in host memory. Functions that call
@@ -232,20 +272,9 @@ impl GraphProgram {
             Some(recorded) => recorded,
             None => self.record()?,
         };
-        let base = recorded.block.address();
-        let places = &self.written.places;
-        let mut bases: Vec<u64> = Vec::with_capacity(self.plan.buffers.len());
-        for (i, buffer) in self.plan.buffers.iter().enumerate() {
-            bases.push(match (&buffer.origin, places.offsets[i], &recorded.constants[i]) {
-                (Origin::Argument(place), _, _) => inputs[*place].data as u64,
-                (_, _, Some(block)) => block.address() as u64,
-                (_, Some(offset), _) => base.wrapping_add(offset) as u64,
-                _ => 0,
-            });
-        }
-        for ((buffer, _), output) in self.plan.results.iter().zip(outputs) {
-            bases[*buffer] = output.data as u64;
-        }
+        let mut bases = self.bases(&recorded.constants, recorded.block.address());
+        let data = |arrays: &[BufferArg]| arrays.iter().map(|a| a.data).collect::<Vec<_>>();
+        self.bind(&mut bases, &data(inputs), &data(outputs));
         let mut at = Addresses::new(bases, &recorded.list);
         let aligned = alignment(&addresses(inputs, outputs));
         let alike = *recorded.aligned.get_or_insert_with(|| aligned.clone()) == aligned;

@@ -53,6 +53,8 @@ pub(crate) struct Note {
     reals: Vec<Real>,
     made: Vec<Made>,
     returns: Vec<Return>,
+    /// By parameter of the kernel.
+    privileges: Vec<Option<Privilege>>,
 }
 
 struct Array {
@@ -179,6 +181,7 @@ impl Note {
             reals: Vec::new(),
             made: Vec::new(),
             returns: Vec::new(),
+            privileges: spec.privileges(params.items.len()),
         };
         for (i, (param, slot)) in params.items.iter().zip(&bound.slots).enumerate() {
             let place = spec.params.iter().position(|&p| p == i);
@@ -255,6 +258,11 @@ fn dtype_of(param: &Param, bound: &Bound) -> Option<DType> {
 impl Recipe {
     pub(crate) fn new(device: DeviceId, note: Note, way: Way, record: Arc<Record>) -> Self {
         Self { device, note, way, record, took: AtomicU64::new(0) }
+    }
+
+    /// What it uses each parameter of the kernel for; `None` for those that are no arrays.
+    pub fn privileges(&self) -> &[Option<Privilege>] {
+        &self.note.privileges
     }
 
     pub fn device(&self) -> DeviceId {

@@ -6,4 +6,5 @@ pub mod check;
 mod device;
 mod plans;
 mod random;
+mod ranks;
 mod speed;

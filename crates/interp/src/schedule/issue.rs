@@ -169,7 +169,7 @@ impl<'a> Host<'a> {
             | SchedOp::View
             | SchedOp::Yield
             | SchedOp::Return => Ok(()),
-            SchedOp::Launch | SchedOp::Call | SchedOp::Host => {
+            SchedOp::Launch | SchedOp::Call | SchedOp::Host | SchedOp::Collective => {
                 let args = Box::new(self.launch(id)?);
                 self.give(on, Job::Run(id, args))
             }

@@ -89,6 +89,10 @@ steps! {
     CopyElision = "copy_elision",
     /// Independent steps of a function run on several queues of a device.
     Queues = "queues",
+    /// Small programs of ranks are one function with a row for each rank; without it they run rank by rank.
+    RankRows = "rank_rows",
+    /// Collectives start as soon as their operands are there; without it, where the program has them.
+    Overlap = "overlap",
     /// Operands of MMAs that cannot be copied asynchronously are first copied to aligned rows.
     OperandPadding = "operand_padding",
     /// A loop of MMAs is divided among several groups where there are few.

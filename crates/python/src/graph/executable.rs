@@ -321,6 +321,13 @@ impl Executable {
         self.program.rank_text()
     }
 
+    /// The plan of a rank in Schedule IR; None of a function without a mesh, and where the ranks are rows of one function.
+    #[getter]
+    fn rank_plan(&self) -> Option<String> {
+        let plans = self.program.rank_plans();
+        (!plans.is_empty()).then(|| plans.join("\n"))
+    }
+
     /// The collectives that it runs, in order.
     #[getter]
     fn collectives(&self) -> Vec<Collective> {

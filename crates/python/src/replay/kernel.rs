@@ -14,6 +14,7 @@ use std::time::Duration;
 use tessera_diag::Diagnostics;
 use tessera_driver::replay::{Key, Mark, Numbers, Recipe, Return, guards};
 use tessera_driver::{KernelHandle, Purpose};
+use tessera_ir::Privilege;
 use tessera_numerics::{Profile, Scalar};
 
 /// A recorded call that this one is like, or the key under which the full path is to keep this one.
@@ -40,6 +41,11 @@ pub struct Launch {
 impl Launch {
     pub fn run(&self, kernel: &KernelHandle, stream: u64) -> Result<(), Diagnostics> {
         kernel.launch_again(&self.recipe, &self.addresses, self.scalars.as_deref(), stream)
+    }
+
+    /// What it uses each parameter of the kernel for.
+    pub fn privileges(&self) -> &[Option<Privilege>] {
+        self.recipe.privileges()
     }
 
     /// About how long it takes, where it was run before.

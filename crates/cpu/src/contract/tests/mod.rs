@@ -35,9 +35,12 @@ trait Numbers {
 
 macro_rules! numbers {
     ($name:ident, $left:ty, $right:ty, $sum:ty, $some:expr, $add:expr, $bits:expr) => {
+        numbers!($name = $name, $left, $right, $sum, $some, $add, $bits);
+    };
+    ($name:ident = $kind:ident, $left:ty, $right:ty, $sum:ty, $some:expr, $add:expr, $bits:expr) => {
         struct $name;
         impl Numbers for $name {
-            const KIND: Kind = Kind::$name;
+            const KIND: Kind = Kind::$kind;
             type Left = $left;
             type Right = $right;
             type Sum = $sum;
@@ -79,6 +82,11 @@ fn bits(x: i32) -> u32 {
 
 numbers!(F32, f32, f32, f32, fraction, |a: f32, b, c| a.mul_add(b, c), f32::to_bits);
 numbers!(F64, f64, f64, f64, fraction, |a: f64, b, c| a.mul_add(b, c), f64::to_bits);
+fn small(r: u64) -> f64 {
+    (r >> 59) as f64 - 16.0
+}
+numbers!(SmallF32 = F32, f32, f32, f32, small, |a: f32, b, c| a.mul_add(b, c), f32::to_bits);
+numbers!(SmallF64 = F64, f64, f64, f64, small, |a: f64, b, c| a.mul_add(b, c), f64::to_bits);
 numbers!(I32, i32, i32, i32, |r| r >> 32, wrapping, bits);
 numbers!(I8Amx, i8, i8, i32, |r| r >> 56, wrapping, bits);
 numbers!(U8Amx, u8, u8, i32, |r| r >> 56, wrapping, bits);
@@ -401,4 +409,57 @@ fn tile_products_equal_plain_loops() {
     tiles::<F32>();
     tiles::<F64>();
     tiles::<I32>();
+}
+
+/// Matmuls of up to the most rows that the form for few rows takes, and of as many as fill its sums.
+fn few_rows<T: Numbers>(any_order: bool) {
+    let plain = Variant { few: Some(any_order), ..Variant::PLAIN };
+    let ways = [
+        plain,
+        Variant { start: true, ..plain },
+        Variant { computed_left: true, ..plain },
+        Variant { computed_left: true, transposed_left: true, long_finish: true, ..plain },
+    ];
+    let ways = ways.map(|way| Variant {
+        transposed_right: any_order,
+        transposed_left: way.transposed_left && !any_order,
+        ..way
+    });
+    for isa in here() {
+        let mut room = Aligned::new(workspace_bytes(isa, T::KIND) as usize);
+        let most = if isa == Isa::Generic { 40_000 } else { 1_000_000 };
+        for way in ways {
+            let gemm = compile(isa, T::KIND, way, None);
+            assert!(gemm.instructions < 2000, "{isa} {way:?}: {}", gemm.instructions);
+            let some = (0..=super::few::FEW as usize).flat_map(|m| {
+                [
+                    [m, 1, 1],
+                    [m, 3, 7],
+                    [m, 70, 0],
+                    [m, 67, 129],
+                    [m, 100, 8],
+                    [m, 2500, 3],
+                    [m, 5, 1100],
+                ]
+            });
+            for size in some.filter(|s| s.iter().product::<usize>() < most) {
+                check::<T>(&gemm, way, size, &mut room);
+            }
+        }
+    }
+}
+
+#[test]
+fn few_rows_equal_plain_loops() {
+    few_rows::<F32>(false);
+    few_rows::<F64>(false);
+    few_rows::<I32>(false);
+}
+
+/// Sums of small integers are exact in any order.
+#[test]
+fn few_rows_in_any_order_equal_plain_loops() {
+    few_rows::<SmallF32>(true);
+    few_rows::<SmallF64>(true);
+    few_rows::<I32>(true);
 }

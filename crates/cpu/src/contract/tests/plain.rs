@@ -1,8 +1,8 @@
 //! A plain matmul over arrays, compiled: what the tests call.
 
-use crate::contract::blocks;
+use crate::contract::blocks::{self, Frame};
 use crate::contract::contract_plan::{Budget, Shape};
-use crate::contract::{Contraction, Kind, Left};
+use crate::contract::{Contraction, Kind, Left, few};
 use crate::isa::Isa;
 use crate::llvm::{Ir, Loaded, Machine, Ty, Val};
 
@@ -17,6 +17,8 @@ pub struct Variant {
     pub long_finish: bool,
     /// Rows and columns of the whole matmul, where the code knows them.
     pub whole: [Option<i64>; 2],
+    /// The form for few rows, and whether it may add in any order.
+    pub few: Option<bool>,
 }
 
 /// `c = a b` or `c = c + a b`, sizes and row strides in elements.
@@ -42,6 +44,7 @@ impl Variant {
         start: false,
         long_finish: false,
         whole: [None, None],
+        few: None,
     };
     pub const EVERYTHING: Variant = Variant {
         computed_left: true,
@@ -50,6 +53,7 @@ impl Variant {
         start: true,
         long_finish: true,
         whole: [None, None],
+        few: None,
     };
     pub const ALL: [Variant; 8] = [
         Variant::PLAIN,
@@ -119,6 +123,8 @@ pub fn module(isa: Isa, kind: Kind, way: Variant, budget: Option<(i64, i64, i64)
         cols,
         depth,
         whole: way.whole,
+        all: [rows, cols],
+        any_order: way.few == Some(true),
         a: if way.computed_left {
             Left::Computed(&a)
         } else {
@@ -135,7 +141,10 @@ pub fn module(isa: Isa, kind: Kind, way: Variant, budget: Option<(i64, i64, i64)
         Some((depth, right, sums)) => Budget { depth, right, sums },
         None => Budget::of(shape, way.computed_left),
     };
-    blocks::emit(&ir, isa, &contraction, budget);
+    match way.few {
+        None => blocks::emit(&ir, isa, &contraction, budget),
+        Some(_) => few::emit(&Frame::new(&ir, isa, &contraction, budget)),
+    }
     ir.ret(None);
     ir
 }

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy
 
-from .. import xp
 from ..arrays.host import Array
+from ..dist._array import DistArray
 from ..trace.tracer import _OPERATORS as _UFUNCS, Tracer
-from ..xp import _index, _methods
-from ..xp._methods import _method, _rounded, _transposed
-from ._array import DistArray
+from . import _index, _methods
+from ._methods import _method, _rounded, _transposed
 
 Array.register(DistArray)
 
@@ -41,8 +40,9 @@ for _name in ("T", "mT", "at"):
     setattr(DistArray, _name, vars(Tracer)[_name])
 DistArray.transpose = _transposed  # type: ignore[attr-defined]
 DistArray.__round__ = _rounded  # type: ignore[attr-defined]
-DistArray.__array_namespace__ = lambda self, *, api_version=None: xp  # type: ignore[attr-defined]
 DistArray.__getitem__ = lambda self, index: _index.getitem(self, index)  # type: ignore[attr-defined]
+DistArray.tolist = lambda self: self.numpy().tolist()  # type: ignore[attr-defined]
+DistArray.item = lambda self: self._number().item()  # type: ignore[attr-defined]
 DistArray.__iter__ = Tracer.__iter__  # type: ignore[attr-defined]
 
 
