@@ -220,7 +220,6 @@ fn positions(steps: &[Command], out: &mut BTreeSet<usize>) {
             Command::Launch { .. }
             | Command::Host { .. }
             | Command::Call { .. }
-            | Command::Collective { .. }
             | Command::Copy { .. }
             | Command::Collective { .. }
             | Command::Record { .. }
@@ -250,7 +249,6 @@ fn find_given(steps: &mut [Command], moved: &BTreeSet<usize>, offsets: &[Option<
             Command::Loop { body, .. } => find_given(body, moved, offsets),
             Command::Host { .. }
             | Command::Call { .. }
-            | Command::Collective { .. }
             | Command::Copy { .. }
             | Command::Collective { .. }
             | Command::Record { .. }

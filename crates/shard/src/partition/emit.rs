@@ -53,9 +53,9 @@ impl Partition<'_> {
                 }
             }
             GraphOp::Reduce | GraphOp::Scatter if contributes => {
-                for place in 0..operands.len() {
-                    if self.b.ty(operands[place]).dtype().is_float() {
-                        operands[place] = self.widened(operands[place], &loc)?;
+                for operand in &mut operands {
+                    if self.b.ty(*operand).dtype().is_float() {
+                        *operand = self.widened(*operand, &loc)?;
                     }
                 }
                 let to = wide(types[0].dtype());
