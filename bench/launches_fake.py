@@ -1,4 +1,4 @@
-"""Times what a call of a jitted function on a device costs the host beside the driver's own work: the launches of a fake driver return at once.
+"""Times what a call of a jitted function on a device costs the host beside the driver's own work: the launches of a fake driver return immediately.
 
     python -m bench.launches_fake [--extension FOLDER]
 

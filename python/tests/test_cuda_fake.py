@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-CASES = HERE / "cuda_cases.py"
-NAMES = [node.name for node in ast.parse(CASES.read_text("utf-8")).body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+CASES = [HERE / "cuda_cases.py", HERE / "cuda_replay_cases.py"]
+NODES = [node for cases in CASES for node in ast.parse(cases.read_text("utf-8")).body]
+NAMES = [node.name for node in NODES if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +28,7 @@ def outcome(tmp_path_factory):
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "TESSERA_CACHE_DIR": str(folder / "cache")}
     results = folder / "results.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}", str(CASES)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={results}", *map(str, CASES)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parents[1])
     assert results.exists(), done.stdout + done.stderr
     found: dict[str, list[str]] = {}

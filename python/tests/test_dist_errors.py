@@ -202,8 +202,8 @@ def test_exceptions_of_mappers(method):
     assert (y.numpy() == 2).all()
 
 
-def test_a_mapper_that_does_what_it_is_asked_for():
-    """Its question would be asked again in the answer, and so on."""
+def test_a_mapper_that_does_what_its_answer_is_for():
+    """Its question would be put again in the answer, and so on."""
     mesh = line(3)
     x = dist.shard(np.arange(6, dtype=np.float32), dist.spec("tp"), mesh)
     y = dist.tensor((6,), dist.spec("tp"), mesh)
@@ -215,10 +215,10 @@ def test_a_mapper_that_does_what_it_is_asked_for():
         "an array on another mesh": lambda: dist.tensor((2,), None, line(2)),
         "a launch": lambda: ts.index_launch("tp")(double)(x, y),
     }
-    # What is asked while the work is done: by each kind of work, and by each way to be asked.
-    asked = {"choose_collective": lambda: x.reshard(None), "report": lambda: x.reshard(None), "place": lambda: dist.tensor((6,), None, line(3)),
+    # Questions while the work is done: by each kind of work, and each question.
+    questions = {"choose_collective": lambda: x.reshard(None), "report": lambda: x.reshard(None), "place": lambda: dist.tensor((6,), None, line(3)),
              "choose_variant": lambda: ts.index_launch("tp")(double)(x, y), "tunable": lambda: ts.index_launch("tp")(double)(x, y)}  # fmt: skip
-    for method, start in asked.items():
+    for method, start in questions.items():
         for name, work in works.items():
             mapper = ts.Mapper()
             setattr(mapper, method, lambda *args, work=work: work() and None)
@@ -276,7 +276,7 @@ def test_uneven_blocks_give_a_warning():
         dist.tensor((10,), spec, mesh)
 
 
-def test_gathers_that_nobody_asked_for(monkeypatch):
+def test_gathers_that_nobody_requested(monkeypatch):
     """A quarter of a device's memory is the limit; here devices are small."""
     mesh = line(4)
     given = np.arange(128, dtype=np.float32).reshape(8, 16)
@@ -296,7 +296,7 @@ def test_gathers_that_nobody_asked_for(monkeypatch):
     assert np.array_equal(y.numpy(), given)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Once for each way; not where no more is held, where it was asked for, or where it is not large.
+        # Once for each way; not where no more is held, where it was requested, or where it is not large.
         add(x)
         same(x)
         add(x.reshard(None))

@@ -51,13 +51,13 @@ def test_epilogues_and_traced_functions(layout):
         a, b = operands(layout, size, np.float32)
         bias = np.arange(size[1], dtype=np.float32)
         near(ts.op.matmul(a, b, bias=bias), a, b, bias)
-        turn = [side == "T" for side in layout]
+        transposed = [side == "T" for side in layout]
 
-        def function(a, b, bias, turn=turn):
-            a, b = (xp.matrix_transpose(x) if t else x for x, t in zip((a, b), turn))
+        def function(a, b, bias, transposed=transposed):
+            a, b = (xp.matrix_transpose(x) if t else x for x, t in zip((a, b), transposed))
             return xp.matmul(a, b) + bias
 
-        near(ts.jit(function)(*(x.T if t else x for x, t in zip((a, b), turn)), bias), a, b, bias)
+        near(ts.jit(function)(*(x.T if t else x for x, t in zip((a, b), transposed)), bias), a, b, bias)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -171,7 +171,7 @@ def test_explain_says_why_and_what_it_costs():
     text = made.explain()
     assert re.search(r"%x \[\{dp\}, \{\}\]", text) and "is pinned" in text and "goes with" in text
     (only,) = made.collectives
-    # A rank has 4 rows of 8 floats; by a ring of two ranks it sends each half twice.
+    # A rank has 4 rows of 8 floats; of two ranks each sends each half once to add and once to give it back.
     assert (only.kind, only.axis, only.size, only.nbytes, only.sent) == ("all_reduce", "tp", 2, 128, 128)
     assert only.place == (__file__, layer.__code__.co_firstlineno + 2)
     assert "1 collective, a rank sends 128 bytes" in text and "for `return h @ down`" in text
@@ -261,7 +261,7 @@ def test_refused(name):
 
 
 def test_pins_that_differ_move_the_value():
-    """Placements cannot contradict each other: where two are asked for, the value is moved."""
+    """Placements cannot contradict each other: where two are requested, the value is moved."""
     f = ts.jit(lambda v: dist.constrain(dist.constrain(v, dist.spec("b")), dist.spec(None, "b")) + dist.constrain(v, dist.spec("b")))
     x = RNG.standard_normal((4, 6)).astype(np.float32)
     assert (f(dist.shard(x, dist.spec("a"), MESH)).numpy() == x + x).all()

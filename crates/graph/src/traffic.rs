@@ -18,7 +18,7 @@ pub struct Collective {
     pub nbytes: i64,
     /// How often it runs. Bodies of `while` count once, and both branches of a `cond`.
     pub times: i64,
-    /// The op that asked for it.
+    /// The op that requested it.
     pub loc: Loc,
 }
 

@@ -72,10 +72,7 @@ impl Collective {
                 let pairs = pairs(&attr, &axes()?).map_err(|r| r.at(op.loc.clone()))?;
                 Together::Permute(pairs.iter().map(|&(s, t)| (s as usize, t as usize)).collect())
             }
-            code => {
-                debug_assert!(!is_collective(code));
-                return Ok(None);
-            }
+            _ => return Ok(None),
         };
         let attrs = Attrs::new().with("kind", Attr::word(op.code.mnemonic()));
         let attrs = op.attrs.iter().fold(attrs, |all, (name, value)| all.with(name, value.clone()));

@@ -105,7 +105,7 @@ fn join(func: &mut GraphFunc, all: &Uses, id: OpId, f: ScalarFn) -> Result<bool,
     Ok(true)
 }
 
-/// Elements of a combination are moved before they are combined: sums of several ones then meet.
+/// Elements of a combination are moved before they are combined: several of them then become one.
 fn sink(func: &mut GraphFunc, all: &Uses, id: OpId) -> Result<bool, Diagnostic> {
     let op = &func.ops[id];
     let (code, attrs, result) = (op.code, op.attrs.clone(), op.result());

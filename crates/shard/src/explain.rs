@@ -1,4 +1,4 @@
-//! Why values are where they are, and which ops asked for the collectives: a text for users.
+//! Why values are where they are, and which ops requested the collectives: a text for users.
 
 use crate::placement::named;
 use crate::propagate::{Placements, Why};
@@ -57,7 +57,7 @@ pub fn values(func: &GraphFunc, p: &Placements) -> String {
     out
 }
 
-/// A line for each collective of the program of a rank, with the op that asked for it.
+/// A line for each collective of the program of a rank, with the op that requested it.
 pub fn moves(func: &GraphFunc) -> String {
     let mut out = String::new();
     for id in func.walk() {

@@ -1,4 +1,4 @@
-"""Arrays that a call brings to another placement without being told to: the warning where that gathers much."""
+"""Arrays that a call brings to another placement without a request to: the warning where that gathers much."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def device_bytes(device: str | None) -> int:
 
 
 def gathers(x: Any, wanted: Any, mesh: Mesh, what: str) -> None:
-    """``x`` is a `DistArray`. Says, once for each way, that a rank gets more than a quarter of its device's memory by a call that was not asked to reshard."""
+    """``x`` is a `DistArray`. Says, once for each way, that a rank gets more than a quarter of its device's memory by a call that does not say `reshard`."""
     spec = as_spec(wanted, x.ndim)
     placed = _core.PlacedArray(mesh._grid, spec._core, list(x.shape), [])
     item = numpy_dtype(x.dtype).itemsize

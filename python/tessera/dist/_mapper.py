@@ -138,16 +138,16 @@ def set_mapper(mapper: Mapper | None) -> _Previous:
 
 
 #: The method whose answer this thread waits for.
-_asked: ContextVar[str | None] = ContextVar("tessera mapper asked", default=None)
+_answering: ContextVar[str | None] = ContextVar("tessera mapper answering", default=None)
 
 
 def _alone(method: str) -> None:
     """A mapper that asks itself would do so again in the answer to that, and so on."""
-    outer = _asked.get()
+    outer = _answering.get()
     if outer is None:
         return
     by = f"`{method}`" if method != outer else "it"
-    text = f"`{outer}` of {type(_mapper).__name__} places arrays, moves them or launches before it has answered, for which {by} is asked"
+    text = f"`{outer}` of {type(_mapper).__name__} places arrays, moves them or launches before it has answered, for which {by} is called"
     raise _core.error("E_MAPPER", text, "answer from the arguments, and from what the mapper computed before `set_mapper`", place=here())
 
 
@@ -158,7 +158,7 @@ def _ask(method: str, *args: Any) -> Any:
     if answering is None:
         return None
     _alone(method)
-    token = _asked.set(method)
+    token = _answering.set(method)
     try:
         if method == "choose_collective" and not _takes(answering, len(args)):
             args = args[:-1]
@@ -170,7 +170,7 @@ def _ask(method: str, *args: Any) -> Any:
     except Exception as error:
         raise _raised(method, error) from error
     finally:
-        _asked.reset(token)
+        _answering.reset(token)
 
 
 def _raised(method: str, error: Exception) -> Exception:

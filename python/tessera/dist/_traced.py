@@ -188,7 +188,7 @@ def _results(frame: Frame, form: Any, tracers: list[Tracer], profile: int, args:
     def placement(at: int) -> Placement:
         by_dim = {d: (tuple(names), 0) for d, names in enumerate(splits[at]) if names}
         spec = spec_of(by_dim, None)
-        # The user chose the placements that this one follows from, and was told of uneven blocks there.
+        # The user chose the placements that this one follows from, and was warned of uneven blocks there.
         spec.is_chosen = True
         return Placement(mesh, spec, tracers[at].ndim, True)
 

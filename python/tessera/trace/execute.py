@@ -180,7 +180,7 @@ class Runner:
         if not donated:
             return {}
         spans = [_span(a) for a in arrays]
-        alone = {a for a in donated if spans[a] is not None and not any(_meet(spans[a], s) for i, s in enumerate(spans) if i != a)}
+        alone = {a for a in donated if spans[a] is not None and not any(_share(spans[a], s) for i, s in enumerate(spans) if i != a)}
         return {r: a for r, a in self._donations(made) if a in alone}
 
     def makes(self, device: str, arrays: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
@@ -205,13 +205,13 @@ def _span(x: Any) -> tuple[int, int] | None:
         return (x.data_ptr(), x.data_ptr() + x.nbytes) if _is_dense(x) else None
     if hasattr(x, "data_ptr") and hasattr(x, "element_size"):
         return x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()
-    told = getattr(x, "__cuda_array_interface__", None)
-    if told is None:
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if interface is None:
         return None
-    return told["data"][0], told["data"][0] + math.prod(told["shape"]) * numpy.dtype(told["typestr"]).itemsize
+    return interface["data"][0], interface["data"][0] + math.prod(interface["shape"]) * numpy.dtype(interface["typestr"]).itemsize
 
 
-def _meet(a: tuple[int, int], b: tuple[int, int] | None) -> bool:
+def _share(a: tuple[int, int], b: tuple[int, int] | None) -> bool:
     return b is not None and a[0] < b[1] and b[0] < a[1]
 
 

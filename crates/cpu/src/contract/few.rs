@@ -445,7 +445,7 @@ fn across(f: &Frame, mut vectors: Vec<Val>) -> Val {
         };
         vectors = vectors.chunks(2).map(join).collect();
     }
-    debug_assert_eq!(ir.lanes(ir.ty(vectors[0])), count);
+    assert_eq!(ir.lanes(ir.ty(vectors[0])), count);
     vectors[0]
 }
 

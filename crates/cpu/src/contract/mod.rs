@@ -63,7 +63,7 @@ pub enum Left<'a> {
 }
 
 impl Left<'_> {
-    /// Rows at an address, and so many bytes apart.
+    /// Rows at an address, and the bytes from one to the next.
     pub fn at((base, row_bytes): (Val, Val)) -> Self {
         Left::InPlace { base, row_bytes }
     }

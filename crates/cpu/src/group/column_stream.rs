@@ -2,7 +2,7 @@
 //!
 //! A vector of columns alone reads a few bytes of each row, and the next vector begins at the first
 //! row again: each row is another page, which the hardware prefetcher does not follow. Here partial
-//! results of many columns are in memory, in the L1 cache, and rows are read as they lie, a few of
+//! results of many columns are in memory, in the L1 cache, and rows are read in the order of memory, a few of
 //! them together. The elements of each column are combined in the order of
 //! [`super::reduce`].
 

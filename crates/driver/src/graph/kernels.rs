@@ -36,14 +36,14 @@ pub fn census() -> (usize, usize) {
 const THREADS: usize = 8;
 
 /// The code of these functions, in order; missing ones are compiled in parallel, each for arrays of
-/// the layouts `said`. `made` are those that have been through the passes already.
+/// the layouts `said`. `made` are those that have been through the passes already. With how many this call compiled.
 pub fn compile(
     funcs: &[TileFunc],
     said: &[Said],
     made: &BTreeSet<usize>,
     choice: &Choice,
     mode: Mode,
-) -> Result<Vec<Arc<dyn Artifact>>, Diagnostics> {
+) -> Result<(Vec<Arc<dyn Artifact>>, usize), Diagnostics> {
     choice.caps()?;
     let keys: Vec<Key> = funcs.iter().map(|f| key(f, choice, mode)).collect();
     // Found and compiled kernels are referenced from now on, so that none is dropped before it is
@@ -52,7 +52,7 @@ pub fn compile(
         KERNELS.get_all(&keys).into_iter().map(Mutex::new).collect();
     let hold = |i: usize| held[i].lock().unwrap_or_else(|e| e.into_inner());
     let missing: Vec<usize> = (0..funcs.len()).filter(|&i| hold(i).is_none()).collect();
-    let next = AtomicUsize::new(0);
+    let (next, compiled) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let errors: Mutex<Option<Diagnostics>> = Mutex::new(None);
     let store = cache::store()?;
     let work = || {
@@ -63,6 +63,7 @@ pub fn compile(
             let make = || {
                 let artifact = one(&funcs[i], made.contains(&i), choice, mode, &options)?;
                 COMPILED.fetch_add(1, Ordering::Relaxed);
+                compiled.fetch_add(1, Ordering::Relaxed);
                 KERNELS.insert(keys[i].clone(), &artifact);
                 Ok(artifact)
             };
@@ -88,7 +89,8 @@ pub fn compile(
     if let Some(errors) = errors.into_inner().unwrap_or_else(|e| e.into_inner()) {
         return Err(errors);
     }
-    Ok((0..funcs.len()).filter_map(|i| hold(i).take()).collect())
+    let all = (0..funcs.len()).filter_map(|i| hold(i).take()).collect();
+    Ok((all, compiled.into_inner()))
 }
 
 fn key(func: &TileFunc, choice: &Choice, mode: Mode) -> Key {

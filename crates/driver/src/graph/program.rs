@@ -197,7 +197,7 @@ fn compile_flat(
 struct Rank {
     module: GraphModule,
     collectives: Vec<Collective>,
-    /// Why values are where they are, and what asked for the collectives; None where nothing was partitioned.
+    /// Why values are where they are, and what requested the collectives; None where nothing was partitioned.
     explained: Option<String>,
 }
 
@@ -270,10 +270,10 @@ impl GraphProgram {
         planned: Duration,
     ) -> Result<Self, Diagnostics> {
         let start = Instant::now();
-        let before = kernels::compiled_kernels();
         let (profile, off) = (options.profile, crate::knobs::off()?);
         let mode = Mode { profile, off, ..Mode::default() };
-        let code = kernels::compile(&plan.kernels, &layouts(&plan), &made, &choice, mode)?;
+        let (code, compiled) =
+            kernels::compile(&plan.kernels, &layouts(&plan), &made, &choice, mode)?;
         let backend = choice.backend.name();
         let mut written = plan.write(backend);
         let given = given.filter(|text| *text != text_of(&plan, &written));
@@ -287,7 +287,7 @@ impl GraphProgram {
             compile: start.elapsed(),
             launches: counts.launches,
             kernels: plan.kernels.len(),
-            compiled: kernels::compiled_kernels() - before,
+            compiled,
             host_ops: counts.host.len(),
             scratch_bytes: written.places.bytes,
             unshared_bytes: written.places.unshared,
@@ -378,7 +378,7 @@ impl GraphProgram {
         self.rank.as_ref().map_or(&[], |rank| &rank.collectives)
     }
 
-    /// Why values are where they are on a mesh, and what asked for the collectives; None of a function without placements.
+    /// Why values are where they are on a mesh, and what requested the collectives; None of a function without placements.
     pub fn explained(&self) -> Option<&str> {
         self.rank.as_ref()?.explained.as_deref()
     }

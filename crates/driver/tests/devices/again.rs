@@ -22,7 +22,7 @@ fn again(
     y.read(rig.queue(on))
 }
 
-/// The arrays, the argument so many elements behind the begin of its memory.
+/// The arrays, the argument that many elements behind the begin of its memory.
 fn behind(rig: &Rig, on: u64, count: usize) -> Result<(Row, Row), Diagnostics> {
     let (x, y) = arrays(rig, on)?;
     let mut whole = rig.row(32 + count, on)?;

@@ -44,6 +44,10 @@ impl MeshAxes {
             let message = format!("expected each mesh axis once, got `{}` twice", twice.1);
             return Err(Refusal { code: Code::E_PLACEMENT, message });
         }
+        if sizes.iter().try_fold(1i64, |n, &size| n.checked_mul(size)).is_none() {
+            let message = "expected a mesh whose ranks a number of 64 bits counts".to_string();
+            return Err(Refusal { code: Code::E_MESH, message });
+        }
         // Axes are bits of a word where states are computed.
         if names.len() > 64 {
             let message = format!("expected at most 64 axes of a mesh, got {}", names.len());

@@ -64,7 +64,7 @@ impl Collective {
         self.found.times
     }
 
-    /// The file and the line of the op that asked for it.
+    /// The file and the line of the op that requested it.
     #[getter]
     fn place(&self) -> Option<(String, u32)> {
         let loc = &self.found.loc;
@@ -92,7 +92,7 @@ impl Collective {
         format!("{} collective{many}, a rank sends {total} bytes\n{lines}", all.len())
     }
 
-    /// A line of a report: what it costs, and the line of the program that asked for it.
+    /// A line of a report: what it costs, and the line of the program that requested it.
     pub fn explained(&self) -> String {
         let (text, loc) = (self.text(), &self.found.loc);
         let each = if self.found.times == 1 { "" } else { " each time" };

@@ -49,10 +49,10 @@ struct Requested {
     answer: Result<Present, Absent>,
 }
 
-/// The number of this process, or 0 where it is to be asked for.
+/// The number of this process, or 0 where it is not known.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The number of this process. The system is asked once, and again in each child: a launch and an allocation need it, and a
+/// The number of this process. The system reports it once, and again in each child: a launch and an allocation need it, and a
 /// call of the system costs as much as either.
 pub(crate) fn process() -> u32 {
     match PROCESS.load(Ordering::Relaxed) {

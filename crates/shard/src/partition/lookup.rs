@@ -108,7 +108,7 @@ impl Partition<'_> {
             let n = p.number(n, loc)?;
             p.b.broadcast(n, ty.shape(), &[], loc)
         };
-        // What is outside of the whole is the first or the last element of it.
+        // What is outside the whole is the first or the last element of it.
         let (first, end) = (number(self, 0)?, number(self, (extent - 1).max(0))?);
         let index = self.b.ew(ScalarFn::Maximum, &[index, first], loc)?;
         let index = self.b.ew(ScalarFn::Minimum, &[index, end], loc)?;

@@ -29,7 +29,7 @@ pub struct Partitioned {
     /// The placements of the results.
     pub results: Vec<Split>,
     pub collectives: Vec<Collective>,
-    /// Why values are where they are, and what asked for the collectives.
+    /// Why values are where they are, and what requested the collectives.
     pub explained: String,
 }
 

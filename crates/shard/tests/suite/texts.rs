@@ -138,7 +138,7 @@ fn cases() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Small whole numbers: sums of them are exact. Some are outside of a dim that they index.
+/// Small whole numbers: sums of them are exact. Some are outside the dim that they index.
 fn numbers(ty: &Type) -> HostArray {
     let dims = ty.static_shape().unwrap();
     let count: i64 = dims.iter().product();
