@@ -29,6 +29,14 @@ def fresh():
     return weighed
 
 
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    """Which kernel is chosen depends on the backend, whatever other tests of the process selected."""
+    ts.runtime.select_backend("cpu")
+    yield
+    ts.runtime.select_backend(None)
+
+
 def near(got, wanted, bound=1e-6):
     np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=bound, atol=bound)
 
