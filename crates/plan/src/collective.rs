@@ -29,20 +29,6 @@ pub struct Collective {
 /// The queue of collectives: steps of queue 0 run beside them.
 pub const QUEUE: usize = 1;
 
-/// Whether an op is a collective: a step of its own on [`QUEUE`].
-#[deny(clippy::wildcard_enum_match_arm)]
-pub fn is_collective(code: GraphOp) -> bool {
-    use GraphOp::*;
-    match code {
-        AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank => true,
-        Vary | Own | AxisIndex | Manual | KernelCall | Return | Yield | Cond | While | Loop
-        | Call | Composite | Const | Iota | Select | Cast | Bitcast | Dim | StopGradient
-        | OptBarrier | Shard | Broadcast | Reshape | Transpose | Slice | Pad | Concat | Reverse
-        | DynamicSlice | DynamicUpdateSlice | Gather | Scatter | Reduce | ArgReduce | Scan
-        | Sort | Dot | Conv | WindowReduce | WindowArgReduce | Philox | Ew(_) => false,
-    }
-}
-
 impl Collective {
     /// Such as `all_reduce`.
     pub fn name(&self) -> &str {

@@ -1,7 +1,7 @@
 //! Plans a function: a list of steps (launches, copies, loops, host calls) over buffers.
 
 use crate::class::{Class, class, is_empty};
-use crate::collective::{Collective, is_collective};
+use crate::collective::Collective;
 use crate::composites::Chosen;
 use crate::emit::{ArrayUse, Kernel, emit};
 use crate::epilogue::crowded;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::kernel::fresh;
 use tessera_graph::ops::value::hex_bytes;
+use tessera_graph::states::is_collective;
 use tessera_graph::{GraphFunc, GraphModule, GraphOp, walk};
 use tessera_ir::{
     Attr, Attrs, BlockId, Dim, Op, OpId, Opcode, Privilege, Type, Value, ValueData, ValueDef,
