@@ -116,6 +116,26 @@ def test_one_trace_serves_every_machine():
     assert len(traced) == 1
 
 
+def test_the_backend_that_is_selected_at_the_call_decides(monkeypatch):
+    weighed = fresh()
+    weighed.kernel(lambda x, w, *, factor: xp.zeros_like(x), when={"backend": "interp"})
+    earlier = ts.jit(lambda x, w: weighed(x, w))
+
+    def check(backend):
+        # A function that was compiled for another backend, and a new one.
+        for f in (earlier, ts.jit(lambda x, w: weighed(x, w))):
+            near(f(X, W), X * (0.0 if backend == "interp" else W * 2.0))
+            assert f.compiled(X, W).backend == backend
+
+    for backend in ("interp", "cpu", "interp"):
+        ts.runtime.select_backend(backend)
+        check(backend)
+    ts.runtime.select_backend(None)
+    for backend in ("cpu", "interp"):
+        monkeypatch.setenv("TESSERA_BACKEND", backend)
+        check(backend)
+
+
 def test_kernels_are_for_the_extents_and_the_profile_at_hand():
     weighed = fresh()
     weighed.kernel(lambda x, w, *, factor: x * 0.0 + float(x.shape[0]), takes=lambda site: site.profile != "strict" or "not in strict")

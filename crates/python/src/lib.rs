@@ -94,7 +94,7 @@ mod _core {
     use crate::runtime::{
         after_fork, api, backends, before_fork, capabilities, closest, error, forked, free_paths,
         instead_of, knob_table, processor, profiles, real_functions, select_backend, set_threads,
-        threads,
+        settings, threads,
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};

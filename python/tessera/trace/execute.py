@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from .._core import Array, aligned_empty, device_of_dlpack, dim_value
+from .._core import Array, aligned_empty, device_of_dlpack, dim_value, settings
 from ..arrays.create import _upload as upload, allocation, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
@@ -78,7 +78,7 @@ class Runner:
         #: Whether extents are left open: code is then made for each size that comes.
         self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
         self._shapes: dict[tuple, list[tuple]] = {}
-        self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
+        self._compiled: dict[tuple[int, str | None, tuple | None, int], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
 
     @property
@@ -101,7 +101,8 @@ class Runner:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
         shapes where extents are left open."""
         profile = profile_now() if self.profile is None else self.profile
-        found = self._compiled.get((profile, device, sizes))
+        key = (profile, device, sizes, settings())
+        found = self._compiled.get(key)
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
@@ -111,12 +112,12 @@ class Runner:
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
-            self._compiled[profile, device, sizes] = found
+            self._compiled[key] = found
         return found
 
     def made(self) -> list[tuple[int | None, tuple | None]]:
         """The devices and shapes that there is code for."""
-        return list(dict.fromkeys((device, sizes) for _, device, sizes in self._compiled))
+        return list(dict.fromkeys((device, sizes) for _, device, sizes, _ in self._compiled))
 
     def sizes(self, arrays: list[Any]) -> tuple | None:
         """The shapes that code is made for: none where the function says all of them."""

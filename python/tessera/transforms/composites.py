@@ -303,7 +303,7 @@ class _Site:
         """The function of the program that computes it with kernels, for operands of these types; None where none takes it."""
         if self.owner in self.around or not self.owner._kernels:
             return None
-        key = (tuple((tuple(shape), dtype) for shape, dtype in types), target, profile)
+        key = (tuple((tuple(shape), dtype) for shape, dtype in types), target, profile, _core.settings())
         if key not in self._known:
             self._known[key] = self._chosen(types, target, profile)
         return self._known[key]
@@ -356,7 +356,7 @@ class _Site:
 
 
 @functools.lru_cache(maxsize=64)
-def _capabilities(target: str | None) -> dict[str, Any]:
+def _capabilities(target: str | None, settings: int) -> dict[str, Any]:
     try:
         return dict(_core.capabilities(target))
     except TesseraError:
@@ -365,7 +365,8 @@ def _capabilities(target: str | None) -> dict[str, Any]:
 
 def capabilities(target: str | None) -> dict[str, Any]:
     """What a machine has, by the name of a device, a backend or an architecture; the host's where there is none."""
-    return _capabilities(target)
+    # Without a target they are those of the selected backend.
+    return _capabilities(target, _core.settings())
 
 
 def complete(program: Any, func: str) -> None:
