@@ -237,13 +237,27 @@ fn derive(module: &GraphModule, op: &Op<Graph>, types: &[Type]) -> Result<Derive
     // Ranks have a result alike, or each its block of it: a composite shows nothing in between.
     let n = func.params().len();
     factors.retain(|(_, places)| (n..ends.len()).all(|at| places.iter().any(|(p, _)| *p == at)));
-    // What the user says of dims that must be whole, and of those that are split apart.
+    let mut read: Vec<Value> = Vec::new();
+    func.walk().iter().for_each(|&id| read.extend(&func.ops[id].operands));
+    let mut unread: Vec<usize> = (0..n).filter(|&at| !read.contains(&ends[at])).collect();
+    // The user says which dims must be whole, which are split apart, and what an operand that is not read is split by.
     if let Some(names) = declared {
-        factors.retain(|(_, places)| {
-            let mut of = places.iter().map(|&(at, dim)| &names[at][dim]);
-            let first = of.next();
-            first.is_none_or(|n| !FactorRule::is_whole(n) && of.all(|other| other == n))
-        });
+        for (_, places) in &mut factors {
+            let named = places.iter().map(|&(at, dim)| &names[at][dim]);
+            let mut of: Vec<String> = named.filter(|n| FactorRule::is_named(n)).cloned().collect();
+            of.sort();
+            of.dedup();
+            if of.len() > 1 || of.iter().any(|n| FactorRule::is_whole(n)) {
+                places.clear();
+            } else if let [name] = &of[..] {
+                for &at in &unread {
+                    let dim = names[at].iter().position(|n| n == name);
+                    places.extend(dim.map(|dim| (at, dim)));
+                }
+            }
+        }
+        unread.clear();
+        factors.retain(|(_, places)| !places.is_empty());
     }
     let none = |values: &[Value]| values.iter().map(|&v| vec![None; func.ty(v).rank()]).collect();
     let mut rule =
@@ -260,8 +274,5 @@ fn derive(module: &GraphModule, op: &Op<Graph>, types: &[Type]) -> Result<Derive
         }
         connected.extend(parts.into_values().filter(|part| part.len() > 1));
     }
-    let mut read: Vec<Value> = Vec::new();
-    func.walk().iter().for_each(|&id| read.extend(&func.ops[id].operands));
-    let unread = (0..n).filter(|&at| !read.contains(&ends[at])).collect();
     Ok(Derived { rule, light: connected, unread })
 }
