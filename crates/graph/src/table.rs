@@ -30,11 +30,12 @@ define_ops! {
     /// of the arguments it writes, in order, and the old versions may not be used again. `config`
     /// holds the values of the kernel's compile-time parameters. `fresh` lists arguments of `write`
     /// that hold nothing yet: they get memory, and their contents are never computed. `views`:
-    /// arrays that it reads may be views of other arrays, with strides of their own.
+    /// arrays that it reads may be views of other arrays, with strides of their own. `sharding` is the factor rule of its
+    /// dims; ranks that split a factor in `contract` give results that are to be added.
     KernelCall = 0x01 "kernel_call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
-        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional, fresh: Ints optional, views: Bool optional],
+        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional, fresh: Ints optional, views: Bool optional, sharding: Str optional, contract: Words optional],
         regions: [],
         results: None, effects: ReadWrite, infer: Some(infer::<kernel::Call>), verify: Some(kernel::verify_call),
         example: "%z1 = graph.kernel_call %x, %z {kernel = @k, privileges = [read, read_write], config = {B = 64}} : tensor<[n], f32>",

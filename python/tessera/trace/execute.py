@@ -102,6 +102,13 @@ class Runner:
 
         return provide
 
+    @property
+    def _on_blocks(self) -> Callable | None:
+        """Gives the kernel of a user's for the blocks of a rank."""
+        if not (known := self._called):
+            return None
+        return lambda label, types: known[label][1].on_blocks(types)
+
     def compiled(self, device: str | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
         shapes where extents are left open."""
@@ -110,7 +117,8 @@ class Runner:
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
-            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile))
+            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile),
+                                                    self._on_blocks)  # fmt: skip
             for call in on_compiled:
                 call(found)
             if len(self._compiled) >= MOST_SIZES:

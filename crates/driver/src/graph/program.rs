@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::{Collective, GraphFunc, GraphModule, GraphOp};
-use tessera_ir::{Module, PassContext, PassOptions, Type};
+use tessera_ir::{Attr, Module, PassContext, PassOptions, Type};
 use tessera_lower::stage::Step as Pass;
 use tessera_numerics::Profile;
 use tessera_plan::{
@@ -140,6 +140,9 @@ pub fn compile_graph_for(
         Some(known) => Some(known.clone()),
         None => on_mesh(module, func, args, options.profile)?.map(Arc::new),
     };
+    if let Some(rank) = &rank {
+        rank.check_kernels()?;
+    }
     // Programs of ranks are compiled for all ranks together, which share the device, or run rank by rank.
     let expand = |rank: &Arc<OnMesh>| -> Result<(GraphModule, RankPrograms), Diagnostics> {
         let chosen = &options.plan.chosen;
@@ -156,14 +159,18 @@ pub fn compile_graph_for(
             programs = take_out(
                 &mut all,
                 crate::knobs::off()?.and(off),
-                &options.plan.chosen,
+                (&options.plan.chosen, &options.kernels),
                 &mut |module, func, args| {
                     let compiled = |options: &GraphOptions| {
                         compile_flat(module, func, args, choice.clone(), options, Instant::now())
                     };
                     // A rank launches kernels, and calls none that its plan does not hold.
                     let made = compiled(&chosen)?;
-                    if calls(&made.plan.steps) { compiled(&decomposed) } else { Ok(made) }
+                    if !calls(&made.plan.steps) {
+                        return Ok(Some(made));
+                    }
+                    let made = compiled(&decomposed)?;
+                    Ok(Some(made).filter(|made| !calls(&made.plan.steps)))
                 },
             )?;
         }
@@ -208,6 +215,9 @@ fn compile_flat(
     GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
 }
 
+/// Names the kernel for arrays of these types.
+pub type OnBlocks<'a, E> = &'a mut dyn FnMut(&str, &[Type]) -> Result<String, E>;
+
 /// A function on a mesh as the program of a rank.
 #[derive(Debug)]
 pub struct OnMesh {
@@ -229,16 +239,54 @@ impl OnMesh {
         all
     }
 
+    /// Puts the kernels for the blocks of a rank in place of those for whole arrays: `on_blocks(kernel, types of its arrays)` names them.
+    pub fn specialise<E>(&mut self, on_blocks: OnBlocks<'_, E>) -> Result<(), E> {
+        for func in &mut self.module.funcs {
+            for id in func.walk() {
+                let op = &func.ops[id];
+                let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
+                let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) else {
+                    continue;
+                };
+                let types: Vec<Type> = op.operands.iter().map(|&v| func.ty(v).clone()).collect();
+                let name = on_blocks(kernel, &types)?;
+                let attrs = &mut func.ops[id].attrs;
+                attrs.set("kernel", Attr::Ref(name));
+                attrs.remove("sharding");
+                attrs.remove("contract");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses kernels for whole arrays that are called on blocks.
+    fn check_kernels(&self) -> Result<(), Diagnostics> {
+        for op in self.module.funcs.iter().flat_map(|f| f.ops.iter()).map(|(_, op)| op) {
+            let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
+            if let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) {
+                let message = format!(
+                    "expected a kernel for the blocks of a rank, got @{kernel} for whole arrays"
+                );
+                let help = "compile the traced function, not its text: only that knows the kernel for other extents";
+                let error = Diagnostic::new(Code::E_UNSUPPORTED, message).help(help);
+                return Err(error.at(op.loc.clone()).into());
+            }
+        }
+        Ok(())
+    }
+
     /// The composites that nobody has decided about. Programs of ranks that run as one function have their decompositions.
     pub fn undecided(
         &self,
         module: &GraphModule,
         (func, args): (&str, &[Type]),
         chosen: &Chosen,
+        kernels: &MadeKernels,
         is_on_device: bool,
     ) -> Result<Vec<Site>, Diagnostics> {
         let (all, off) = (self.with_chosen(module, chosen), crate::knobs::off()?);
-        let is_planned = |f: &GraphFunc, id| !is_on_device && is_for_cursors(&all, f, id, off);
+        let is_planned =
+            |f: &GraphFunc, id| !is_on_device && is_for_cursors(&all, f, id, kernels, off);
         tessera_plan::undecided(&all, func, args, chosen, &is_planned)
     }
 }

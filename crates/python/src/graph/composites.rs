@@ -2,6 +2,7 @@
 //! where it is differentiated.
 
 use super::attrs::aval;
+use super::kernels;
 use super::program::Program;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
@@ -22,12 +23,14 @@ pub struct Compiled<'a> {
 }
 
 /// Requests a kernel for each composite that the function runs. Kernels are functions that `provide` adds to the program; composites in
-/// them come in the next round. On a mesh those of the ranks' program are requested, which is made for that.
+/// them come in the next round. On a mesh those of the ranks' program are requested, which is made for that; `on_blocks` names the
+/// kernels of users for blocks.
 pub fn choose(
     py: Python<'_>,
     program: &Program,
     compiled: &Compiled<'_>,
-    provide: &Bound<'_, PyAny>,
+    provide: Option<&Bound<'_, PyAny>>,
+    on_blocks: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(Chosen, Option<Arc<OnMesh>>)> {
     let mut chosen = Chosen::default();
     let Compiled { func, profile, is_on_device, .. } = *compiled;
@@ -39,12 +42,23 @@ pub fn choose(
         }
     };
     let module = program.lock().clone();
-    let ranks = enter(py, || deep(|| on_mesh(&module, func, &types, profile)))?.map(Arc::new);
+    let mut ranks = enter(py, || deep(|| on_mesh(&module, func, &types, profile)))?;
+    if let (Some(ranks), Some(on_blocks)) = (&mut ranks, on_blocks) {
+        ranks.specialise(&mut |kernel, types| {
+            let types = types.iter().map(|ty| aval(py, ty)).collect::<PyResult<Vec<_>>>()?;
+            on_blocks.call1((kernel, types))?.extract::<String>()
+        })?;
+    }
+    let ranks = ranks.map(Arc::new);
+    let Some(provide) = provide else { return Ok((chosen, ranks)) };
+    let kernels = kernels::placed(program);
     loop {
         let module = program.lock().clone();
         let sites = enter(py, || {
             deep(|| match &ranks {
-                Some(ranks) => ranks.undecided(&module, (func, &types), &chosen, is_on_device),
+                Some(ranks) => {
+                    ranks.undecided(&module, (func, &types), &chosen, &kernels, is_on_device)
+                }
                 None => undecided(&module, func, &types, &chosen, &|_, _| false),
             })
         })?;

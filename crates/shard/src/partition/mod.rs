@@ -114,11 +114,13 @@ pub fn partition(
         *value = p.clipped(*value, func.ty(out), &loc)?;
     }
     let placed = outs.iter().map(|&v| named(&mesh, &p.placements.of(func, v))).collect();
-    let Partition { b, placements, module: mut all, .. } = p;
+    let Partition { b, placements, rules, module: mut all, .. } = p;
     let mut made = b.finish(&results, loc)?;
     canonical(&mut made)?;
     dce(&mut made, &|_| true);
-    let explained = explain::values(func, &placements) + &explain::moves(&made);
+    let explained = explain::values(func, &placements)
+        + &explain::whole_kernels(func, &rules, &placements)
+        + &explain::moves(&made);
     if let Some(old) = all.funcs.iter_mut().find(|f| f.name == func.name) {
         *old = GraphFunc { attrs: old.attrs.clone(), ..made };
     }
