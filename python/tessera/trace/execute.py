@@ -86,16 +86,28 @@ class Runner:
         return _Kernels(self._called, self) if self._called else None
 
     def _provider(self, device: str | None, profile: int) -> Callable | None:
-        """Gives the function that stands for a composite where this one is compiled."""
+        """Gives the function that stands for a composite where this one is compiled; for a block of it on a rank the decomposition for the
+        extents of the block too."""
         if not (known := self._composites):
             return None
         target = device or self.backend
 
-        def provide(decomposition: str, types: list) -> str | None:
-            site = known.get(decomposition)
-            return None if site is None else site.provide(types, target, profile)
+        def provide(decomposition: str, types: list, is_block: bool) -> tuple[str | None, str | None]:
+            if (site := known.get(decomposition)) is None or (made := site.provide(types, target, profile)) is None:
+                return None, None
+            if not is_block:
+                return made, None
+            again = site.again(types, profile)
+            return (None, None) if again is None else (made, again)
 
         return provide
+
+    @property
+    def _on_blocks(self) -> Callable | None:
+        """Gives the kernel of a user's for the blocks of a rank."""
+        if not (known := self._called):
+            return None
+        return lambda label, types: known[label][1].on_blocks(types)
 
     def compiled(self, device: str | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
@@ -106,7 +118,8 @@ class Runner:
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
-            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile))
+            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile),
+                                                    self._on_blocks)  # fmt: skip
             for call in on_compiled:
                 call(found)
             if len(self._compiled) >= MOST_SIZES:

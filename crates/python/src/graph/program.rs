@@ -209,9 +209,11 @@ impl Program {
 
     /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
     /// are symbols. `separate`: without fusion. `device` holds the arrays; none is the host. `plan` is
-    /// the text of a plan to follow. `provide(decomposition, types)` gives the name of the function that
-    /// stands for a composite on operands of these types, or None for its decomposition.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None))]
+    /// the text of a plan to follow. `provide(decomposition, types, is_block)` gives the name of the function
+    /// that stands for a composite on operands of these types, or None for its decomposition; and, for a block
+    /// of the composite on a rank, the name of the decomposition for these types. `on_blocks(kernel, types)`
+    /// names the kernel of a user for blocks of these types.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None, on_blocks=None))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
     fn compile<'py>(
         &self,
@@ -224,13 +226,19 @@ impl Program {
         plan: Option<String>,
         args: Option<Vec<Aval<'py>>>,
         provide: Option<Bound<'py, PyAny>>,
+        on_blocks: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Executable> {
         let args = args
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
-        let chosen = match provide {
-            Some(provide) => composites::choose(py, self, func, args.as_deref(), &provide)?,
-            None => Chosen::default(),
+        let (chosen, on_mesh) = match provide.is_some() || on_blocks.is_some() {
+            true => {
+                let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+                let (args, is_on_device) = (args.as_deref(), device.is_some());
+                let compiled = composites::Compiled { func, args, profile, is_on_device };
+                composites::choose(py, self, &compiled, provide.as_ref(), on_blocks.as_ref())?
+            }
+            false => (Chosen::default(), None),
         };
         let module = self.lock().clone();
         let kernels = kernels::placed(self);
@@ -244,6 +252,7 @@ impl Program {
             args,
             kernels,
             chosen,
+            on_mesh,
         };
         executable::compile(py, module, func, requested, &self.compiled)
     }
