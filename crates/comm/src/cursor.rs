@@ -2,7 +2,7 @@
 
 use crate::ordered::Combination;
 use crate::{Call, GroupId, Progress, Request, Token, Transport, Waiting};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tessera_diag::{Diagnostic, Diagnostics};
 
 /// What the program of a rank does next.
@@ -63,6 +63,12 @@ impl Workers for Threads {
     }
 }
 
+/// How many threads run together. Asking the system takes longer than a small collective.
+pub fn cores() -> usize {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 enum State {
     /// Behind a combination of its group that has a collective to start yet: members start those of a group in one order.
     Behind(Box<Request>),
@@ -74,7 +80,7 @@ enum State {
 struct Pending {
     state: State,
     group: GroupId,
-    call: Call,
+    call: Arc<Call>,
 }
 
 impl Pending {

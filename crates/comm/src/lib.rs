@@ -27,6 +27,7 @@ mod call;
 mod checksum;
 mod cursor;
 mod desync;
+mod exchange;
 mod local;
 pub mod ordered;
 mod piece;
@@ -34,7 +35,8 @@ mod transport;
 
 pub use call::{Call, HEADER_BYTES, Header, Kind};
 pub use checksum::crc32c;
-pub use cursor::{Cursor, Order, Step, Threads, Workers, run};
+pub use cursor::{Cursor, Order, Step, Threads, Workers, cores, run};
+pub use exchange::{BlockMemory, Exchanged, exchange};
 pub use local::{Corruption, Local, LocalOptions};
 pub use piece::{Memory, Piece};
 pub use transport::{GroupId, Progress, Request, Token, Transport, Waiting};

@@ -145,6 +145,10 @@ class Mesh:
         """The device that plays a rank, as a mapper may have placed it; None for the host."""
         return self._players[rank]
 
+    @property
+    def _is_on_host(self) -> bool:
+        return not any(self._players)
+
     def __enter__(self) -> Mesh:
         frame = outermost()
         known = None if frame is None else frame.mesh or current_mesh()

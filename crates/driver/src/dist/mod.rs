@@ -23,3 +23,4 @@ mod tests;
 
 pub use branch::Branch;
 pub use queue::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};
+pub use tessera_comm::{BlockMemory, Exchanged, exchange};
