@@ -336,6 +336,7 @@ def test_gathers_that_programs_need(monkeypatch):
     first = inspect.getsourcelines(sorts)[1]
     assert only.filename == __file__ and only.lineno == first + 1
     warned("W_RESHARD", lambda: xp.sort(rows, axis=0), *words)
+    warned("W_RESHARD", lambda: xp.unique(rows), "`unique` brings an array (8, 16) of f32", "512 bytes on a rank")
 
     in_copies = ts.jit(lambda x: x + 1, mesh=mesh, in_specs=dist.spec())
     warned("W_RESHARD", lambda: in_copies(rows), "`in_specs` of `ts.jit` brings an array (8, 16) of f32", "8 × 16 × 4 bytes = 512 bytes on a rank")

@@ -55,8 +55,7 @@ def compiled(made: Any) -> None:
         known = device_bytes(None) if known is None else known
         if c.nbytes * _PART > known:
             along = ", ".join(f"`{a}`" for a in c.axes)
-            warn(f"W_RESHARD: this line gathers a value along {along}: {c.nbytes} bytes = {_size(c.nbytes)} on a rank, more than a quarter of the "
-                 f"{_size(known)} of the host", c.place)  # fmt: skip
+            warn(f"W_RESHARD: this line gathers a value along {along}: {_size(c.nbytes)} on a rank, more than a quarter of the {_size(known)} of the host", c.place)
 
 
 on_compiled.append(compiled)
