@@ -24,8 +24,8 @@ from ._spec import Distribution, ShardSpec, as_spec
 from ._tasks import TASKS
 
 _numbers = itertools.count()
-#: How many placements a spec keeps.
-_BOUND = 64
+#: How many placements a spec keeps, and of how many ranks at most.
+_BOUND, _FEW = 64, 1024
 #: The array that a task may read without waiting: the task stands behind those that write it.
 in_order: ContextVar[int] = ContextVar("tessera array in order", default=-1)
 
@@ -328,13 +328,14 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
     placed = spec._bound.get(key)
     if placed is None:
         placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
-        imbalance = None if spec.is_chosen else placed.imbalance()
+        imbalance = None if spec.is_chosen or key in spec._bound else placed.imbalance()
         if imbalance is not None and imbalance > 1.1:
             more = round((imbalance - 1) * 100)
             warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")
         if len(spec._bound) >= _BOUND:
             spec._bound.clear()
-        spec._bound[key] = placed
+        # Those of many ranks are large, and made again; that they are uneven is said once.
+        spec._bound[key] = placed if mesh.size <= _FEW else None
     itemsize = numpy_dtype(of).itemsize
     _mapper.place(mesh, tuple(shape), str(of), prod(shape) * itemsize, "read_write")
     return placed

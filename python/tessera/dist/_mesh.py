@@ -159,10 +159,10 @@ class Mesh:
         _ambient.set((*_ambient.get(), self))
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         _ambient.set(_ambient.get()[:-1])
         for wait in on_leaving:
-            wait(failure[0] is not None)
+            wait(raised)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and self._grid == other._grid
