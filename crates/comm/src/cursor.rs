@@ -2,7 +2,7 @@
 
 use crate::ordered::Combination;
 use crate::{Call, GroupId, Progress, Request, Token, Transport, Waiting};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tessera_diag::{Diagnostic, Diagnostics};
 
 /// What the program of a rank does next.
@@ -61,12 +61,6 @@ impl Workers for Threads {
             work();
         });
     }
-}
-
-/// How many threads run together. Asking the system takes longer than a small collective.
-pub fn cores() -> usize {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 enum State {

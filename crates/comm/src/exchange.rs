@@ -1,7 +1,7 @@
 //! From any placement to any other, inside one process: elements that blocks have in common are copied, and contributions are combined in
 //! the canonical order. Workers take parts of it.
 
-use crate::{Threads, Workers, cores};
+use crate::{Threads, Workers};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
@@ -81,12 +81,13 @@ enum Part<'a> {
     Gather(&'a [BlockMove]),
 }
 
-/// Fills the blocks of `to` from those of `from`, both in the order of [`Placed::blocks`].
+/// Fills the blocks of `to` from those of `from`, both in the order of [`Placed::blocks`], by at most so many threads.
 pub fn exchange(
     from: &Placed,
     to: &Placed,
     sources: &[BlockMemory],
     targets: &[BlockMemory],
+    most: usize,
 ) -> Result<Exchanged, Diagnostics> {
     let fits = |blocks: &[BlockMemory], placed: &Placed| {
         let wanted = placed.blocks();
@@ -124,7 +125,7 @@ pub fn exchange(
     let mut filled = vec![false; targets.len()];
     plan.moves.iter().for_each(|m| filled[m.target] = true);
     let bytes: usize = targets.iter().map(BlockMemory::bytes).sum();
-    let threads = if bytes < 2 * SHARE { 1 } else { cores().min(bytes / SHARE) };
+    let threads = most.min(bytes / SHARE).max(1);
     let parts = work.parts(if threads > 1 { PART } else { usize::MAX });
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let one = || {

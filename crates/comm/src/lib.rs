@@ -35,7 +35,7 @@ mod transport;
 
 pub use call::{Call, HEADER_BYTES, Header, Kind};
 pub use checksum::crc32c;
-pub use cursor::{Cursor, Order, Step, Threads, Workers, cores, run};
+pub use cursor::{Cursor, Order, Step, Threads, Workers, run};
 pub use exchange::{BlockMemory, Exchanged, exchange};
 pub use local::{Corruption, Local, LocalOptions};
 pub use piece::{Memory, Piece};

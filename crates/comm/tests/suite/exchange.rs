@@ -56,7 +56,7 @@ fn copies_bring_each_element_to_its_place() {
         if from.placement().combine().is_some() && item != 4 {
             continue;
         }
-        let done = exchange(&from, &to, &sources, &targets).unwrap();
+        let done = exchange(&from, &to, &sources, &targets, 3).unwrap();
         if matches!(done.kind, Kind::Combined(_)) {
             continue;
         }
@@ -90,7 +90,7 @@ fn contributions_are_combined() {
             each.map(|(bytes, b)| memory(bytes, &b.index, 4, Some(DType::F32))).collect()
         };
         let (sources, targets) = (of(&from, &mut given), of(&to, &mut made));
-        let done = exchange(&from, &to, &sources, &targets).unwrap();
+        let done = exchange(&from, &to, &sources, &targets, 3).unwrap();
         if !matches!(done.kind, Kind::Combined(_)) {
             continue;
         }
@@ -142,7 +142,7 @@ fn parts_of_large_arrays_are_the_whole() {
             each.map(|(bytes, b)| memory(bytes, &b.index, 4, None)).collect()
         };
         let (sources, targets) = (memories(&from, &mut given), memories(&to, &mut made));
-        exchange(&from, &to, &sources, &targets).unwrap();
+        exchange(&from, &to, &sources, &targets, 3).unwrap();
         assert!(made == expected, "{from:?} to {to:?}");
     }
     let (from, to) = (placed("[{}, {}] sum{a}", &shape), placed("[{}, {}]", &shape));
@@ -153,7 +153,7 @@ fn parts_of_large_arrays_are_the_whole() {
     let sources: Vec<BlockMemory> =
         given.iter_mut().map(|b| memory(b, block, 4, Some(DType::F32))).collect();
     let targets = [memory(&mut made[0], block, 4, Some(DType::F32))];
-    exchange(&from, &to, &sources, &targets).unwrap();
+    exchange(&from, &to, &sources, &targets, 3).unwrap();
     let found = made[0].as_chunks::<4>().0.iter().map(|x| f32::from_ne_bytes(*x));
     assert!(found.eq(all.iter().map(|x| *x as f32 * 4.0)));
 }
@@ -172,13 +172,13 @@ fn blocks_that_overlap_or_do_not_fit_are_refused() {
         each.map(|(b, of)| memory(b, &of.index, 4, None)).collect()
     };
     let whole = |bytes: &mut [u8]| [memory(bytes, &to.blocks()[0].index, 4, None)];
-    assert!(exchange(&from, &to, &quarters(&mut given), &whole(&mut made)).is_ok());
-    assert!(exchange(&from, &to, &quarters(&mut given), &whole(&mut given)).is_err());
-    assert!(exchange(&to, &from, &whole(&mut given), &quarters(&mut given)).is_err());
-    assert!(exchange(&from, &to, &whole(&mut given), &whole(&mut made)).is_err());
-    assert!(exchange(&to, &to, &whole(&mut given), &quarters(&mut made)).is_err());
+    assert!(exchange(&from, &to, &quarters(&mut given), &whole(&mut made), 1).is_ok());
+    assert!(exchange(&from, &to, &quarters(&mut given), &whole(&mut given), 1).is_err());
+    assert!(exchange(&to, &from, &whole(&mut given), &quarters(&mut given), 1).is_err());
+    assert!(exchange(&from, &to, &whole(&mut given), &whole(&mut made), 1).is_err());
+    assert!(exchange(&to, &to, &whole(&mut given), &quarters(&mut made), 1).is_err());
     let narrow = [memory(&mut made, &to.blocks()[0].index, 2, None)];
-    assert!(exchange(&from, &to, &quarters(&mut given), &narrow).is_err());
+    assert!(exchange(&from, &to, &quarters(&mut given), &narrow, 1).is_err());
     let same = [memory(&mut made, &to.blocks()[0].index, 4, None)];
-    assert!(exchange(&to, &to, &same, &same).is_err());
+    assert!(exchange(&to, &to, &same, &same, 1).is_err());
 }

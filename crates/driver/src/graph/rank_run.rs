@@ -7,9 +7,7 @@ use super::ranks::{RankProgram, RankPrograms};
 use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
 use crate::profile::{self, Span};
 use std::collections::{BTreeMap, BTreeSet};
-use tessera_comm::{
-    Cursor, Local, LocalOptions, Memory, Order, Request, Threads, Transport, cores, run,
-};
+use tessera_comm::{Cursor, Local, LocalOptions, Memory, Order, Request, Threads, Transport, run};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{MeshAxes, Split};
 use tessera_interp::NoKernels;
@@ -286,11 +284,11 @@ fn out_of_memory(bytes: usize) -> Diagnostics {
 
 impl RankProgram {
     /// How many threads run ranks. Kernels of a rank use the threads of the backend beside them.
-    fn workers(&self, collectives: usize) -> usize {
+    fn workers(&self, collectives: usize) -> Result<usize, Diagnostics> {
         let ranks = self.manual.mesh.count() as usize;
         let bytes = self.program.stats.unshared_bytes.saturating_mul(ranks);
         let shares = (bytes / SHARE).min(bytes / (collectives + 1) / BETWEEN);
-        cores().min(ranks).min(1 + shares)
+        Ok(crate::threads()?.min(ranks).min(1 + shares))
     }
 
     fn code(&self) -> Result<Code, Diagnostics> {
@@ -390,7 +388,7 @@ impl RankProgram {
             cursors.push(RankCursor::new(self, &rig, rank, bases, aligned)?);
         }
         let mut all: Vec<&mut dyn Cursor> = cursors.iter_mut().map(|c| c as _).collect();
-        run(&rig.local, &mut all, &Threads(self.workers(rig.collectives.len())), Order::First)?;
+        run(&rig.local, &mut all, &Threads(self.workers(rig.collectives.len())?), Order::First)?;
         drop(cursors);
         for (i, rank, block) in joined {
             outs[i].copy(mesh, rank, block, true);
