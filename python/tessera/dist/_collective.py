@@ -4,7 +4,7 @@ the value. It is ``ts.collective``."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from ..arrays.create import numpy_dtype
@@ -283,6 +283,8 @@ def permute(x: Any, axis: str | Sequence[str], pairs: Sequence[tuple[int, int]])
     x = _value(x, "permute")
     attrs = axes_attrs(mesh_of_rank("permute"), axis, "permute")
     rows = []
+    if not isinstance(pairs, Iterable):
+        raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pairs!r}", "to the next of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pair!r}", "to the next of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")

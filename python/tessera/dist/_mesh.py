@@ -145,6 +145,10 @@ class Mesh:
         """The device that plays a rank, as a mapper may have placed it; None for the host."""
         return self._players[rank]
 
+    @property
+    def _is_on_host(self) -> bool:
+        return not any(self._players)
+
     def __enter__(self) -> Mesh:
         frame = outermost()
         known = None if frame is None else frame.mesh or current_mesh()
@@ -155,10 +159,10 @@ class Mesh:
         _ambient.set((*_ambient.get(), self))
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         _ambient.set(_ambient.get()[:-1])
         for wait in on_leaving:
-            wait(failure[0] is not None)
+            wait(raised)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and self._grid == other._grid

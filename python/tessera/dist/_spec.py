@@ -141,8 +141,8 @@ class ShardSpec:
             raise fail("E_PLACEMENT", f"expected a priority from 0 on, got {priority!r}", "0 is the most urgent")
         self._core = _core.PlacementSpec(splits, combine, priority, bool(require_even))
         self._fields = (splits, combine, priority, bool(require_even))
-        #: Shapes and meshes whose blocks were compared, for `W_UNEVEN`.
-        self._compared: set[tuple] = set()
+        #: Placements of arrays by it, by shape, mesh and names of dims.
+        self._bound: dict[tuple, Any] = {}
         #: Whether the compiler chose it: then there is no `W_UNEVEN`.
         self.is_chosen = False
         self.reduce = None if combine is None else combine[0]

@@ -280,6 +280,7 @@ def _on_host(fn: Any, args: tuple, kwargs: dict) -> Any:
         meshes.append(x.mesh)
         if x.mesh != meshes[0]:
             raise _two_meshes(meshes[0], x.mesh)
+        _implicit.gathers(x, None, x.mesh, f"`{getattr(fn, '__name__', 'a function')}`")
         return x.numpy()
 
     given, rest = pytree.map(host, (args, kwargs))

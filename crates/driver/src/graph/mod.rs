@@ -10,6 +10,7 @@ mod captured;
 mod device;
 mod donate;
 mod interpret;
+mod joint;
 mod kernels;
 mod layouts;
 mod list;

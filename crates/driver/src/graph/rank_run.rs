@@ -1,21 +1,18 @@
 //! Runs programs of ranks (`ranks.rs`): each rank is a cursor over its own memory, and collectives go over the transport inside the process.
 
 use super::arena::Block;
+use super::joint::Joint;
 use super::list::{Addresses, Command, Executor, List, WIDEST, one};
 use super::ranks::{RankProgram, RankPrograms};
 use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
 use crate::profile::{self, Span};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use tessera_comm::{
-    Call, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request, Threads,
-    Transport, run,
-};
+use tessera_comm::{Cursor, Local, LocalOptions, Memory, Order, Request, Threads, Transport, run};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{MeshAxes, Split};
 use tessera_interp::NoKernels;
 use tessera_ir::{Attrs, Privilege};
-use tessera_plan::{ALIGN, Array, Collective, Together};
+use tessera_plan::{ALIGN, Array, Collective};
 use tessera_target::{BufferArg, Queue};
 
 /// Kernels that a function calls, and the programs of ranks that it does.
@@ -75,8 +72,10 @@ fn extents(array: &BufferArg) -> Vec<usize> {
     array.dims.iter().map(|&d| d.max(0) as usize).collect()
 }
 
-/// A thread that runs ranks is worth starting where they have this many bytes of values.
+/// A thread that runs ranks is worth starting where they have this many bytes of values, and so many between two collectives: threads that
+/// hand ranks to each other take longer than a small one.
 const SHARE: usize = 1 << 20;
+const BETWEEN: usize = SHARE / 4;
 
 /// Whether a block of a row-major array is contiguous in it.
 fn is_contiguous(dims: &[usize], block: &[usize]) -> bool {
@@ -145,8 +144,8 @@ impl<'a> Blocks<'a> {
 /// What one run at a time needs: a transport with its groups, and the memory of each rank.
 pub struct Rig {
     local: Local,
-    /// Of each collective of the code, the group of each rank.
-    groups: Vec<Vec<GroupId>>,
+    /// By their numbers in the code.
+    collectives: Vec<Joint>,
     /// For each rank its values, and the blocks that are not in the arrays of the caller.
     memory: Vec<[Block; 2]>,
     constants: Vec<Option<Block>>,
@@ -285,11 +284,11 @@ fn out_of_memory(bytes: usize) -> Diagnostics {
 
 impl RankProgram {
     /// How many threads run ranks. Kernels of a rank use the threads of the backend beside them.
-    fn workers(&self) -> usize {
+    fn workers(&self, collectives: usize) -> Result<usize, Diagnostics> {
         let ranks = self.manual.mesh.count() as usize;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let bytes = self.program.stats.unshared_bytes;
-        cores.min(ranks).min(1 + bytes.saturating_mul(ranks) / SHARE)
+        let bytes = self.program.stats.unshared_bytes.saturating_mul(ranks);
+        let shares = (bytes / SHARE).min(bytes / (collectives + 1) / BETWEEN);
+        Ok(crate::threads()?.min(ranks).min(1 + shares))
     }
 
     fn code(&self) -> Result<Code, Diagnostics> {
@@ -309,12 +308,14 @@ impl RankProgram {
         let mesh = &self.manual.mesh;
         let n = mesh.count() as usize;
         let local = Local::new(n, LocalOptions::default());
-        let mut groups = Vec::new();
+        let mut collectives = Vec::new();
         let code = self.code()?;
         for instr in &code.instrs {
-            if let Instr::Start { how, .. } = instr {
+            if let Instr::Start { how, from, to, .. } = instr {
                 let of = |rank| local.group(&mesh.group(rank, &how.axes.names));
-                groups.push((0..n).map(of).collect::<Result<_, _>>()?);
+                let groups = (0..n).map(of).collect::<Result<_, _>>()?;
+                let (_, members) = mesh.position(0, &how.axes.names);
+                collectives.push(Joint::new(how, from, to, members, groups));
             }
         }
         self.codes.lock().push(code);
@@ -323,7 +324,7 @@ impl RankProgram {
         let memory = (0..n)
             .map(|_| Ok([block(bytes)?, block(aside)?]))
             .collect::<Result<_, Diagnostics>>()?;
-        Ok(Rig { local, groups, memory, constants: self.program.constants()? })
+        Ok(Rig { local, collectives, memory, constants: self.program.constants()? })
     }
 
     /// Runs all ranks on whole arrays: the operands, then memory for the results.
@@ -387,7 +388,7 @@ impl RankProgram {
             cursors.push(RankCursor::new(self, &rig, rank, bases, aligned)?);
         }
         let mut all: Vec<&mut dyn Cursor> = cursors.iter_mut().map(|c| c as _).collect();
-        run(&rig.local, &mut all, &Threads(self.workers()), Order::First)?;
+        run(&rig.local, &mut all, &Threads(self.workers(rig.collectives.len())?), Order::First)?;
         drop(cursors);
         for (i, rank, block) in joined {
             outs[i].copy(mesh, rank, block, true);
@@ -485,52 +486,23 @@ impl<'a> RankCursor<'a> {
         self.flying.iter().filter(clash).map(|f| f.number + 1).max().unwrap_or(0)
     }
 
-    fn request(&self, how: &Collective, from: &Array, to: &Array, number: usize) -> Request {
-        let (_, n) = self.program.manual.mesh.position(self.rank, &how.axes.names);
-        let item = from.dtype.bytes();
-        let extents =
-            |a: &Array| -> Vec<usize> { a.dims.iter().map(|&d| d.max(0) as usize).collect() };
-        let elements = |a: &Array| extents(a).iter().product::<usize>();
-        let whole = |a: &Array| vec![Piece::contiguous(0, bytes_of(&a.dims, a.dtype))];
-        let cut = |a: &Array, dim: usize| -> Vec<Piece> {
-            let dims = extents(a);
-            let each = dims[dim] / n;
-            (0..n).map(|m| Piece::along(&dims, dim, m * each, each, item)).collect()
-        };
-        let count = |elements: usize| elements as u64;
-        let (kind, counts, send, receive) = match &how.kind {
-            Together::AllReduce(op) => {
-                (Kind::AllReduce(*op), vec![count(elements(from))], whole(from), whole(to))
-            }
-            Together::ReduceScatter { op, dim } => {
-                let counts = vec![count(elements(to)); n];
-                (Kind::ReduceScatter(*op), counts, cut(from, *dim), whole(to))
-            }
-            Together::AllGather { dim } => {
-                (Kind::AllGather, vec![count(elements(from)); n], whole(from), cut(to, *dim))
-            }
-            Together::AllToAll { split, concat } => {
-                let counts = vec![count(elements(from) / n); n];
-                (Kind::AllToAll, counts, cut(from, *split), cut(to, *concat))
-            }
-            Together::Permute(pairs) => {
-                let kind = Kind::Permute(Arc::from(&pairs[..]));
-                (kind, vec![count(elements(from))], whole(from), whole(to))
-            }
-            Together::FromRank { root } => {
-                let kind = Kind::Broadcast { root: *root };
-                (kind, vec![count(elements(from))], whole(from), whole(to))
-            }
-        };
-        let call = Call { kind, dtype: from.dtype, counts, at: how.loc.clone(), part_of: None };
+    fn request(&self, from: &Array, to: &Array, number: usize) -> Request {
         let memory = |a: &Array| {
             let (begin, end) = self.range(a);
             // SAFETY: the plan gives each value memory that lives as long as the run; its verifier says that what a collective in flight writes
             // is waited for before it is accessed, and what it reads before it is written.
             unsafe { Memory::host(begin as *mut u8, (end - begin) as usize) }
         };
-        let group = self.rig.groups[number][self.rank];
-        Request { group, call, from: memory(from), send, to: memory(to), receive }
+        let Joint { groups, call, send, receive } = &self.rig.collectives[number];
+        let (call, send, receive) = (call.clone(), send.clone(), receive.clone());
+        Request {
+            group: groups[self.rank],
+            call,
+            from: memory(from),
+            send,
+            to: memory(to),
+            receive,
+        }
     }
 
     /// Runs to the next collective, event that is not over, or to the end.
@@ -556,7 +528,7 @@ impl<'a> RankCursor<'a> {
                     self.flying.push(Flying { number: self.started, reads, writes, span });
                     self.started += 1;
                     self.at += 1;
-                    let request = self.request(how, from, to, *number);
+                    let request = self.request(from, to, *number);
                     return Ok(tessera_comm::Step::Start(Box::new(request)));
                 }
                 Instr::Record(event) => {

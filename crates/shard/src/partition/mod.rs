@@ -15,9 +15,10 @@ use crate::explain;
 use crate::placement::{Axes, Dims, Placement, block, cost, count, divides, may_split, named};
 use crate::propagate::Placements;
 use crate::rules::{Kind, OpRule, neutral};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
+use tessera_graph::states::is_collective;
 use tessera_graph::walk::{dce, dce_module, returned};
 use tessera_graph::{Collective, GraphBuilder, GraphFunc, GraphModule, GraphOp, collectives};
 use tessera_ir::{BlockId, OpId, OpSpec, Type, Value};
@@ -125,8 +126,30 @@ pub fn partition(
         *old = GraphFunc { attrs: old.attrs.clone(), ..made };
     }
     dce_module(&mut all, &[&func.name]);
-    let collectives = collectives(&all, &func.name);
+    let mut collectives = collectives(&all, &func.name);
+    let asked = requests(func);
+    for found in &mut collectives {
+        found.is_written = asked.contains(&place(&found.loc));
+    }
     Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
+}
+
+/// A place in the source, to compare.
+fn place(loc: &Loc) -> (Option<&str>, u32, u32) {
+    (loc.file().map(|f| &f.name[..]), loc.line(), loc.column())
+}
+
+/// Where the function says what is communicated: pins, and the collectives of its programs of one rank. A pin of a parameter says where it
+/// comes from, and moves nothing.
+fn requests(func: &GraphFunc) -> BTreeSet<(Option<&str>, u32, u32)> {
+    let ops = func.ops.iter().map(|(_, op)| op);
+    let given = func.params();
+    ops.filter(|op| match op.code {
+        GraphOp::Shard => !op.operands.iter().any(|x| given.contains(x)),
+        code => is_collective(code),
+    })
+    .map(|op| place(&op.loc))
+    .collect()
 }
 
 /// Where a value of the whole function goes in and out of the program of a rank: blocks that are filled up are so at the end of the
