@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from .._core import Array, aligned_empty, device_of_dlpack, dim_value
+from .._core import Array, aligned_empty, device_of_dlpack, dim_value, scoped_settings
 from ..arrays.create import _upload as upload, allocation, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
@@ -25,14 +25,15 @@ _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode"
 
 
 #: Called with each program that runs, with a memo that lives as long as the program, and with its code; None where there is none. While
-#: there is one, no call is replayed.
+#: there is one, no call is replayed. Who adds one calls `_core.scoped_settings`.
 observers: list[Callable[[Any, str, dict, Any], None]] = []
 
 #: Called with code that was compiled.
 on_compiled: list[Callable[[Any], None]] = []
 
 
-#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
+#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key. Who
+#: sets such a value calls `_core.scoped_settings`.
 surroundings: list[Callable[[], Any]] = []
 
 
@@ -48,6 +49,7 @@ class oracle:
     """Inside ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
 
     def __enter__(self) -> None:
+        scoped_settings()
         self._token = _mode.set("oracle")
 
     def __exit__(self, *_: Any) -> None:
