@@ -156,7 +156,7 @@ class Traced:
         run = self.runner.compiled(device, self.runner.sizes(arrays + held))
         if run.on_device and len(arrays) == len(leaves):
             gifts = tuple(a for a in donated or () if held_by(arrays[a]) is not None)
-            made = self.runner.makes(device, arrays + held, gifts)
+            made = self.runner.makes(device, arrays, held, gifts)
             if made is not None:
                 calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, held, result, pytree.opened(result)[0], made)
         return result

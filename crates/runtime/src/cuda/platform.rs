@@ -75,6 +75,10 @@ impl hal::Device for Device {
         self
     }
 
+    fn hold(&self) -> Result<Box<dyn hal::Held>> {
+        Ok(Box::new(self.context.hold()?))
+    }
+
     fn alloc(self: Arc<Self>, bytes: u64, on: u64) -> Result<Box<dyn hal::Memory>> {
         Ok(Box::new(Device::pool(&self).alloc(bytes, stream(on))?))
     }
