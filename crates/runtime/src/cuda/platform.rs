@@ -7,6 +7,7 @@ use super::event::Event;
 use super::function::Function;
 use super::graph::{Capture, GraphExec};
 use super::jit::LoadOptions;
+use super::launch::Prepared;
 use super::module::Module;
 use super::pointer::pointer_device;
 use super::pool::DeviceBuffer;
@@ -263,6 +264,23 @@ impl hal::Function for Function {
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { Function::launch(self, shape, params, starts, stream(on)) }?)
+    }
+
+    fn prepared(
+        self: Arc<Self>,
+        shape: &LaunchShape,
+        bytes: usize,
+    ) -> Result<Option<Box<dyn hal::Prepared>>> {
+        let made = Prepared::new(self, shape, bytes)?;
+        Ok(made.map(|made| Box::new(made) as Box<dyn hal::Prepared>))
+    }
+}
+
+impl hal::Prepared for Prepared {
+    #[inline]
+    unsafe fn launch(&self, params: &[u8], on: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Prepared::launch(self, params, stream(on)) }?)
     }
 }
 

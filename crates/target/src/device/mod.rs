@@ -210,6 +210,24 @@ pub trait Function: Send + Sync {
         starts: &[usize],
         stream: u64,
     ) -> Result<()>;
+    /// The launch of one shape with one block of so many bytes of parameters, checked for all times; None where that saves
+    /// nothing.
+    fn prepared(
+        self: Arc<Self>,
+        _: &LaunchShape,
+        _bytes: usize,
+    ) -> Result<Option<Box<dyn Prepared>>> {
+        Ok(None)
+    }
+}
+
+/// See [`Function::prepared`].
+pub trait Prepared: Send + Sync {
+    /// Launches it, in the stream's order.
+    ///
+    /// # Safety
+    /// As for [`Function::launch`]; there are as many bytes as were said.
+    unsafe fn launch(&self, params: &[u8], stream: u64) -> Result<()>;
 }
 
 /// What the work of a graph uses, for as long as the graph lives.
