@@ -264,8 +264,9 @@ class Program:
     def vjp(self, func: str, wrt: list[int]) -> tuple[str, str, int, list[bool]]: ...
     def gradient(self, func: str, wrt: list[int]) -> str: ...
     def vmap(
-        self, func: str, in_axes: list[int | None], out_axes: list[int | None], size: int | str
-    ) -> tuple[str, list[bool]]: ...
+        self, func: str, in_axes: list[int | None], out_axes: list[int | None], size: int | str,
+        ruled: list[str] = ..., rules: list[tuple[str, list[bool], str | None]] = ...,
+    ) -> tuple[str | None, list[bool], list[tuple[str, list[bool]]]]: ...  # fmt: skip
     def compile(self, func: str, backend: str | None = None, separate: bool = False, profile: int = 0,
                 device: str | None = None, plan: str | None = None, args: list | None = None,
                 provide: Callable[[str, list], str | None] | None = None) -> Executable: ...  # fmt: skip
