@@ -101,11 +101,12 @@ define_ops! {
     /// attributes. Without a kernel the decomposition takes its place. `fwd` and `bwd`, or `jvp`, are a
     /// derivative rule as `call` has them; where there is no rule, and for a derivative by an operand in
     /// `nondiff`, the derivative is that of the decomposition. `sharding` is the factor rule of its
-    /// dims. The decomposition holds no op of a rank.
+    /// dims. The decomposition holds no op of a rank. In a program of ranks, `whole` names the decomposition of
+    /// the composite whose block this is.
     Composite = 0x08 "composite" since "0.6" {
         operands: [],
         groups: [values: Tensor [0, usize::MAX]],
-        attrs: [name: Word required, decomposition: Ref required, config: Dict optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, sharding: Str optional],
+        attrs: [name: Word required, decomposition: Ref required, config: Dict optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, sharding: Str optional, whole: Word optional],
         regions: [],
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%r = graph.composite %x, %y {name = sum_of_two, decomposition = @f, config = {eps = 0.5}} : tensor<[4, 8], f32>",

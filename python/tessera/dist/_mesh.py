@@ -23,13 +23,15 @@ _ambient: ContextVar[tuple[Mesh, ...]] = ContextVar("tessera mesh", default=())
 on_leaving: list[Any] = []
 
 
-def warn(text: str) -> None:
-    """A warning at the user's line."""
-    place = here()
-    if place is None or place.file is None:
+def warn(text: str, at: tuple[str, int] | None = None) -> None:
+    """A warning at a line, or at that of the user's call."""
+    if at is None:
+        place = here()
+        at = (place.file, place.line) if place is not None and place.file is not None else None
+    if at is None:
         warnings.warn(text, TesseraWarning, stacklevel=2)
     else:
-        warnings.warn_explicit(text, TesseraWarning, place.file, place.line)
+        warnings.warn_explicit(text, TesseraWarning, *at)
 
 
 class Mesh:

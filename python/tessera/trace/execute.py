@@ -88,14 +88,19 @@ class Runner:
         return _Kernels(self._called, self) if self._called else None
 
     def _provider(self, device: str | None, profile: int) -> Callable | None:
-        """Gives the function that stands for a composite where this one is compiled."""
+        """Gives the function that stands for a composite where this one is compiled; for a block of it on a rank the decomposition for the
+        extents of the block too."""
         if not (known := self._composites):
             return None
         target = device or self.backend
 
-        def provide(decomposition: str, types: list) -> str | None:
-            site = known.get(decomposition)
-            return None if site is None else site.provide(types, target, profile)
+        def provide(decomposition: str, types: list, is_block: bool) -> tuple[str | None, str | None]:
+            if (site := known.get(decomposition)) is None or (made := site.provide(types, target, profile)) is None:
+                return None, None
+            if not is_block:
+                return made, None
+            again = site.again(types, profile)
+            return (None, None) if again is None else (made, again)
 
         return provide
 

@@ -98,7 +98,7 @@ class composite:
         self._vjp: tuple[Callable, Callable, tuple[int, ...]] | None = None
         self._jvp: Callable | None = None
         self._vmap: Callable | None = None
-        self._sharding: str | None = None
+        self._sharding: str | Callable[[list[int]], str] | None = None
         defaults = inspect.signature(fn).parameters.values()
         self._defaults = {q.name: q.default for q in defaults if q.kind is q.KEYWORD_ONLY and q.default is not q.empty}
 
@@ -122,10 +122,16 @@ class composite:
         self._vmap = rule
         return self
 
-    def shard(self, rule: str) -> composite:
+    def shard(self, rule: str | Callable[[list[int]], str]) -> composite:
         """How its dims may be split over a mesh: a factor for each dim of each array, ``"b s d, d -> b s d"``. Dims with one name are
-        split together; one in upper case must be whole."""
-        _core.check_factors(rule)
+        split together, one in upper case must be whole, and of one that is written ``_`` nothing is said. Where arguments differ in how many
+        dims they have, a function gives the rule for these numbers.
+
+        Without a rule a composite is split as its decomposition shows: by dims whose blocks it computes one by one. Where other dims are
+        split it is decomposed. A rule forbids more; and of arguments that a kernel reads and the decomposition does not, it alone can
+        say what they are split by."""
+        if isinstance(rule, str):
+            _core.check_factors(rule)
         self._sharding = rule
         return self
 
@@ -189,12 +195,14 @@ class _Site:
             self.attrs["config"] = config
         if owner._sharding is not None:
             ranks = [len(t[0]) for t in self.inner.avals], [len(s) for s, _ in self.results]
-            _core.check_factors(owner._sharding, ranks)
+            rule = owner._sharding if isinstance(owner._sharding, str) else owner._sharding(ranks[0])
+            _core.check_factors(rule, ranks)
             whole = "".join(f", {' '.join(f'C{i}_{axis}' for axis in range(len(shape)))}" for i, (shape, _, _) in enumerate(given))
-            self.attrs["sharding"] = owner._sharding.replace("->", f"{whole} ->", 1) if whole else owner._sharding
+            self.attrs["sharding"] = rule.replace("->", f"{whole} ->", 1) if whole else rule
         #: The composites whose kernels hold this one: it may not be given to their kernels again.
         self.around = tuple(_making.stack)
         self._known: dict[Any, str | None] = {}
+        self._again: dict[Any, str | None] = {}
         self._rule: dict[str, Any] | None = None
         self._batched: dict[tuple, str | None] = {}
         root.composites[self.func] = self
@@ -373,6 +381,15 @@ class _Site:
         if key not in self._known:
             self._known[key] = self._chosen(types, target, profile)
         return self._known[key]
+
+    def again(self, types: list, profile: int) -> str | None:
+        """The decomposition, traced for operands of other types; None where arrays that it captures have other extents there."""
+        if self.constants:
+            return None
+        key = (tuple((tuple(shape), dtype) for shape, dtype in types), profile)
+        if key not in self._again:
+            self._again[key] = self._traced(self.owner._fn, types, None, profile)[0]
+        return self._again[key]
 
     def _chosen(self, types: list, target: str | None, profile: int) -> str | None:
         own = types[: len(self.inner.avals)]

@@ -17,6 +17,7 @@ use tessera_graph::{
 use tessera_ir::{Attr, Attrs, BlockId, DimExpr, OpId, OpSpec, Type, Value};
 use tessera_lower::stage::{Off, Step as Pass};
 use tessera_numerics::{DType, NumType, ScalarFn};
+use tessera_plan::Chosen;
 use tessera_support::ForkLock;
 
 /// The program of a rank, for all ranks of a mesh.
@@ -42,6 +43,7 @@ type Compile<'a> =
 pub fn take_out(
     module: &mut GraphModule,
     off: Off,
+    chosen: &Chosen,
     compile: Compile<'_>,
 ) -> Result<RankPrograms, Diagnostics> {
     let mut made = RankPrograms::new();
@@ -53,7 +55,7 @@ pub fn take_out(
             }
             // No name that a kernel of a user may have.
             let name = format!("{}.ranks_{}", source.name, made.len());
-            made.insert(name.clone(), program(module, &source, id, compile)?);
+            made.insert(name.clone(), program(module, (&source, id), chosen, compile)?);
             call(&mut module.funcs[at], id, &name)?;
         }
     }
@@ -64,7 +66,7 @@ pub fn take_out(
 /// costs more than what it computes.
 const SMALL: i64 = 4 << 20;
 
-fn is_for_cursors(module: &GraphModule, func: &GraphFunc, id: OpId, off: Off) -> bool {
+pub fn is_for_cursors(module: &GraphModule, func: &GraphFunc, id: OpId, off: Off) -> bool {
     let region = func.ops[id].regions[0];
     let fixed = |v: &Value| func.ty(*v).static_shape().is_some();
     if !captures(func, region).is_empty() || !func.blocks[region].args.iter().all(fixed) {
@@ -176,8 +178,8 @@ fn call(func: &mut GraphFunc, id: OpId, name: &str) -> Result<(), Diagnostics> {
 /// The function of one rank, compiled.
 fn program(
     module: &GraphModule,
-    source: &GraphFunc,
-    id: OpId,
+    (source, id): (&GraphFunc, OpId),
+    chosen: &Chosen,
     compile: Compile<'_>,
 ) -> Result<RankProgram, Diagnostics> {
     let op = &source.ops[id];
@@ -194,7 +196,9 @@ fn program(
     let types: Vec<Type> = func.params().iter().map(|&p| func.ty(p).clone()).collect();
     all.funcs.clone_from(&module.funcs);
     all.funcs.push(func);
-    dce_module(&mut all, &[&name]);
+    // Its composites may become these functions.
+    let roots: Vec<&str> = std::iter::once(name.as_str()).chain(chosen.names()).collect();
+    dce_module(&mut all, &roots);
     let program = Box::new(compile(&all, &name, &types)?);
     let (idle, codes) = (ForkLock::default(), ForkLock::default());
     Ok(RankProgram { manual, program, positions, idle, codes })

@@ -220,8 +220,9 @@ impl Program {
 
     /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
     /// are symbols. `separate`: without fusion. `device` holds the arrays; none is the host. `plan` is
-    /// the text of a plan to follow. `provide(decomposition, types)` gives the name of the function that
-    /// stands for a composite on operands of these types, or None for its decomposition.
+    /// the text of a plan to follow. `provide(decomposition, types, is_block)` gives the name of the function
+    /// that stands for a composite on operands of these types, or None for its decomposition; and, for a block
+    /// of the composite on a rank, the name of the decomposition for these types.
     #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
     fn compile<'py>(
@@ -239,9 +240,14 @@ impl Program {
         let args = args
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
-        let chosen = match provide {
-            Some(provide) => composites::choose(py, self, func, args.as_deref(), &provide)?,
-            None => Chosen::default(),
+        let (chosen, on_mesh) = match provide {
+            Some(provide) => {
+                let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+                let (args, is_on_device) = (args.as_deref(), device.is_some());
+                let compiled = composites::Compiled { func, args, profile, is_on_device };
+                composites::choose(py, self, &compiled, &provide)?
+            }
+            None => (Chosen::default(), None),
         };
         let module = self.lock().clone();
         let kernels = kernels::placed(self);
@@ -255,6 +261,7 @@ impl Program {
             args,
             kernels,
             chosen,
+            on_mesh,
         };
         executable::compile(py, module, func, requested, &self.compiled)
     }

@@ -69,7 +69,7 @@ impl Partition<'_> {
     }
 
     /// The op with other operands, attributes and types.
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         id: OpId,
         operands: &[Value],
