@@ -19,6 +19,15 @@ pub type Layouts = Vec<u32>;
 pub fn layouts_first(frame: &Frame, options: &CompileOptions, matmul: bool) -> Layouts {
     let said = classes_said(frame, &options.arrays);
     let mut out: Layouts = said.iter().map(|class| class.contiguous).collect();
+    for (layout, param) in out.iter_mut().zip(&frame.params) {
+        if let ParamKind::Array { dims, .. } = &param.kind
+            && matmul
+            && is_result(&param.kind)
+            && dims.iter().flatten().any(|&n| n <= MOST_FEW)
+        {
+            *layout |= crate::memory::FEW;
+        }
+    }
     for ((layout, param), array) in out.iter_mut().zip(&frame.params).zip(&options.call) {
         if let (ParamKind::Array { .. }, Some(array)) = (&param.kind, array) {
             *layout = layout_of(&param.kind, array, matmul);
@@ -39,10 +48,14 @@ fn layout_of(kind: &ParamKind, b: &BufferArg, matmul: bool) -> u32 {
 
 /// Whether the array is a result with few rows or columns.
 fn few(kind: &ParamKind, b: &BufferArg) -> u32 {
+    let is_few = is_result(kind) && b.dims.iter().any(|&n| n <= MOST_FEW);
+    if is_few { crate::memory::FEW } else { 0 }
+}
+
+fn is_result(kind: &ParamKind) -> bool {
     match kind {
-        ParamKind::Array { privilege: Privilege::Read, .. } | ParamKind::Scalar(_) => 0,
-        ParamKind::Array { .. } if b.dims.iter().any(|&n| n <= MOST_FEW) => crate::memory::FEW,
-        ParamKind::Array { .. } => 0,
+        ParamKind::Array { privilege, .. } => *privilege != Privilege::Read,
+        ParamKind::Scalar(_) => false,
     }
 }
 
