@@ -120,6 +120,9 @@ pub struct Tokens {
     kept: Vec<Held>,
 }
 
+/// Words of more memory than this are given back.
+const MOST_SPARE: usize = 4096;
+
 thread_local! {
     /// The memory of the words and addresses of an earlier call.
     static SPARE: Cell<[Vec<u64>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
@@ -127,6 +130,9 @@ thread_local! {
 
 impl Drop for Tokens {
     fn drop(&mut self) {
+        if self.words.capacity() > MOST_SPARE {
+            return;
+        }
         let spare = [&mut self.words, &mut self.addresses].map(std::mem::take);
         // A thread that ends has none any more.
         let _ = SPARE.try_with(|kept| kept.set(spare));

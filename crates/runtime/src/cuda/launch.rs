@@ -213,7 +213,6 @@ pub(super) struct Prepared {
     grid: [u32; 3],
     block: u32,
     shared: u32,
-    bytes: usize,
     /// Its module stays loaded.
     _function: Arc<Function>,
 }
@@ -235,16 +234,15 @@ impl Prepared {
         function.check(shape)?;
         let (context, raw) = (function.device().context, function.handle());
         let LaunchShape { grid, block, shared, .. } = *shape;
-        Ok(Some(Self { context, raw, grid, block, shared, bytes, _function: function }))
+        Ok(Some(Self { context, raw, grid, block, shared, _function: function }))
     }
 
     /// # Safety
     /// As for [`Function::launch`].
     #[inline]
     pub unsafe fn launch(&self, params: &[u8], stream: StreamRef) -> Result<(), CudaError> {
-        debug_assert_eq!(params.len(), self.bytes);
         let _current = self.context.make_current()?;
-        let mut size = self.bytes;
+        let mut size = params.len();
         let mut extra = [
             POINTER as usize as *mut c_void,
             params.as_ptr().cast_mut().cast(),
