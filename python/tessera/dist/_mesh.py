@@ -156,6 +156,7 @@ class Mesh:
             raise fail("E_PLACEMENT", f"expected one mesh in a function that is traced, got {self!r} where it is on {known!r}",
                        "enter the mesh around the call: a jitted function is traced for each mesh")  # fmt: skip
         # The stack is one for each thread and each task of `asyncio`, so nothing of it is kept here.
+        _core.scoped_settings()
         _ambient.set((*_ambient.get(), self))
         return self
 

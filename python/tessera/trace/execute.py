@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy
 
-from .._core import Array, aligned_empty, device_of_dlpack, dim_value, settings
-from ..arrays.create import _upload as upload, allocation, for_result, numpy_dtype
+from .._core import Array, aligned_empty, device_of_dlpack, dim_value, scoped_settings, settings
+from ..arrays.create import _upload as upload, allocation_beside, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
@@ -25,14 +25,15 @@ _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode"
 
 
 #: Called with each program that runs, with a memo that lives as long as the program, and with its code; None where there is none. While
-#: there is one, no call is replayed.
+#: there is one, no call is replayed. Who adds one calls `_core.scoped_settings`.
 observers: list[Callable[[Any, str, dict, Any], None]] = []
 
 #: Called with code that was compiled.
 on_compiled: list[Callable[[Any], None]] = []
 
 
-#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
+#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key. Who
+#: sets such a value calls `_core.scoped_settings`.
 surroundings: list[Callable[[], Any]] = []
 
 
@@ -48,6 +49,7 @@ class oracle:
     """Inside ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
 
     def __enter__(self) -> None:
+        scoped_settings()
         self._token = _mode.set("oracle")
 
     def __exit__(self, *_: Any) -> None:
@@ -197,17 +199,17 @@ class Runner:
         alone = {a for a in donated if spans[a] is not None and not any(_share(spans[a], s) for i, s in enumerate(spans) if i != a)}
         return {r: a for r, a in self._donations(made) if a in alone}
 
-    def makes(self, device: str, arrays: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
+    def makes(self, device: str, arrays: list[Any], held: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
         """How call replay makes the results of a call on a device: the number of the argument whose memory each takes, a call of the
-        arguments' library, or None for an array of ours; and whether launches are captured. None where a donated argument keeps its
+        arguments' library, a function of the argument of a number, or None for an array of ours; and whether launches are captured. None where a donated argument keeps its
         memory because of this call's arrays."""
-        sizes = self.sizes(arrays)
-        like = next(a for a in arrays if held_by(a) is not None)
+        sizes = self.sizes(arrays + held)
+        like = next(a for a in arrays + held if held_by(a) is not None)
         run = self.compiled(device, sizes)
-        given = self._given(run, arrays, donated)
+        given = self._given(run, arrays + held, donated)
         if donated and len(given) < sum(a in donated for _, a in self._donations(run)):
             return None
-        made = [given[i] if i in given else allocation(s, as_dtype(d), like) for i, (s, d, _) in enumerate(self.shapes(sizes))]
+        made = [given[i] if i in given else allocation_beside(s, as_dtype(d), like, arrays) for i, (s, d, _) in enumerate(self.shapes(sizes))]
         return made, self.capture
 
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_autodiff::KernelSet;
+use tessera_autodiff::{BatchRules, KernelSet};
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::graph::{Chosen, placements};
 use tessera_driver::{Artifact, deep};
@@ -195,7 +195,12 @@ impl Program {
         composites::set_rule(&mut self.lock(), decomposition, &rule, &nondiff);
     }
 
-    /// One more axis: the function's name, and which results have it.
+    /// One more axis: the function's name, and which results have it. `ruled` are the decompositions of composites with batching
+    /// rules, `rules` the functions of these: the decomposition, which operands have the axis, and the function or None for the
+    /// decomposition itself. Where some are missing there is no function, and they are given at the end.
+    #[pyo3(signature = (func, in_axes, out_axes, size, ruled=Vec::new(), rules=Vec::new()))]
+    #[expect(clippy::too_many_arguments, reason = "names of Python's")]
+    #[expect(clippy::type_complexity, reason = "a tuple of Python's")]
     fn vmap(
         &self,
         py: Python<'_>,
@@ -203,8 +208,14 @@ impl Program {
         in_axes: Vec<Option<usize>>,
         out_axes: Vec<Option<usize>>,
         size: Bound<'_, PyAny>,
-    ) -> PyResult<(String, Vec<bool>)> {
-        transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?)
+        ruled: Vec<String>,
+        rules: Vec<(String, Vec<bool>, Option<String>)>,
+    ) -> PyResult<(Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>)> {
+        let rules = BatchRules {
+            decompositions: ruled.into_iter().collect(),
+            funcs: rules.into_iter().map(|(name, on, func)| ((name, on), func)).collect(),
+        };
+        transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?, &rules)
     }
 
     /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
