@@ -16,7 +16,7 @@ from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
 from ..base.error_location import placed
 from ..base.numeric_profile import current as profile_now
-from .tracer import Gathered, Tracer, aval, fail, leaked, to_numpy
+from .tracer import Blocks, Gathered, Tracer, aval, fail, leaked, to_numpy
 
 #: How many compiled sizes a traced function with open extents keeps; the oldest is dropped first.
 MOST_SIZES = 256
@@ -80,6 +80,9 @@ class Runner:
         self._shapes: dict[tuple, list[tuple]] = {}
         self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
+        #: Whether results are arrays on a mesh: then they may be left in blocks.
+        self.on_mesh = False
+        self._boundaries: dict[int, Any] = {}
 
     @property
     def _kernels(self) -> _Kernels | None:
@@ -111,6 +114,7 @@ class Runner:
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
+                self._boundaries.pop(id(gone), None)
             self._compiled[profile, device, sizes] = found
         return found
 
@@ -145,6 +149,8 @@ class Runner:
             made = self.compiled(device, sizes)
             if made.on_device:
                 return self._on_device(made, arrays, device, donated, self.shapes(sizes))
+        if self.on_mesh and _mode.get() != "oracle" and (found := self._boundary(sizes)) is not None:
+            return self._in_blocks(found, arrays, sizes)
         ready = [_row_major(a, t) for a, t in zip(arrays, self.params, strict=True)]
         if _mode.get() == "oracle":
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
@@ -152,6 +158,27 @@ class Runner:
             return [host(numpy.frombuffer(bytearray(b), numpy_dtype(d)).reshape(s), w) for (s, d, b), w in zip(made, self.weak, strict=True)]
         outputs = [aligned_empty(WeakArray if w else HostArray, s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
+        return outputs
+
+    def _boundary(self, sizes: tuple | None) -> Any:
+        """Where a program of ranks takes and leaves blocks; None where it takes whole arrays."""
+        made = self.compiled(None, sizes)
+        if id(made) not in self._boundaries:
+            self._boundaries[id(made)] = made.boundary
+        return self._boundaries[id(made)]
+
+    def _in_blocks(self, boundary: Any, arrays: list[Any], sizes: tuple | None) -> list[Any]:
+        """Runs a program of ranks: blocks of arguments are used where they are, and each block of a result is made once."""
+        takes, leaves = boundary
+        ready: list[Any] = []
+        for a, of, splits in zip(arrays, self.params, takes, strict=True):
+            blocks = a.blocks(splits) if type(a) is Gathered and splits is not None else None
+            ready.append(_row_major(a, of) if blocks is None else blocks)
+        outputs = []
+        for (shape, name, kind), (splits, extents, of_rank) in zip(self.shapes(sizes), leaves, strict=True):
+            made = [aligned_empty(HostArray, tuple(extents), kind) for _ in range(max(of_rank) + 1)]
+            outputs.append(Blocks(shape, name, splits, [made[at] for at in of_rank]))
+        self.compiled(None, sizes).run_blocks(ready, [out.of_rank for out in outputs])
         return outputs
 
     def ran(self, arrays: list[Any]) -> Any:

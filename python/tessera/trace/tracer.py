@@ -369,9 +369,23 @@ class Gathered:
         self.shape, self.dtype = array.shape, array.dtype
         self._array = array
 
+    def blocks(self, splits: list[list[str]]) -> list[numpy.ndarray] | None:
+        """Its block on each rank, where these are even blocks of neighbouring elements in host memory, each dim split over these axes; None
+        where they are others."""
+        return self._array._even(splits)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
-        made = self._array.numpy()
+        # Copies are not copied: calls read what they are given, and do not keep it.
+        copies = self.blocks([[] for _ in self.shape])
+        made = self._array.numpy() if copies is None else copies[0]
         return made if dtype is None else made.astype(dtype, copy=False)
+
+
+class Blocks:
+    """An array that a program left in blocks: one for each rank, the same one for ranks that share it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, splits: list[list[str]], of_rank: list[numpy.ndarray]) -> None:
+        self.shape, self.dtype, self.splits, self.of_rank = shape, dtype, splits, of_rank
 
 
 def is_array(x: Any) -> bool:

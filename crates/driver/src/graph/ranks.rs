@@ -5,8 +5,11 @@
 //! Small programs of which all ranks take the same way run as one function with a row for each rank instead (`autodiff::expand_ranks`), and so do
 //! programs with calls of kernels or with extents that are not known.
 
+use super::list::List;
 use super::program::GraphProgram;
-use super::rank_run::{Code, Rig};
+use super::rank_code::Code;
+use super::rank_run::Rig;
+use super::shared::Shared;
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_graph::ops::collective::{Manual, MeshAxes};
@@ -26,6 +29,7 @@ pub struct RankProgram {
     pub program: Box<GraphProgram>,
     /// The axes of each position.
     pub positions: Vec<Vec<String>>,
+    pub shared: Shared,
     pub idle: ForkLock<Vec<Rig>>,
     /// Code for a worker at a time.
     pub codes: ForkLock<Vec<Code>>,
@@ -53,7 +57,7 @@ pub fn take_out(
             }
             // No name that a kernel of a user may have.
             let name = format!("{}.ranks_{}", source.name, made.len());
-            made.insert(name.clone(), program(module, &source, id, compile)?);
+            made.insert(name.clone(), program(module, &source, id, off, compile)?);
             call(&mut module.funcs[at], id, &name)?;
         }
     }
@@ -178,6 +182,7 @@ fn program(
     module: &GraphModule,
     source: &GraphFunc,
     id: OpId,
+    off: Off,
     compile: Compile<'_>,
 ) -> Result<RankProgram, Diagnostics> {
     let op = &source.ops[id];
@@ -196,8 +201,10 @@ fn program(
     all.funcs.push(func);
     dce_module(&mut all, &[&name]);
     let program = Box::new(compile(&all, &name, &types)?);
+    let steps = List::new(&program.written)?.commands;
+    let shared = Shared::of(&manual, &positions, program.plan(), &steps, !off.has(Pass::RankShare));
     let (idle, codes) = (ForkLock::default(), ForkLock::default());
-    Ok(RankProgram { manual, program, positions, idle, codes })
+    Ok(RankProgram { manual, program, positions, shared, idle, codes })
 }
 
 /// The function of a rank as it becomes one that a planner takes.
