@@ -118,16 +118,15 @@ class DistArray:
         """The same value in another placement."""
         return reshard(self, spec)
 
-    def _even(self, splits: list[list[str]]) -> list[numpy.ndarray] | None:
-        """The block of each rank, where these are in host memory and as `tessera.trace.tracer.Gathered.blocks` says."""
-        if self._placed.combine or not all([type(b) is not _core.Array for b in self._blocks]):
-            return None
-        for ranks, runs, _ in self._rows:
-            if runs != even_block(self.mesh, self.shape, splits, ranks[0]):
+    def _even(self, splits: list[list[str]], known: dict[str, Any]) -> list[numpy.ndarray] | None:
+        """The block of each rank, as `tessera.trace.tracer.Gathered.blocks` says."""
+        if known.get("rows") is not self._rows:
+            if self._placed.combine or any([runs != even_block(self.mesh, self.shape, splits, ranks[0]) for ranks, runs, _ in self._rows]):
                 return None
+            known["rows"] = self._rows
         self._wait("read")
-        at = self._block_of
-        return [self._blocks[at[rank]] for rank in range(self.mesh.size)]
+        found = [self._blocks[self._block_of[rank]] for rank in range(self.mesh.size)]
+        return found if all([isinstance(b, numpy.ndarray) for b in self._blocks]) else None
 
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
@@ -158,7 +157,8 @@ class DistArray:
         return self._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
-        if self._storage != in_order.get():
+        # Tasks know it by its positions and those of its parts: without any, no task uses it.
+        if ("_positions" in self.__dict__ or self._parts) and self._storage != in_order.get():
             TASKS.wait_for(self._use(privilege))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -433,20 +433,24 @@ def shard(x: Any, spec: Any, mesh: Mesh | None = None) -> DistArray:
 
 def from_blocks(x: Blocks, spec: ShardSpec, mesh: Mesh) -> DistArray:
     """An array of blocks that a program made and that nobody else has. Where they are in another placement, they are copied into it."""
-    of = dtype_of(x.dtype)
-    placed = place(x.shape, of, spec, mesh)
-    rows = placed.blocks()
-    fits = not placed.combine
-    for ranks, runs, _ in rows:
-        block = x.of_rank[ranks[0]]
-        fits = fits and all([x.of_rank[rank] is block for rank in ranks]) and runs == even_block(mesh, x.shape, x.splits, ranks[0])
-    if not fits:
-        whole = numpy.empty(x.shape, numpy_dtype(of))
+    known = x.known
+    if known.get("spec") is not spec or known["mesh"] is not mesh:
+        of = dtype_of(x.dtype)
+        placed = place(x.shape, of, spec, mesh)
+        rows = placed.blocks()
+        fits = not placed.combine
+        for ranks, runs, _ in rows:
+            block = x.of_rank[ranks[0]]
+            fits = fits and all([x.of_rank[rank] is block for rank in ranks]) and runs == even_block(mesh, x.shape, x.splits, ranks[0])
+        known.update(spec=spec, mesh=mesh, of=of, placed=placed, rows=rows, fits=fits)
+    if not known["fits"]:
+        whole = numpy.empty(x.shape, numpy_dtype(known["of"]))
         for rank, block in enumerate(x.of_rank):
             whole[_blocks.places(even_block(mesh, x.shape, x.splits, rank))] = block
         return shard(whole, spec, mesh)
+    rows = known["rows"]
     held = [_blocks.on(x.of_rank[ranks[0]], mesh.player(ranks[0])) for ranks, _, _ in rows]
-    return DistArray(x.shape, placed, mesh, spec, of, held, True, rows)
+    return DistArray(x.shape, known["placed"], mesh, spec, known["of"], held, True, rows)
 
 
 def replicate(x: Any, mesh: Mesh | None = None) -> DistArray:

@@ -164,20 +164,21 @@ class Runner:
         """Where a program of ranks takes and leaves blocks; None where it takes whole arrays."""
         made = self.compiled(None, sizes)
         if id(made) not in self._boundaries:
-            self._boundaries[id(made)] = made.boundary
+            found = made.boundary
+            self._boundaries[id(made)] = found and ([(splits, {}) for splits in found[0]], [(s, tuple(e), r, {}) for s, e, r in found[1]])
         return self._boundaries[id(made)]
 
     def _in_blocks(self, boundary: Any, arrays: list[Any], sizes: tuple | None) -> list[Any]:
         """Runs a program of ranks: blocks of arguments are used where they are, and each block of a result is made once."""
         takes, leaves = boundary
         ready: list[Any] = []
-        for a, of, splits in zip(arrays, self.params, takes, strict=True):
-            blocks = a.blocks(splits) if type(a) is Gathered and splits is not None else None
+        for a, of, (splits, known) in zip(arrays, self.params, takes, strict=True):
+            blocks = a.blocks(splits, known) if type(a) is Gathered and splits is not None else None
             ready.append(_row_major(a, of) if blocks is None else blocks)
         outputs = []
-        for (shape, name, kind), (splits, extents, of_rank) in zip(self.shapes(sizes), leaves, strict=True):
-            made = [aligned_empty(HostArray, tuple(extents), kind) for _ in range(max(of_rank) + 1)]
-            outputs.append(Blocks(shape, name, splits, [made[at] for at in of_rank]))
+        for (shape, name, kind), (splits, extents, of_rank, known) in zip(self.shapes(sizes), leaves, strict=True):
+            made = [aligned_empty(HostArray, extents, kind) for _ in range(max(of_rank) + 1)]
+            outputs.append(Blocks(shape, name, splits, [made[at] for at in of_rank], known))
         self.compiled(None, sizes).run_blocks(ready, [out.of_rank for out in outputs])
         return outputs
 
