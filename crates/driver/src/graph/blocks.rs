@@ -212,7 +212,8 @@ impl GraphProgram {
             let ranks = boundary.mesh.count() as usize;
             let counted = matches!(given, Given::Whole(_)) || blocks.len() == ranks;
             let fits = |b: &BufferArg| {
-                extents(b) == wanted && b.dtype == ty.dtype() && super::run::dense(b)
+                let is_dense = b.dims.contains(&0) || super::run::dense(b);
+                extents(b) == wanted && b.dtype == ty.dtype() && is_dense
             };
             if !counted || !blocks.iter().all(fits) {
                 let why = format!(

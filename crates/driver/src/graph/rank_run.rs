@@ -9,8 +9,8 @@ use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
 use super::shared::{Mask, sharers};
 use crate::profile::{self, Span};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tessera_comm::{
     Call, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request, Threads,
     Transport, run,
@@ -20,7 +20,7 @@ use tessera_interp::NoKernels;
 use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::DType;
 use tessera_plan::{ALIGN, Array, Collective, Together};
-use tessera_target::{BufferArg, Queue};
+use tessera_target::{BufferArg, Queue, with_threads};
 
 /// Kernels that a function calls, and the programs of ranks that it does.
 pub struct WithRanks<'a> {
@@ -68,6 +68,15 @@ pub struct Rig {
     /// How many ranks have come to each such place, by the first of those that share.
     arrived: Vec<Vec<AtomicUsize>>,
     constants: Vec<Option<Block>>,
+    /// How many ranks are between two steps that they wait for.
+    running: AtomicUsize,
+}
+
+impl Rig {
+    /// How many threads a launch may use: ranks that run side by side have a part of them each.
+    fn threads(&self) -> usize {
+        cores() / self.running.load(Ordering::Relaxed).max(1)
+    }
 }
 
 #[derive(Copy, Clone)]
@@ -75,6 +84,11 @@ struct Sharers {
     group: GroupId,
     count: usize,
     first: usize,
+}
+
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 fn out_of_memory(bytes: usize) -> Diagnostics {
@@ -86,9 +100,8 @@ impl RankProgram {
     /// How many threads run ranks. Kernels of a rank use the threads of the backend beside them.
     fn workers(&self) -> usize {
         let ranks = self.manual.mesh.count() as usize;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let bytes = self.program.stats.unshared_bytes;
-        cores.min(ranks).min(1 + bytes.saturating_mul(ranks) / SHARE)
+        cores().min(ranks).min(1 + bytes.saturating_mul(ranks) / SHARE)
     }
 
     fn code(&self) -> Result<Code, Diagnostics> {
@@ -153,7 +166,8 @@ impl RankProgram {
         }
         let aside = (0..n).map(|_| block(aside)).collect::<Result<_, Diagnostics>>()?;
         let constants = self.program.constants()?;
-        Ok(Rig { local, groups, memory, aside, once, arrived, constants })
+        let running = AtomicUsize::new(0);
+        Ok(Rig { local, groups, memory, aside, once, arrived, constants, running })
     }
 
     /// Where the buffers of a rank are that are the plan's own.
@@ -402,7 +416,11 @@ impl<'a> RankCursor<'a> {
         let mut host = OnHost { program, kernels: &mut kernels, alike, watched };
         while let Some(instr) = code.instrs.get_mut(self.at) {
             match instr {
-                Instr::Do(command) => one(command, &mut host, &mut self.addresses)?,
+                Instr::Do(command) => {
+                    with_threads(self.rig.threads(), || {
+                        one(command, &mut host, &mut self.addresses)
+                    })?;
+                }
                 Instr::Once { steps, along, number } => {
                     let sharers = self.rig.once[along][self.rank];
                     let arrived = &self.rig.arrived[*number][sharers.first];
@@ -410,7 +428,8 @@ impl<'a> RankCursor<'a> {
                     if arrived.fetch_add(1, Ordering::AcqRel) + 1 == sharers.count {
                         arrived.store(0, Ordering::Relaxed);
                         for step in steps {
-                            one(step, &mut host, &mut self.addresses)?;
+                            let work = || one(step, &mut host, &mut self.addresses);
+                            with_threads(self.rig.threads(), work)?;
                         }
                     } else {
                         self.behind = Some(self.started);
@@ -492,7 +511,9 @@ fn barrier(group: GroupId) -> Request {
 impl Cursor for RankCursor<'_> {
     fn step(&mut self) -> Result<tessera_comm::Step, Diagnostics> {
         let mut code = self.program.code()?;
+        self.rig.running.fetch_add(1, Ordering::Relaxed);
         let done = self.go(&mut code);
+        self.rig.running.fetch_sub(1, Ordering::Relaxed);
         self.program.codes.lock().push(code);
         done
     }

@@ -245,9 +245,9 @@ impl Executable {
     }
 }
 
-/// For each argument how its dims are split, None where it is taken whole; for each result that, the extents of a block, and which of its
+/// The axes of the program's mesh and their extents. For each argument how its dims are split, None where it is taken whole; for each result that, the extents of a block, and which of its
 /// blocks each rank has.
-type InBlocks = (Vec<Option<Split>>, Vec<(Split, Vec<usize>, Vec<usize>)>);
+type InBlocks = (Vec<String>, Vec<i64>, Vec<Option<Split>>, Vec<(Split, Vec<usize>, Vec<usize>)>);
 
 #[tessera_entry::entry]
 #[pymethods]
@@ -272,7 +272,8 @@ impl Executable {
             let of_rank = of_rank.collect();
             (split, extents, of_rank)
         };
-        Some((arguments, results.into_iter().zip(&types).map(result).collect()))
+        let results = results.into_iter().zip(&types).map(result).collect();
+        Some((mesh.names, mesh.sizes, arguments, results))
     }
 
     /// Runs a program of ranks: each argument is an array or a list with the block of each rank, each result such a list.
