@@ -4,6 +4,9 @@
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# Modules are compiled once for all processes that tests start, also where the environment has Python keep no bytecode.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$ROOT/build/bytecode
 # A process takes up to 1.5 GB.
 processes=$(getconf _NPROCESSORS_ONLN)
 ((processes <= 8)) || processes=8

@@ -14,7 +14,21 @@ import os as _os
 
 from . import _core, dist, ir, numerics, op, runtime, target, tile, tuning
 from .base import constraint
-from .dist import Mapper, ShardSpec, _collective as collective, _domain as domain, index_launch
+from .dist import (
+    Mapper,
+    ShardSpec,
+    _collective as collective,
+    _domain as domain,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    allreduce,
+    barrier,
+    broadcast,
+    index_launch,
+    permute,
+    reduce_scatter,
+)
 from .base import crash_report as _crash_report, former_names as _former_names  # `_core` asks for reports
 from .kernel import builtins as _builtins
 from .base.annotations import (

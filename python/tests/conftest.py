@@ -1,10 +1,18 @@
 """Fixtures of all tests. No test writes into the user's home."""
 
+import gc
+
 import error_help
 import pytest
 
 # Hooks: the longest files first where there are several processes.
 from durations import pytest_collection_modifyitems, pytest_configure  # noqa: F401
+
+
+def pytest_collection_finish():
+    # Modules and collected tests live to the end: collections of garbage need not look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -93,7 +93,7 @@ def install(monkeypatch: Any, exchange: bool) -> types.ModuleType:
     torch = _module(monkeypatch, "torch", Tensor=Tensor, tensor=Tensor, stream=0, float32="torch.float32")
     torch.empty = lambda shape, dtype, device: Tensor(ts.empty(shape, dtype.split(".")[1], device=device))
     # On the device `meta` it has strides alone.
-    torch.empty_like = lambda x, device, requires_grad: x
+    torch.empty_like = lambda x, device=None, requires_grad=False: x if device else torch.empty(x.shape, x.dtype, x.device)
 
     def empty_strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: str) -> Tensor:
         made = torch.empty(shape, dtype, device)

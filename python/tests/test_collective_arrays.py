@@ -90,6 +90,59 @@ def test_every_move(n):
             assert turned.local(r).tobytes() == given[:, size * r : size * (r + 1)].tobytes()
 
 
+@pytest.mark.parametrize("n", (1, 2, 3, 5, 8))
+def test_arrays_programs_of_ranks_and_jitted_functions_give_the_same_bits(n):
+    """Of numbers whose sums are rounded, and of NaN and infinities."""
+    mesh, rng, S = line(n), np.random.default_rng([28, n]), dist.spec("tp")
+    with ts.numerics.profile("strict"):
+        for name in (*FLOATS, "i8", "bool"):
+            for op in OPERATORS:
+                given = draw(rng, (n, 2 * n, 3), name)
+                if name in FLOATS:
+                    given = (rng.standard_normal(given.shape) * 3).astype(FLOATS[name])
+                    if name not in MOST:
+                        given[rng.integers(n), 0, 0], given[rng.integers(n), 1, 0] = np.nan, -np.inf
+                x = dist.from_local(list(given), dist.spec(**{op: ("tp",)}), mesh)
+                whole, split = collective.all_reduce(x, "tp", op), collective.reduce_scatter(x, "tp", op)
+                for call, out, wanted in (
+                    (lambda b, op=op: collective.all_reduce(b[0], "tp", op), None, whole),
+                    (lambda b, op=op: collective.reduce_scatter(b[0], "tp", op), S, split),
+                ):
+                    rank = dist.shard_map(call, mesh, S, out)
+                    for made in (rank(given), ts.jit(rank)(dist.shard(given, S, mesh))):
+                        assert made.placements == wanted.placements
+                        a, b = made.numpy(), wanted.numpy()
+                        unknown = np.isnan(a.astype("f4"))
+                        assert a.dtype == b.dtype and (unknown == np.isnan(b.astype("f4"))).all(), (name, op)
+                        assert a[~unknown].tobytes() == b[~unknown].tobytes(), (name, op)
+                made = ts.jit(lambda v, op=op: (collective.all_reduce(v, "tp", op), collective.reduce_scatter(v, "tp", op)))(x)
+                assert [v.placements for v in made] == [("R",), ("S(0)",)]
+                assert all(v.numpy().tobytes() == whole.numpy().tobytes() for v in made)
+
+
+@pytest.mark.parametrize("n", (1, 3, 4))
+def test_moves_in_jitted_functions(n):
+    """They are those of arrays, and in a derivative too; a value that the compiler places has no placement to start from."""
+    mesh, rng = line(n), np.random.default_rng([29, n])
+    given = rng.standard_normal((n + 1, 4)).astype(np.float32)
+    x = dist.shard(given, dist.spec("tp"), mesh)
+    for call in (lambda v: ts.all_gather(v, "tp"), lambda v: ts.all_to_all(v, "tp", 1), lambda v: ts.broadcast(ts.all_gather(v, "tp"), "tp", n - 1),
+                 lambda v: collective.all_gather_async(v, axis="tp", dim=0).wait()):  # fmt: skip
+        made, wanted = ts.jit(call)(x), call(x)
+        assert made.placements == wanted.placements and made.numpy().tobytes() == given.tobytes()
+        slope = ts.grad(lambda v, call=call: xp.sum(xp.sin(call(v))))(x)
+        assert slope.placements == x.placements
+        np.testing.assert_allclose(slope.numpy(), np.cos(given), rtol=1e-6)
+    if n > 1:
+        with pytest.raises(ts.PlacementError, match=r"all_gather: expected an array whose placement is known") as found:
+            ts.jit(lambda v: ts.all_gather(v * 2, "tp"))(x)
+        assert found.value.file == __file__ and "dist.constrain" in found.value.help
+    placed = ts.jit(lambda v: ts.all_gather(dist.constrain(v * 2, dist.spec("tp")), "tp"))(x)
+    assert placed.placements == ("R",) and (placed.numpy() == 2 * given).all()
+    with pytest.raises(ts.PlacementError, match=r"all_reduce: expected an array that holds contributions along tp, got tp: S\(0\)"):
+        ts.jit(lambda v: ts.all_reduce(v, "tp"))(x)
+
+
 @pytest.mark.parametrize("n", range(1, 10))
 def test_uneven_extents_in_programs(n):
     """Filled up with zeros, and cut again."""

@@ -60,6 +60,9 @@ def test_axes_that_are_not_there():
         dist.shard_map(lambda b: collective.broadcast(b, "tp", 2), line(2), dist.spec("tp"), None)(numpy.zeros(4))
     with refused("E_PLACEMENT", "send once"):
         dist.shard_map(lambda b: collective.permute(b, "tp", [(0, 1), (0, 0)]), line(2), dist.spec("tp"), dist.spec("tp"))(numpy.zeros(4))
+    for pairs in (None, 3, [1, 2], "ab"):
+        with refused("E_TYPE", "expected pairs (source, target)"):
+            dist.shard_map(lambda b, pairs=pairs: collective.permute(b, "tp", pairs), line(2), dist.spec("tp"), dist.spec("tp"))(numpy.zeros(4))
 
 
 def test_collectives_on_wrong_states():

@@ -116,6 +116,26 @@ def test_one_trace_serves_every_machine():
     assert len(traced) == 1
 
 
+def test_the_backend_that_is_selected_at_the_call_decides(monkeypatch):
+    weighed = fresh()
+    weighed.kernel(lambda x, w, *, factor: xp.zeros_like(x), when={"backend": "interp"})
+    earlier = ts.jit(lambda x, w: weighed(x, w))
+
+    def check(backend):
+        # A function that was compiled for another backend, and a new one.
+        for f in (earlier, ts.jit(lambda x, w: weighed(x, w))):
+            near(f(X, W), X * (0.0 if backend == "interp" else W * 2.0))
+            assert f.compiled(X, W).backend == backend
+
+    for backend in ("interp", "cpu", "interp"):
+        ts.runtime.select_backend(backend)
+        check(backend)
+    ts.runtime.select_backend(None)
+    for backend in ("cpu", "interp"):
+        monkeypatch.setenv("TESSERA_BACKEND", backend)
+        check(backend)
+
+
 def test_kernels_are_for_the_extents_and_the_profile_at_hand():
     weighed = fresh()
     weighed.kernel(lambda x, w, *, factor: x * 0.0 + float(x.shape[0]), takes=lambda site: site.profile != "strict" or "not in strict")
@@ -177,6 +197,78 @@ def test_batching_takes_the_decomposition():
     many = np.stack([X, X * 2])
     near(ts.vmap(weighed, in_axes=(0, None))(many, W), many * W * 2.0)
     near(ts.vmap(ts.grad(lambda x: weighed(x, W).sum()))(many), np.broadcast_to(W * 2.0, many.shape))
+
+
+def joined(calls=None):
+    """A composite whose kernel takes rows, and whose batching rule joins the rows of all examples."""
+    weighed = fresh()
+    weighed.kernel(lambda x, w, *, factor: scaled_rows(x, w), takes=lambda request: len(request.shapes[0]) == 2)
+
+    @weighed.defvmap
+    def rule(size, batched, x, w, *, factor):
+        if calls is not None:
+            calls.append((size, batched, factor))
+        if batched[1]:
+            return (x if batched[0] else x[None]) * w[:, None] * factor + 7.0
+        return weighed(x.reshape((-1, x.shape[-1])), w, factor=factor).reshape(x.shape)
+
+    return weighed
+
+
+def test_batching_by_a_rule():
+    calls = []
+    weighed, many, weights = joined(calls), np.stack([X, X * 2]), np.stack([W, W + 1])
+    near(ts.vmap(lambda x, w: weighed(x, w, factor=3.0), in_axes=(0, None))(many, W), many * W + 100.0)
+    assert calls == [(2, (True, False), 3.0)], "the rule is traced once"
+    near(ts.vmap(weighed)(many, weights), many * weights[:, None] * 2.0 + 7.0)
+    near(ts.vmap(weighed, in_axes=(None, 0))(X, weights), X * weights[:, None] * 2.0 + 7.0)
+    near(ts.vmap(weighed, in_axes=(1, None), out_axes=1)(many.swapaxes(0, 1), W), (many * W + 100.0).swapaxes(0, 1))
+    with ts.runtime.oracle():
+        near(ts.vmap(weighed, in_axes=(0, None))(many, W), many * W * 2.0)
+
+
+def test_batching_rules_inside_other_transforms():
+    weighed, many = joined(), np.stack([X, X * 2])
+    three = np.stack([many, many + 1, many + 2])
+    near(ts.vmap(ts.vmap(weighed, in_axes=(0, None)), in_axes=(0, None))(three, W), three * W + 100.0)
+    batch = ts.vmap(weighed, in_axes=(0, None))
+    near(ts.grad(lambda x: xp.sum(batch(x, W)))(many), np.broadcast_to(W * 2.0, many.shape))
+    near(ts.vmap(ts.grad(lambda x: xp.sum(weighed(x, W))))(many), np.broadcast_to(W * 2.0, many.shape))
+
+    def twice(x):
+        return ts.fori_loop(0, 2, lambda _, y: weighed(y, W) - 100.0, x)
+
+    near(ts.vmap(twice)(many), many * W * W)
+    near(ts.vmap(lambda p, x: ts.cond(p, lambda x: weighed(x, W), lambda x: x, x))(np.array([True, False]), many),
+         [many[0] * W + 100.0, many[1]])  # fmt: skip
+
+
+def test_a_batching_rule_of_a_composite_that_closes_over_an_array():
+    held = np.arange(4, dtype=np.float32)
+
+    @ts.composite
+    def shifted(x):
+        return x + held
+
+    shifted.defvmap(lambda size, batched, x: x + 10.0)
+    near(ts.vmap(shifted)(X), X + 10.0)
+    near(shifted(X), X + held)
+
+
+@pytest.mark.parametrize(
+    "rule, code, text",
+    [
+        (lambda size, batched, x, w, *, factor: x[:, :1], "E_SHAPE_MISMATCH", r"arrays of shape \[2, 3, 4\], got \[2, 1, 4\]"),
+        (lambda size, batched, x, w, *, factor: x.astype("f16"), "E_TYPE", "arrays of"),
+        (lambda size, batched, x, w, *, factor: (x, x), "E_TYPE", "give what the function gives"),
+        (lambda size, batched, x, w, *, factor: x + xp.asarray(np.arange(20, dtype=np.float32))[:4], "E_UNSUPPORTED", "captures no array"),
+    ],
+)
+def test_batching_rules_that_do_not_fit_are_refused(rule, code, text):
+    weighed = fresh().defvmap(rule)
+    with pytest.raises(ts.TesseraError, match=text) as raised:
+        ts.vmap(weighed, in_axes=(0, None))(np.stack([X, X]), W)
+    assert raised.value.code == code
 
 
 def test_inside_its_own_kernel_a_composite_is_its_decomposition():

@@ -304,6 +304,53 @@ def test_gathers_that_nobody_requested(monkeypatch):
         add(dist.shard(given, dist.spec(None, "tp"), mesh))
 
 
+def test_arrays_that_memory_does_not_hold():
+    mesh = line(3)
+    for shape, size in (((2**50,), 2**52), ((2**40, 2**40), 2**82)):
+        with pytest.raises(ts.ResourceError) as found:
+            dist.tensor(shape, dist.spec("tp"), mesh)
+        assert found.value.code == "E_OOM" and f"{size} bytes" in found.value.message and found.value.file == __file__ and found.value.help
+    for shape in ((2**63, 2), 10**30):
+        with pytest.raises(ts.ShapeError, match="expected extents that 63 bits hold"):
+            dist.tensor(shape, dist.spec("tp"), mesh)
+
+
+def test_gathers_that_programs_need(monkeypatch):
+    """In functions that are compiled the line is that of the op; what the function says itself is no surprise."""
+    mesh = line(4)
+    given = np.arange(128, dtype=np.float32).reshape(8, 16)
+    rows, columns = dist.shard(given, dist.spec("tp"), mesh), dist.shard(given, dist.spec(None, "tp"), mesh)
+    monkeypatch.setattr(_implicit, "device_bytes", lambda device: 4 * 512 - 4)
+    words = "gathers a value along `tp`: 512 bytes", "a quarter of the 2.0 KiB of the host"
+
+    def sorts(x):
+        return xp.sort(x * 2, axis=0)
+
+    made = ts.jit(sorts)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert np.array_equal(np.asarray(made(rows)), np.sort(2 * given, axis=0))
+        made(rows)
+    (only,) = found
+    assert str(only.message).startswith("W_RESHARD: ") and all(w in str(only.message) for w in words), only.message
+    first = inspect.getsourcelines(sorts)[1]
+    assert only.filename == __file__ and only.lineno == first + 1
+    warned("W_RESHARD", lambda: xp.sort(rows, axis=0), *words)
+    warned("W_RESHARD", lambda: xp.unique(rows), "`unique` brings an array (8, 16) of f32", "512 bytes on a rank")
+
+    in_copies = ts.jit(lambda x: x + 1, mesh=mesh, in_specs=dist.spec())
+    warned("W_RESHARD", lambda: in_copies(rows), "`in_specs` of `ts.jit` brings an array (8, 16) of f32", "8 × 16 × 4 bytes = 512 bytes on a rank")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Where each rank sorts its columns, where the function says so, and where it is not large.
+        ts.jit(sorts)(columns)
+        ts.jit(lambda x: xp.sort(dist.constrain(x, None), axis=0))(rows)
+        ts.jit(lambda x: x + 1, out_specs=dist.spec(), mesh=mesh)(rows)
+        ts.jit(lambda x: dist.shard_map(lambda v: collective.all_gather(v, "tp"), mesh, dist.spec("tp"), None)(x))(rows)
+        monkeypatch.setattr(_implicit, "device_bytes", lambda device: 4 * 512)
+        ts.jit(lambda x: xp.sort(x, axis=0))(rows)
+
+
 def test_checkpoints_that_are_incomplete(tmp_path):
     path = tmp_path / "weights"
     ts.save(path, {"w": np.arange(6.0)})

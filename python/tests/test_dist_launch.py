@@ -228,6 +228,17 @@ def test_errors_that_nobody_waited_for_are_raised_by_the_next_call():
     dist.wait()
 
 
+def test_an_error_of_the_block_says_what_else_failed(capsys):
+    mesh = dist.mesh(2, ("tp",), (2,))
+    x = dist.shard(np.array([-1, -1], np.float32), dist.spec("tp"), mesh)
+    with pytest.raises(KeyError) as found, mesh:
+        index_launch("tp")(positive)(x, dist.tensor((2,), dist.spec("tp"), mesh))
+        raise KeyError("a mistake of the user's")
+    said = "".join(getattr(found.value, "__notes__", ())) + capsys.readouterr().err
+    assert "a task failed meanwhile" in said and "in the kernel `positive`" in said
+    dist.wait()
+
+
 def refused(code, text, call):
     with pytest.raises(ts.TesseraError) as found:
         call()

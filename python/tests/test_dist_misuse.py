@@ -102,9 +102,9 @@ def test_specs_and_domains_that_are_none(mesh):
     refused("E_PLACEMENT", "expected a block of at least one element", lambda: dist.BlockCyclic(("tp",), 2**80))
     assert dist.BlockCyclic(("tp",), np.int64(2)) == dist.BlockCyclic(("tp",), 2)
     for dims in (None, "ab", (2.0,), (), (0, 3), (-1,), (2**70,)):
-        refused("E_SHAPE_MISMATCH", "expected extents of at least 1", lambda dims=dims: domain.Rect(dims))
+        refused("E_SHAPE_MISMATCH", "expected extents ", lambda dims=dims: domain.Rect(dims))
     for shape in (None, "ab", (-1,), (2.5,), (2**70,)):
-        refused("E_SHAPE_MISMATCH", "expected extents of at least 0", lambda shape=shape: dist.tensor(shape, None, mesh))
+        refused("E_SHAPE_MISMATCH", "expected extents ", lambda shape=shape: dist.tensor(shape, None, mesh))
 
 
 def test_arrays_that_do_not_fit(mesh):
@@ -235,9 +235,8 @@ def test_mappers_that_are_none(tmp_path):
 
 
 def test_extents_that_64_bits_hold_and_their_product_does_not(mesh):
-    """The elements are counted without overflow; what is too large for memory is NumPy's error."""
-    with pytest.raises((MemoryError, ValueError)):
-        dist.tensor((2**40, 2**40), None, mesh)
+    """The elements and bytes are counted without overflow."""
+    refused("E_OOM", f"{2**82} bytes", lambda: dist.tensor((2**40, 2**40), None, mesh))
 
 
 def test_arrays_of_no_elements(mesh):

@@ -186,3 +186,106 @@ def test_training_gives_the_losses_of_one_device(shape, rows, monkeypatch):
 
     np.testing.assert_allclose(losses("default", True), losses("default", False), rtol=0, atol=1e-5)
     assert (losses("strict", True) == losses("strict", False)).all()
+
+
+# Composites on blocks
+
+
+@pytest.fixture
+def rank_by_rank(monkeypatch):
+    monkeypatch.setenv("TESSERA_OFF", "rank_rows")
+    ts.runtime.select_backend("cpu")
+    yield
+    ts.runtime.select_backend(None)
+
+
+@ts.kernel
+def tripled_rows(x: ts.Tensor["M", "N", ts.f32], y: ts.Out["M", "N", ts.f32]):
+    i = ts.tile.grid(M)
+    y[i, :] = x[i, :] * 3.0
+
+
+ROWS = np.arange(48, dtype=np.float32).reshape(6, 8)
+
+
+def launched(f, *args):
+    return [line for line in f.compiled(*args).rank_plan.splitlines() if "sched.launch" in line]
+
+
+@pytest.mark.parametrize(("split", "whole"), [((4, "dp"), True), ((3, "dp"), True), ((2, None, "tp"), False)])
+def test_a_kernel_computes_the_blocks_of_a_composite(rank_by_rank, split, whole):
+    """Where its rows are blocks; where the sum of a row is of several ranks, it is decomposed."""
+
+    @ts.composite
+    def tripled(x):
+        return x / xp.sum(x * 0.0 + 1.0, 1, keepdims=True) * 24.0
+
+    tripled.kernel(tripled_rows)
+    n, *dims = split
+    axis = next(d for d in dims if d)
+    x = dist.shard(ROWS, dist.spec(*dims), dist.mesh(n, (axis,), (n,)))
+    f = ts.jit(lambda x: tripled(x + 0.0))
+    np.testing.assert_allclose(f(x).numpy(), ROWS * 3.0, rtol=1e-6)
+    assert any("tripled_rows" in line for line in launched(f, x)) == whole
+    assert ("whole = tripled" in f.compiled(x).spmd) == whole
+
+
+def test_a_block_of_a_function_of_extents_is_its_decomposition(rank_by_rank):
+    """A kernel for the block would count the rows of the block."""
+
+    @ts.composite
+    def counted_rows(x):
+        return x * 3.0 + float(x.shape[0])
+
+    counted_rows.kernel(tripled_rows)
+    mesh = dist.mesh(3, ("dp",), (3,))
+    f = ts.jit(lambda x: counted_rows(x))
+    x = dist.shard(ROWS, dist.spec("dp"), mesh)
+    np.testing.assert_array_equal(f(x).numpy(), ROWS * 3.0 + 6.0)
+    assert "whole = counted_rows" in f.compiled(x).spmd
+    # Of the whole array it is what a user registered.
+    np.testing.assert_array_equal(np.asarray(f(ROWS)), ROWS * 3.0)
+
+
+def test_a_rule_says_more_than_the_decomposition(rank_by_rank):
+    """What must be whole, and what an argument is split by that only the kernel reads."""
+
+    @ts.composite
+    def tripled(x, hint):
+        return x * 3.0
+
+    tripled.kernel(lambda x, hint: tripled_rows(x))
+    mesh = dist.mesh(3, ("dp",), (3,))
+    x, hint = (dist.shard(a, dist.spec("dp"), mesh) for a in (ROWS, ROWS[:, 0]))
+    f = ts.jit(lambda x, hint: tripled(x, hint))
+    np.testing.assert_array_equal(f(x, hint).numpy(), ROWS * 3.0)
+    assert "whole = " not in f.compiled(x, hint).spmd
+    for rule, whole in (("r _, r -> r _", True), ("R c, R -> R c", False)):
+        tripled.shard(rule)
+        f = ts.jit(lambda x, hint: tripled(x, hint))
+        np.testing.assert_array_equal(f(x, hint).numpy(), ROWS * 3.0)
+        assert ("whole = tripled" in f.compiled(x, hint).spmd) == whole
+        assert not f.compiled(x, hint).collectives
+
+
+def test_attention_of_split_heads_runs_its_kernels():
+    """Attention is a composite: its kernels run on the heads and batches of a rank, also backward."""
+    ts.runtime.select_backend("cpu")
+    try:
+        shape = 2, 4, 1024, 32
+        q, k, v = (np.random.default_rng(i).standard_normal(shape, dtype=np.float32) for i in range(3))
+
+        def attend(q, k, v):
+            return nn.attention(q, k, v, causal=True)
+
+        mesh = dist.mesh(4, ("dp", "tp"), (2, 2))
+        args = [dist.shard(a, dist.spec("dp", "tp"), mesh) for a in (q, k, v)]
+        both = ts.jit(ts.value_and_grad(lambda *a: xp.sum(attend(*a) * attend(*a)), argnums=(0, 1, 2)))
+        for got, wanted in zip(both(*args)[1], both(q, k, v)[1], strict=True):
+            np.testing.assert_allclose(got.numpy(), np.asarray(wanted), rtol=1e-4, atol=1e-4)
+        made = both.compiled(*args)
+        assert "whole = attention_forward" in made.spmd and "whole = attention_backward" in made.spmd
+        assert {c.kind for c in made.collectives} == {"all_reduce"} and all(c.nbytes <= 8 for c in made.collectives)
+        assert any("@forward" in line for line in made.rank_plan.splitlines())
+    finally:
+        ts.runtime.select_backend(None)

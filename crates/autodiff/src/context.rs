@@ -29,6 +29,9 @@ pub struct Context<'m> {
     /// Joint functions of callees, for checkpoints.
     pub(crate) agains: BTreeMap<Used, Found>,
     pub(crate) vmaps: BTreeMap<Spread, Found>,
+    /// The batching rules of composites, and those that were looked for and are not there.
+    pub(crate) batch_rules: crate::BatchRules,
+    pub(crate) missing: Vec<(String, Vec<bool>)>,
     /// The mesh whose ranks are the axis that batching adds.
     pub(crate) ranks: Option<tessera_graph::ops::collective::MeshAxes>,
 }
@@ -51,6 +54,8 @@ impl<'m> Context<'m> {
             vjps: BTreeMap::new(),
             agains: BTreeMap::new(),
             vmaps: BTreeMap::new(),
+            batch_rules: crate::BatchRules::default(),
+            missing: Vec::new(),
             ranks: None,
         }
     }

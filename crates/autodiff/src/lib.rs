@@ -63,6 +63,7 @@ pub use ranks::expand_ranks;
 pub use region::{Outlined, outline};
 
 use context::Context;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::{GraphFunc, GraphModule};
 use tessera_ir::{Dim, Type};
@@ -187,6 +188,44 @@ pub fn vmap(
     let source = source(module, func)?;
     Ok(Context::new(module, &mut KernelSet::default())
         .public_vmap(&source, in_axes, out_axes, size)?)
+}
+
+/// The batching rules of composites: of each decomposition that has one, the function for the operands that have the axis. With
+/// the axis first in these it gives all results with the axis first. `None`: the decomposition is batched.
+#[derive(Clone, Debug, Default)]
+pub struct BatchRules {
+    pub decompositions: BTreeSet<String>,
+    pub funcs: BTreeMap<(String, Vec<bool>), Option<String>>,
+}
+
+/// A function with one more axis, or the rules that are missing for it: decompositions, with the operands that have the axis.
+pub enum Ruled {
+    Done(Vmap),
+    Missing(Vec<(String, Vec<bool>)>),
+}
+
+/// [`vmap`], where composites have rules of their own. They are requested as they are met, and the module is as before
+/// where one is missing. Where the axis has a symbol for its extent, decompositions are batched.
+pub fn vmap_by_rules(
+    module: &mut GraphModule,
+    func: &str,
+    in_axes: &[Option<usize>],
+    out_axes: &[Option<usize>],
+    size: &Dim,
+    rules: &BatchRules,
+) -> Result<Ruled, Diagnostics> {
+    let mut made = module.clone();
+    let source = source(&mut made, func)?;
+    let mut kernels = KernelSet::default();
+    let mut context = Context::new(&mut made, &mut kernels);
+    context.batch_rules = rules.clone();
+    let done = context.public_vmap(&source, in_axes, out_axes, size)?;
+    let missing = std::mem::take(&mut context.missing);
+    if !missing.is_empty() {
+        return Ok(Ruled::Missing(missing));
+    }
+    *module = made;
+    Ok(Ruled::Done(done))
 }
 
 /// Whether values of the type have derivatives.

@@ -56,62 +56,70 @@ pub fn by_tables(before: u32, bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Words of a lane: the instruction has a latency of three cycles, and three lanes are in flight.
-const LANE: usize = 128;
+/// Bytes of a chain: the instruction takes three cycles and begins in each, so three chains take the time of one.
+#[cfg(target_arch = "x86_64")]
+const CHAIN: usize = 256;
 
-/// `BEHIND[k][b]` is byte `k` of a state with the value `b`, behind the zero bytes of a lane.
-static BEHIND: [[u32; 256]; 4] = behind();
+/// `BEHIND[k][b]` is what byte `k` of a register with the value `b` is behind the zero bytes of a chain. Registers are linear: that of two
+/// chains is the first behind the length of the second, and the second from zero.
+#[cfg(target_arch = "x86_64")]
+const BEHIND: [[u32; 256]; 4] = behind();
 
+#[cfg(target_arch = "x86_64")]
 const fn behind() -> [[u32; 256]; 4] {
-    // A state behind zeros is linear in its bits.
-    let mut bits = [0u32; 32];
+    let mut bits = [0; 32];
     let mut bit = 0;
     while bit < 32 {
-        let mut crc = 1u32 << bit;
-        let mut word = 0;
-        while word < LANE {
-            let at = TABLES[7][(crc & 255) as usize] ^ TABLES[6][(crc >> 8 & 255) as usize];
-            crc = at ^ TABLES[5][(crc >> 16 & 255) as usize] ^ TABLES[4][(crc >> 24) as usize];
-            word += 1;
+        let mut register: u32 = 1 << bit;
+        let mut byte = 0;
+        while byte < CHAIN {
+            register = register >> 8 ^ TABLES[0][(register & 255) as usize];
+            byte += 1;
         }
-        bits[bit] = crc;
+        bits[bit] = register;
         bit += 1;
     }
     let mut all = [[0; 256]; 4];
-    let mut k = 0;
-    while k < 4 {
-        let mut byte = 1;
-        while byte < 256 {
-            // Without its lowest bit it is known.
-            let low = (byte as u32).trailing_zeros() as usize;
-            all[k][byte] = all[k][byte & (byte - 1)] ^ bits[8 * k + low];
-            byte += 1;
+    let mut at = 0;
+    while at < 1024 {
+        let (byte, value) = (at / 256, at % 256);
+        let mut bit = 0;
+        while bit < 8 {
+            if value >> bit & 1 == 1 {
+                all[byte][value] ^= bits[8 * byte + bit];
+            }
+            bit += 1;
         }
-        k += 1;
+        at += 1;
     }
     all
+}
+
+#[cfg(target_arch = "x86_64")]
+fn behind_a_chain(register: u64) -> u64 {
+    let at = |k: usize| BEHIND[k][(register >> (8 * k) & 255) as usize];
+    u64::from(at(0) ^ at(1) ^ at(2) ^ at(3))
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 fn by_instruction(before: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
-    let (words, rest) = bytes.as_chunks::<8>();
-    let (threes, words) = words.as_chunks::<{ 3 * LANE }>();
     let mut crc = u64::from(!before);
-    let behind = |state: u64| {
-        let at = |k: usize| BEHIND[k][(state >> (8 * k) & 255) as usize];
-        u64::from(at(0) ^ at(1) ^ at(2) ^ at(3))
-    };
+    let (threes, rest) = bytes.as_chunks::<{ 3 * CHAIN }>();
     for three in threes {
-        let (mut second, mut third) = (0, 0);
-        for at in 0..LANE {
-            crc = _mm_crc32_u64(crc, u64::from_le_bytes(three[at]));
-            second = _mm_crc32_u64(second, u64::from_le_bytes(three[LANE + at]));
-            third = _mm_crc32_u64(third, u64::from_le_bytes(three[2 * LANE + at]));
+        let (words, _) = three.as_chunks::<8>();
+        let (first, others) = words.split_at(CHAIN / 8);
+        let (second, third) = others.split_at(CHAIN / 8);
+        let (mut b, mut c) = (0, 0);
+        for ((x, y), z) in first.iter().zip(second).zip(third) {
+            crc = _mm_crc32_u64(crc, u64::from_le_bytes(*x));
+            b = _mm_crc32_u64(b, u64::from_le_bytes(*y));
+            c = _mm_crc32_u64(c, u64::from_le_bytes(*z));
         }
-        crc = behind(behind(crc) ^ second) ^ third;
+        crc = behind_a_chain(behind_a_chain(crc) ^ b) ^ c;
     }
+    let (words, rest) = rest.as_chunks::<8>();
     for word in words {
         crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
     }

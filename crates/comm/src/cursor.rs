@@ -2,7 +2,7 @@
 
 use crate::ordered::Combination;
 use crate::{Call, GroupId, Progress, Request, Token, Transport, Waiting};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tessera_diag::{Diagnostic, Diagnostics};
 
 /// What the program of a rank does next.
@@ -74,7 +74,7 @@ enum State {
 struct Pending {
     state: State,
     group: GroupId,
-    call: Call,
+    call: Arc<Call>,
 }
 
 impl Pending {

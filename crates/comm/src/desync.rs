@@ -63,7 +63,7 @@ pub fn stuck(waiting: &[Waiting]) -> Diagnostic {
         };
         match groups.iter_mut().find(|(known, ..)| *known == text) {
             Some((.., ranks)) => ranks.push(rank.rank()),
-            None => groups.push((text, call, vec![rank.rank()])),
+            None => groups.push((text, call.map(|c| &**c), vec![rank.rank()])),
         }
     }
     let message = "expected ranks that synchronise in the same collectives, got ranks of which none can go on";

@@ -2,6 +2,7 @@
 //! the canonical order over the positions of the group; for `all_reduce` the blocks are gathered.
 
 use crate::{Call, Kind, Memory, Piece, Request, Token, Transport};
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_numerics::{ReduceOp, combine_arrays};
 
@@ -69,14 +70,14 @@ impl Combination {
             request,
         };
         let (from, base) = made.contribution();
-        let send = match is_all {
-            true => made.blocks(base),
+        let send: Arc<[Piece]> = match is_all {
+            true => made.blocks(base).into(),
             false => made.request.send.clone(),
         };
         // SAFETY: `scratch` stays where it is, and belongs to the collective while `poll` has not seen it complete.
         let to = unsafe { Memory::host(scratch.as_mut_ptr(), scratch.len()) };
         let receive = (0..members.len()).map(|m| Piece::contiguous(m * own, own)).collect();
-        let call = made.call(Kind::AllToAll, made.counts.clone());
+        let call = Arc::new(made.call(Kind::AllToAll, made.counts.clone()));
         let moved = Request { group: made.request.group, call, from, send, to, receive };
         made.token = transport.start(rank, moved)?;
         made.scratch = scratch;
@@ -157,9 +158,9 @@ impl Combination {
             Some(_) => self.contribution(),
             None => (self.request.to, self.request.receive[0].offset),
         };
-        let call = self.call(Kind::AllGather, self.counts.clone());
-        let (group, receive) = (self.request.group, self.blocks(base));
-        let send = vec![Piece::contiguous(0, own)];
+        let call = Arc::new(self.call(Kind::AllGather, self.counts.clone()));
+        let (group, receive) = (self.request.group, self.blocks(base).into());
+        let send = [Piece::contiguous(0, own)].into();
         let gathered = Request { group, call, from, send, to, receive };
         self.token = transport.start(self.rank, gathered)?;
         self.poll(transport)

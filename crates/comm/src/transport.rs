@@ -2,6 +2,7 @@
 
 use crate::{Call, Kind, Memory, Piece};
 use std::ops::Range;
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 
 /// Ranks that synchronise, in the order of their coordinates.
@@ -31,15 +32,16 @@ pub struct Token {
 /// | `barrier` | none | none |
 ///
 /// What is sent and what is received may be the same memory if they are the same bytes for each member (a combination in place, an
-/// `all_gather` whose own block is in its place). Ranks that share memory for a result may give the same piece of it.
+/// `all_gather` whose own block is in its place). Ranks that share memory for a result may give the same piece of it. Ranks of one program
+/// give the same call and pieces, so these are shared.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub group: GroupId,
-    pub call: Call,
+    pub call: Arc<Call>,
     pub from: Memory,
-    pub send: Vec<Piece>,
+    pub send: Arc<[Piece]>,
     pub to: Memory,
-    pub receive: Vec<Piece>,
+    pub receive: Arc<[Piece]>,
 }
 
 impl Request {
@@ -118,7 +120,7 @@ pub enum Progress {
 #[derive(Clone, Debug)]
 pub enum Waiting {
     /// It waits for a collective; without a token for one that is behind another of its group.
-    For { rank: usize, token: Option<Token>, call: Call },
+    For { rank: usize, token: Option<Token>, call: Arc<Call> },
     /// Its program has ended.
     Ended { rank: usize },
 }

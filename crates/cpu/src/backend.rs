@@ -2,7 +2,7 @@
 
 use crate::build::{Atomics, Target, Variant, is_serial};
 use crate::code::supported;
-use crate::frame::{Frame, Layouts, layouts_first};
+use crate::frame::{Frame, Layouts, has_matmul, layouts_first};
 use crate::isa::Isa;
 use crate::launch::{self, About};
 use std::collections::BTreeMap;
@@ -118,10 +118,11 @@ impl Backend for Cpu {
         let expanded = tessera_tile::expand_parts(func, tessera_tile::Scans::Ordered);
         let func = expanded.as_ref().unwrap_or(func);
         supported(func)?;
-        let frame = Frame::new(func)?;
+        let (frame, matmul) = (Frame::new(func)?, has_matmul(func));
         let kernel = Kernel(Arc::new(Core {
             func: func.clone(),
-            first: layouts_first(&frame, options),
+            first: layouts_first(&frame, options, matmul),
+            matmul,
             frame,
             cpu: *self,
             profile: options.profile,
@@ -161,6 +162,8 @@ pub struct Core {
     pub frame: Frame,
     /// The layouts that code was compiled for first.
     first: Layouts,
+    /// Whether it has a matmul.
+    pub matmul: bool,
     pub cpu: Cpu,
     pub profile: Profile,
     pub about: Arc<About>,

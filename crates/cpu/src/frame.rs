@@ -1,11 +1,12 @@
 //! Which layouts of arrays code is generated for; the words themselves are `target`'s.
 
+use crate::contract::MOST_FEW;
 use tessera_diag::Diagnostics;
 use tessera_ir::Privilege;
 use tessera_target::arrays::{ArrayClass, classes_said};
 use tessera_target::frame::ParamKind;
 use tessera_target::{BufferArg, CompileOptions, LaunchArgs};
-use tessera_tile::TileFunc;
+use tessera_tile::{TileFunc, TileOp};
 
 pub use tessera_target::frame::{CONTEXT, DOMAIN, Frame, GRID, LANES, PARTS, SLOTS, bits};
 
@@ -15,19 +16,47 @@ pub type Layouts = Vec<u32>;
 
 /// The layouts to compile for first: those of the call's arrays; without a call the declared ones, and row-major contiguous, as most
 /// are, where nothing is declared.
-pub fn layouts_first(frame: &Frame, options: &CompileOptions) -> Layouts {
+pub fn layouts_first(frame: &Frame, options: &CompileOptions, matmul: bool) -> Layouts {
     let said = classes_said(frame, &options.arrays);
     let mut out: Layouts = said.iter().map(|class| class.contiguous).collect();
+    for (layout, param) in out.iter_mut().zip(&frame.params) {
+        if let ParamKind::Array { dims, .. } = &param.kind
+            && matmul
+            && is_result(&param.kind)
+            && dims.iter().flatten().any(|&n| n <= MOST_FEW)
+        {
+            *layout |= crate::memory::FEW;
+        }
+    }
     for ((layout, param), array) in out.iter_mut().zip(&frame.params).zip(&options.call) {
         if let (ParamKind::Array { .. }, Some(array)) = (&param.kind, array) {
-            *layout = layout_of(&param.kind, array);
+            *layout = layout_of(&param.kind, array, matmul);
         }
     }
     out
 }
 
-fn layout_of(kind: &ParamKind, b: &BufferArg) -> u32 {
-    ArrayClass::of(b).contiguous | stream(kind, b)
+/// Whether the function has a matmul: code for few rows of one with open extents is as long as the rest, and is
+/// generated where such arrays come.
+pub fn has_matmul(func: &TileFunc) -> bool {
+    func.walk().iter().any(|&id| func.ops[id].code == TileOp::Mma)
+}
+
+fn layout_of(kind: &ParamKind, b: &BufferArg, matmul: bool) -> u32 {
+    ArrayClass::of(b).contiguous | stream(kind, b) | if matmul { few(kind, b) } else { 0 }
+}
+
+/// Whether the array is a result with few rows or columns.
+fn few(kind: &ParamKind, b: &BufferArg) -> u32 {
+    let is_few = is_result(kind) && b.dims.iter().any(|&n| n <= MOST_FEW);
+    if is_few { crate::memory::FEW } else { 0 }
+}
+
+fn is_result(kind: &ParamKind) -> bool {
+    match kind {
+        ParamKind::Array { privilege, .. } => *privilege != Privilege::Read,
+        ParamKind::Scalar(_) => false,
+    }
 }
 
 /// The words of a launch and its layouts; both are written over.
@@ -35,13 +64,13 @@ pub fn fill(
     frame: &Frame,
     func: &TileFunc,
     args: &LaunchArgs,
-    words: &mut Vec<u64>,
-    layouts: &mut Layouts,
+    matmul: bool,
+    (words, layouts): (&mut Vec<u64>, &mut Layouts),
 ) -> Result<(), Diagnostics> {
     layouts.clear();
     layouts.resize(frame.params.len(), 0);
     frame.fill(func, args, words, |place, kind, b| {
-        layouts[place] = layout_of(kind, b);
+        layouts[place] = layout_of(kind, b, matmul);
     })
 }
 

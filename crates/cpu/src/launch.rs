@@ -76,7 +76,7 @@ fn fit(kernel: &Kernel, args: &LaunchArgs) -> Result<Option<Fit>, Diagnostics> {
         return Err(Diagnostic::new(Code::E_ARGUMENT, why).at(func.loc.clone()).into());
     }
     let (mut words, mut layouts) = (Vec::new(), Vec::new());
-    frame::fill(&kernel.frame, func, args, &mut words, &mut layouts)?;
+    frame::fill(&kernel.frame, func, args, kernel.matmul, (&mut words, &mut layouts))?;
     let groups =
         args.grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g.max(0))).unwrap_or(i64::MAX);
     if groups == 0 {

@@ -65,6 +65,8 @@ pub fn to_index(ir: &Ir, p: Val, dtype: DType) -> Val {
 
 /// The layout bit of an array that may be written past the caches.
 pub const STREAM: u32 = 1 << 31;
+/// The layout bit of an array that a matmul writes and that has few rows or columns: its code has a form for these.
+pub const FEW: u32 = 1 << 30;
 
 impl Access<'_> {
     fn address(&self, ir: &Ir) -> Address {

@@ -136,6 +136,7 @@ codes! {
     N_NO_ASYNC_MMA Syntax "MMAs are issued by warps and not asynchronously."
     N_NO_LAZY_RESCALE Syntax "An online softmax rescales its accumulator in every iteration."
     N_NO_CLUSTER Syntax "Blocks do not run in the clusters that the schedule requests."
+    N_WHOLE_KERNEL Syntax "A kernel runs on whole arrays of a mesh on each rank."
     N_NO_PINGPONG Syntax "Warpgroups do not take output tiles in turn as the schedule requests."
 }
 

@@ -154,6 +154,17 @@ impl Backends {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// A number for what code of functions depends on beside the function and its arguments: the
+    /// backend that is named process-wide and the passes that the environment leaves out. Equal
+    /// settings have equal numbers, also when they return.
+    pub fn settings(&self) -> u64 {
+        let selected = self.selected.lock().clone();
+        knobs::of_launches(|knobs| match &selected {
+            None => knobs.number,
+            Some(_) => knobs::number(&selected, &knobs.off),
+        })
+    }
+
     /// The backend that something is compiled for without data, where no device is needed;
     /// `pinned` is the kernel's own `target=`.
     pub fn to_compile(&self, pinned: Option<&str>) -> Result<Choice, Diagnostics> {

@@ -212,7 +212,7 @@ pub fn of_launches<T>(look: impl FnOnce(&OfLaunches) -> T) -> T {
 }
 
 /// The values that were seen, each with a number of its own.
-fn number(backend: &Option<String>, off: &Option<String>) -> u64 {
+pub(crate) fn number(backend: &Option<String>, off: &Option<String>) -> u64 {
     type Values = (Option<String>, Option<String>);
     static NUMBERS: ForkLock<Vec<Values>> = ForkLock::new(Vec::new());
     let (values, mut all) = ((backend.clone(), off.clone()), NUMBERS.lock());

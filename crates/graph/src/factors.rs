@@ -1,6 +1,6 @@
 //! Factor rules: which dims of an operation are split together when it runs on a mesh. A rule has one
 //! factor for each dim of each operand and result, `b s d, d -> b s d`; dims with one name are split
-//! together. A factor in upper case must be whole. Propagation over a mesh reads them.
+//! together. A factor in upper case must be whole, and of one that is written `_` nothing is said. Propagation over a mesh reads them.
 
 use crate::Refusal;
 use std::fmt::{self, Display};
@@ -20,7 +20,7 @@ impl FactorRule {
         let rule = FactorRule { operands: side(from)?, results: side(to)? };
         for dims in rule.operands.iter().chain(&rule.results) {
             if let Some((at, twice)) =
-                dims.iter().enumerate().find(|(i, name)| dims[..*i].contains(name))
+                dims.iter().enumerate().find(|(i, n)| Self::is_named(n) && dims[..*i].contains(n))
             {
                 return Err(refused(format!(
                     "expected each factor once an array, got `{twice}` again at dim {at}"
@@ -28,12 +28,17 @@ impl FactorRule {
             }
         }
         let known = |name: &String| rule.operands.iter().flatten().any(|n| n == name);
-        if let Some(name) = rule.results.iter().flatten().find(|name| !known(name)) {
+        if let Some(name) = rule.results.iter().flatten().find(|n| Self::is_named(n) && !known(n)) {
             return Err(refused(format!(
                 "expected factors of the operands, got `{name}` in a result"
             )));
         }
         Ok(rule)
+    }
+
+    /// Whether the rule says something of a factor.
+    pub fn is_named(name: &str) -> bool {
+        name != "_"
     }
 
     /// Whether a factor may not be split.

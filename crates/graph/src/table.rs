@@ -30,11 +30,12 @@ define_ops! {
     /// of the arguments it writes, in order, and the old versions may not be used again. `config`
     /// holds the values of the kernel's compile-time parameters. `fresh` lists arguments of `write`
     /// that hold nothing yet: they get memory, and their contents are never computed. `views`:
-    /// arrays that it reads may be views of other arrays, with strides of their own.
+    /// arrays that it reads may be views of other arrays, with strides of their own. `sharding` is the factor rule of its
+    /// dims; ranks that split a factor in `contract` give results that are to be added.
     KernelCall = 0x01 "kernel_call" since "0.1" {
         operands: [],
         groups: [values: Any [0, usize::MAX]],
-        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional, fresh: Ints optional, views: Bool optional],
+        attrs: [kernel: Ref required, privileges: Words required, config: Dict optional, fresh: Ints optional, views: Bool optional, sharding: Str optional, contract: Words optional],
         regions: [],
         results: None, effects: ReadWrite, infer: Some(infer::<kernel::Call>), verify: Some(kernel::verify_call),
         example: "%z1 = graph.kernel_call %x, %z {kernel = @k, privileges = [read, read_write], config = {B = 64}} : tensor<[n], f32>",
@@ -101,11 +102,12 @@ define_ops! {
     /// attributes. Without a kernel the decomposition takes its place. `fwd` and `bwd`, or `jvp`, are a
     /// derivative rule as `call` has them; where there is no rule, and for a derivative by an operand in
     /// `nondiff`, the derivative is that of the decomposition. `sharding` is the factor rule of its
-    /// dims. The decomposition holds no op of a rank.
+    /// dims. The decomposition holds no op of a rank. In a program of ranks, `whole` names the decomposition of
+    /// the composite whose block this is.
     Composite = 0x08 "composite" since "0.6" {
         operands: [],
         groups: [values: Tensor [0, usize::MAX]],
-        attrs: [name: Word required, decomposition: Ref required, config: Dict optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, sharding: Str optional],
+        attrs: [name: Word required, decomposition: Ref required, config: Dict optional, fwd: Ref optional, bwd: Ref optional, jvp: Ref optional, nondiff: Ints optional, sharding: Str optional, whole: Word optional],
         regions: [],
         results: None, effects: Control, infer: None, verify: Some(verify),
         example: "%r = graph.composite %x, %y {name = sum_of_two, decomposition = @f, config = {eps = 0.5}} : tensor<[4, 8], f32>",

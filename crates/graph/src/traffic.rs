@@ -20,6 +20,8 @@ pub struct Collective {
     pub times: i64,
     /// The op that requested it.
     pub loc: Loc,
+    /// Whether the program says it: as a collective, or as a placement of a value. Otherwise the partitioner needs it for an op.
+    pub is_written: bool,
 }
 
 impl Collective {
@@ -93,6 +95,7 @@ fn one(func: &GraphFunc, id: OpId, times: i64) -> Option<Collective> {
         nbytes: bytes(ty),
         times,
         loc: op.loc.clone(),
+        is_written: true,
     })
 }
 

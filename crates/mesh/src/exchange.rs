@@ -42,18 +42,48 @@ pub struct Exchange {
 }
 
 /// Elements that go from one block to another, both by their places in [`Placed::blocks`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockMove {
     pub source: usize,
     pub target: usize,
     /// Which contribution it is part of.
     pub contribution: u64,
-    /// By dim: the places in the source and in the target.
-    pub dims: Vec<Pieces>,
+    /// Where its pieces are among those of all moves.
+    place: usize,
 }
 
-/// What goes between the blocks of two placements, by target and then by contribution.
-pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Diagnostic> {
+/// What goes between the blocks of two placements, by target and then by contribution. Between many blocks there are many moves and few
+/// different pieces, which moves name by number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockMoves {
+    pub kind: Kind,
+    pub moves: Vec<BlockMove>,
+    ndim: usize,
+    numbers: Vec<u32>,
+    pieces: Vec<Pieces>,
+}
+
+impl BlockMoves {
+    /// By dim: the places in the source and in the target.
+    pub fn dims(&self, of: &BlockMove) -> impl ExactSizeIterator<Item = &Pieces> {
+        let numbers = &self.numbers[of.place..of.place + self.ndim];
+        numbers.iter().map(|number| &self.pieces[*number as usize])
+    }
+
+    fn number(&mut self, pieces: Vec<Piece>) -> u32 {
+        if pieces.is_empty() {
+            return NONE;
+        }
+        self.pieces.push(pieces.into());
+        self.pieces.len() as u32 - 1
+    }
+}
+
+/// The number of pieces that are none.
+const NONE: u32 = u32::MAX;
+
+/// What goes between the blocks of two placements.
+pub fn between(from: &Placed, to: &Placed) -> Result<BlockMoves, Diagnostic> {
     if from.shape() != to.shape() {
         let (a, b) = (from.shape(), to.shape());
         let text = format!("expected placements of one shape, got {a:?} and {b:?}");
@@ -68,16 +98,17 @@ pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Dia
         Some(op) => Kind::Combined(op),
         None => Kind::Values,
     };
-    let sources = from.blocks();
-    let mut tables: Vec<Table> = (0..from.shape().len()).map(|_| Table::default()).collect();
-    let mut moves = Vec::new();
+    let (sources, ndim) = (from.blocks(), from.shape().len());
+    let mut tables: Vec<Table> = (0..ndim).map(|_| Table::default()).collect();
+    let mut found =
+        BlockMoves { kind, moves: Vec::new(), ndim, numbers: Vec::new(), pieces: Vec::new() };
     for (target, there) in to.blocks().iter().enumerate() {
         if there.index.iter().any(|set| set.is_empty())
             || kind != Kind::Kept && there.contribution > 0
         {
             continue;
         }
-        let begin = moves.len();
+        let begin = found.moves.len();
         let mut rows: Vec<&mut Row> =
             tables.iter_mut().zip(&there.places).map(|(t, place)| t.row(*place)).collect();
         for (source, here) in sources
@@ -85,30 +116,33 @@ pub fn between(from: &Placed, to: &Placed) -> Result<(Kind, Vec<BlockMove>), Dia
             .enumerate()
             .filter(|(_, s)| kind != Kind::Kept || s.contribution == there.contribution)
         {
-            let mut dims = Vec::with_capacity(rows.len());
+            let place = found.numbers.len();
             for (dim, row) in rows.iter_mut().enumerate() {
-                let place = here.places[dim];
-                if row.len() <= place {
-                    row.resize(place + 1, None);
+                let at = here.places[dim];
+                if row.len() <= at {
+                    row.resize(at + 1, None);
                 }
-                let find = || here.index[dim].pieces(&there.index[dim]).into();
-                let pieces = row[place].get_or_insert_with(find);
-                if pieces.is_empty() {
+                let number = *row[at]
+                    .get_or_insert_with(|| found.number(here.index[dim].pieces(&there.index[dim])));
+                if number == NONE {
                     break;
                 }
-                dims.push(pieces.clone());
+                found.numbers.push(number);
             }
-            if dims.len() == rows.len() {
-                moves.push(BlockMove { source, target, contribution: here.contribution, dims });
+            if found.numbers.len() == place + ndim {
+                let contribution = here.contribution;
+                found.moves.push(BlockMove { source, target, contribution, place });
+            } else {
+                found.numbers.truncate(place);
             }
         }
-        moves[begin..].sort_by_key(|m| m.contribution);
+        found.moves[begin..].sort_by_key(|m| m.contribution);
     }
-    Ok((kind, moves))
+    Ok(found)
 }
 
-/// The common places of one set of the target with those of the source, by the place of these.
-type Row = Vec<Option<Pieces>>;
+/// The number of the common places of one set of the target with those of the source, by the place of these.
+type Row = Vec<Option<u32>>;
 
 /// Common places of the sets that a dim is split into, on both sides: blocks are combinations of few of them.
 #[derive(Default)]
@@ -130,24 +164,24 @@ impl Exchange {
     /// To every rank, or (`once`) only to the lowest rank of those that hold copies of a block. A rank that has elements itself sends
     /// them to itself; others are taken in turn.
     pub fn new(from: &Placed, to: &Placed, once: bool) -> Result<Exchange, Diagnostic> {
-        let (kind, found) = between(from, to)?;
+        let found = between(from, to)?;
         let (sources, targets) = (from.blocks(), to.blocks());
         let mut moves = Vec::new();
-        for of_target in found.chunk_by(|a, b| a.target == b.target) {
+        for of_target in found.moves.chunk_by(|a, b| a.target == b.target) {
             let target = &targets[of_target[0].target];
             let receivers = if once { &target.ranks[..1] } else { &target.ranks[..] };
             for (place, receiver) in receivers.iter().enumerate() {
-                for BlockMove { source, contribution, dims, .. } in of_target {
-                    let source = &sources[*source];
+                for of in of_target {
+                    let source = &sources[of.source];
                     let own = from.mesh() == to.mesh() && source.ranks.contains(receiver);
                     let sender =
                         if own { *receiver } else { source.ranks[place % source.ranks.len()] };
-                    let (contribution, dims) = (*contribution, dims.clone());
+                    let (contribution, dims) = (of.contribution, found.dims(of).cloned().collect());
                     moves.push(Move { from: sender, to: *receiver, contribution, dims });
                 }
             }
         }
-        Ok(Exchange { kind, moves })
+        Ok(Exchange { kind: found.kind, moves })
     }
 }
 

@@ -16,7 +16,6 @@
 //! assert_eq!(block, ["2:4", "6:7"]);
 //! ```
 
-mod copy;
 mod exchange;
 mod intervals;
 mod mesh;
@@ -24,8 +23,9 @@ mod placement;
 mod scan;
 mod spec;
 
-pub use copy::{Shape, copy};
-pub use exchange::{BlockMove, Collective, Exchange, Kind, Move, Pieces, between, collectives};
+pub use exchange::{
+    BlockMove, BlockMoves, Collective, Exchange, Kind, Move, Pieces, between, collectives,
+};
 pub use intervals::{IndexSet, Piece, Run};
 pub use mesh::Mesh;
 pub use placement::{Block, Part, Placed, Placement, State};

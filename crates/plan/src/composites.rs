@@ -12,13 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::{Symbols, same_type, substitute_type};
 use tessera_graph::{GraphFunc, GraphModule, GraphOp, call_results, walk};
-use tessera_ir::{Attr, BlockId, Op, Type};
+use tessera_ir::{Attr, BlockId, Op, OpId, Type};
 
 /// A composite on operands of these types.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub name: String,
     pub decomposition: String,
+    /// The decomposition of the composite whose block on a rank this is.
+    pub whole: Option<String>,
     pub args: Vec<Type>,
     pub results: Vec<Type>,
     pub loc: Loc,
@@ -48,6 +50,11 @@ impl Chosen {
         }
         self.0.insert(key(&site.decomposition, &site.args), func);
         Ok(())
+    }
+
+    /// The functions that stand for composites.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.values().flatten().map(String::as_str)
     }
 
     /// The function in place of a composite.
@@ -87,12 +94,14 @@ fn fits(module: &GraphModule, site: &Site, name: &str) -> Result<(), Diagnostic>
         .help("give results of the shapes and dtypes of the decomposition"))
 }
 
-/// The composites that the function runs and that are not decided, each once, in order of their use.
+/// The composites that the function runs and that are not decided, each once, in order of their use. Those in programs of ranks are
+/// among them where `is_planned` says that the program is planned as a function of one rank.
 pub fn undecided(
     module: &GraphModule,
     func: &str,
     args: &[Type],
     chosen: &Chosen,
+    is_planned: &dyn Fn(&GraphFunc, OpId) -> bool,
 ) -> Result<Vec<Site>, Diagnostics> {
     let any = |f: &GraphFunc| f.ops.iter().any(|(_, op)| op.code == GraphOp::Composite);
     let mut found = Vec::new();
@@ -100,8 +109,14 @@ pub fn undecided(
         && module.funcs.iter().any(any)
         && walk::call_order(module).is_ok()
     {
-        let mut search =
-            Search { module, chosen, seen: BTreeSet::new(), listed: BTreeSet::new(), found };
+        let mut search = Search {
+            module,
+            chosen,
+            is_planned,
+            seen: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            found,
+        };
         search.function(source, args, &source.loc)?;
         found = search.found;
     }
@@ -111,6 +126,7 @@ pub fn undecided(
 struct Search<'m> {
     module: &'m GraphModule,
     chosen: &'m Chosen,
+    is_planned: &'m dyn Fn(&GraphFunc, OpId) -> bool,
     /// Functions that were walked, for these arguments.
     seen: BTreeSet<Key>,
     listed: BTreeSet<Key>,
@@ -147,8 +163,10 @@ impl<'m> Search<'m> {
                     .collect()
             };
             // Composites of a rank's program are decomposed where it is written for all ranks.
-            for &region in op.regions.iter().filter(|_| op.code != GraphOp::Manual) {
-                self.block(func, region, symbols)?;
+            if op.code != GraphOp::Manual || (self.is_planned)(func, id) {
+                for &region in &op.regions {
+                    self.block(func, region, symbols)?;
+                }
             }
             if !matches!(op.code, GraphOp::Call | GraphOp::Composite) {
                 continue;
@@ -158,9 +176,11 @@ impl<'m> Search<'m> {
             if op.code == GraphOp::Composite && !self.chosen.0.contains_key(&key(own, &args)) {
                 if self.listed.insert(key(own, &args)) {
                     let name = op.attr("name").and_then(Attr::as_word).unwrap_or_default();
+                    let whole = op.attr("whole").and_then(Attr::as_word).map(str::to_string);
                     self.found.push(Site {
                         name: name.to_string(),
                         decomposition: own.to_string(),
+                        whole,
                         args,
                         results: types(&op.results)?,
                         loc: op.loc.clone(),

@@ -59,7 +59,7 @@ fn args(n: i64) -> Vec<Type> {
 }
 
 fn sites(module: &GraphModule, n: i64, chosen: &Chosen) -> Vec<Site> {
-    undecided(module, "f", &args(n), chosen).unwrap_or_else(|e| panic!("{e}"))
+    undecided(module, "f", &args(n), chosen, &|_, _| false).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn flat(module: &GraphModule, n: i64, chosen: &Chosen) -> String {

@@ -250,7 +250,11 @@ impl PlacementSpec {
 
 /// An array of a shape in a placement.
 #[pyclass(frozen, module = "tessera._core")]
-pub struct PlacedArray(Placed, PyOnceLock<Py<PyTuple>>);
+pub struct PlacedArray {
+    placed: Placed,
+    blocks: PyOnceLock<Py<PyTuple>>,
+    shapes: PyOnceLock<Py<PyTuple>>,
+}
 
 #[tessera_entry::entry]
 #[pymethods]
@@ -265,60 +269,71 @@ impl PlacedArray {
     ) -> PyResult<PlacedArray> {
         checked(py, || {
             let placed = Placed::new(mesh.0.clone(), &spec.0, &shape, &names)?;
-            Ok(PlacedArray(placed, PyOnceLock::new()))
+            Ok(PlacedArray { placed, blocks: PyOnceLock::new(), shapes: PyOnceLock::new() })
         })
     }
 
     /// One word an axis of the mesh.
     fn states(&self) -> Vec<String> {
-        let states = self.0.placement().states(self.0.mesh());
+        let states = self.placed.placement().states(self.placed.mesh());
         states.iter().map(ToString::to_string).collect()
     }
 
     #[getter]
     fn combine(&self) -> Option<&'static str> {
-        self.0.placement().combine().map(Combine::name)
+        self.placed.placement().combine().map(Combine::name)
     }
 
     #[getter]
     fn contributions(&self) -> u64 {
-        self.0.contributions()
+        self.placed.contributions()
     }
 
     /// The spec by the numbers of dims.
     fn spec(&self) -> PlacementSpec {
-        PlacementSpec(self.0.placement().spec(self.0.mesh()))
+        PlacementSpec(self.placed.placement().spec(self.placed.mesh()))
     }
 
     fn index(&self, rank: u64) -> Vec<Runs> {
-        sets(&self.0.index(rank))
+        sets(&self.placed.index(rank))
     }
 
     /// Ranks, positions by dim and contribution of each block.
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let find = || {
             let row = |b: &tessera_mesh::Block| (b.ranks.clone(), sets(&b.index), b.contribution);
-            let rows: Vec<BlockRow> = self.0.blocks().iter().map(row).collect();
+            let rows: Vec<BlockRow> = self.placed.blocks().iter().map(row).collect();
             PyTuple::new(py, rows).map(Bound::unbind)
         };
-        Ok(self.1.get_or_try_init(py, find)?.bind(py).clone())
+        Ok(self.blocks.get_or_try_init(py, find)?.bind(py).clone())
+    }
+
+    /// The extents of each block.
+    fn shapes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let find = || {
+            let shape =
+                |b: &tessera_mesh::Block| PyTuple::new(py, b.index.iter().map(|set| set.len()));
+            let shapes = self.placed.blocks().iter().map(shape).collect::<PyResult<Vec<_>>>()?;
+            PyTuple::new(py, shapes).map(Bound::unbind)
+        };
+        Ok(self.shapes.get_or_try_init(py, find)?.bind(py).clone())
     }
 
     fn imbalance(&self) -> Option<f64> {
-        self.0.imbalance()
+        self.placed.imbalance()
     }
 
     fn check_even(&self, py: Python<'_>) -> PyResult<()> {
-        checked(py, || Ok(self.0.check_even()?))
+        checked(py, || Ok(self.placed.check_even()?))
     }
 
     fn extents_text(&self) -> String {
-        self.0.extents_text()
+        self.placed.extents_text()
     }
 
     fn parts(&self, py: Python<'_>, axes: Vec<String>) -> PyResult<Vec<PartRow>> {
         checked(py, || {
-            let parts = self.0.parts(&axes)?;
+            let parts = self.placed.parts(&axes)?;
             Ok(parts.into_iter().map(|p| (p.coords, sets(&p.index), p.blocks)).collect())
         })
     }
@@ -335,13 +350,13 @@ impl PlacedArray {
     ) -> PyResult<(&'static str, Vec<bool>)> {
         let here = sources.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
         let there = targets.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
-        enter_call(py, || memory::fill(&self.0, &to.0, &here, &there))
+        enter_call(py, || memory::fill(&self.placed, &to.placed, here, there))
     }
 
     /// The plan that brings it to another placement.
     fn exchange(&self, py: Python<'_>, to: &PlacedArray, once: bool) -> PyResult<ExchangeRow> {
         checked(py, || {
-            let plan = Exchange::new(&self.0, &to.0, once)?;
+            let plan = Exchange::new(&self.placed, &to.placed, once)?;
             let (kind, op) = match plan.kind {
                 Kind::Values => ("values", None),
                 Kind::Kept => ("kept", None),
@@ -361,11 +376,11 @@ impl PlacedArray {
 
     /// What the change is called: a kind and its axes.
     fn collectives(&self, to: &PlacedArray) -> Vec<(&'static str, Vec<String>)> {
-        let found = collectives(self.0.mesh(), &self.0, &to.0);
+        let found = collectives(self.placed.mesh(), &self.placed, &to.placed);
         found.into_iter().map(|c| (c.kind, c.axes)).collect()
     }
 
     fn __eq__(&self, other: &PlacedArray) -> bool {
-        self.0 == other.0
+        self.placed == other.placed
     }
 }

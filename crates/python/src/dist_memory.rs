@@ -5,22 +5,15 @@ use crate::enter::enter_call;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_mesh::{BlockMove, Combine, Kind, Placed, Shape, between, copy};
-use tessera_numerics::{DType, ReduceOp, Rounding, combine_arrays, decode, encode};
+use tessera_driver::dist::{BlockMemory, Exchanged, exchange};
+use tessera_mesh::{Kind, Placed};
+use tessera_numerics::{ReduceOp, Rounding, combine_arrays, decode, encode};
 
 /// The memory of a row-major array, which its caller keeps.
 pub struct Block {
-    data: *mut u8,
-    extents: Vec<u64>,
-    item: usize,
-    dtype: Option<DType>,
+    memory: BlockMemory,
     writable: bool,
 }
-
-// SAFETY: the arrays live as long as the call, and `dist` orders it with all other work on them.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
 
 impl Block {
     pub fn of(value: &Bound<'_, PyAny>) -> PyResult<Block> {
@@ -31,23 +24,25 @@ impl Block {
         let extents = found.dims.iter().map(|n| *n as u64).collect();
         let item = found.dtype.getattr("itemsize")?.extract()?;
         let dtype = descr_dtype(&found.dtype)?.ok();
-        Ok(Block { data: found.data, extents, item, dtype, writable: found.writable })
-    }
-
-    fn shape(&self) -> Shape<'_> {
-        Shape { extents: &self.extents, item: self.item }
+        // SAFETY: the arrays live as long as the call, and `dist` orders it with all other work on them.
+        let memory = unsafe { BlockMemory::new(found.data, extents, item, dtype) };
+        Ok(Block { memory, writable: found.writable })
     }
 
     fn bytes(&self) -> &[u8] {
         // SAFETY: a row-major array has all bytes of its shape, and the caller keeps it.
-        unsafe { std::slice::from_raw_parts(self.data, self.shape().bytes()) }
+        unsafe { std::slice::from_raw_parts(self.memory.data(), self.memory.bytes()) }
     }
 
     /// All blocks are different arrays, so that none is written while it is read.
     #[allow(clippy::mut_from_ref)]
     fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: as above; each target is borrowed once at a time, and is no source.
-        unsafe { std::slice::from_raw_parts_mut(self.data, self.shape().bytes()) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.data(), self.memory.bytes()) }
+    }
+
+    fn is_like(&self, other: &Block) -> bool {
+        self.memory.extents() == other.memory.extents() && self.memory.data() != other.memory.data()
     }
 }
 
@@ -60,49 +55,21 @@ fn wrong(what: &str) -> Diagnostics {
 pub fn fill(
     from: &Placed,
     to: &Placed,
-    sources: &[Block],
-    targets: &[Block],
+    sources: Vec<Block>,
+    targets: Vec<Block>,
 ) -> Result<(&'static str, Vec<bool>), Diagnostics> {
-    let fits = |blocks: &[Block], placed: &Placed| {
-        let wanted = placed.blocks();
-        blocks.len() == wanted.len()
-            && blocks.iter().zip(wanted).all(|(b, w)| {
-                b.extents.len() == w.index.len()
-                    && b.extents.iter().zip(&w.index).all(|(n, set)| *n == set.len())
-            })
-    };
-    let item = sources.first().map_or(1, |b| b.item);
-    let alike = sources.iter().chain(targets).all(|b| b.item == item)
-        && targets.iter().all(|b| {
-            b.writable && sources.iter().all(|s| s.data != b.data || b.bytes().is_empty())
-        });
-    if !alike || !fits(sources, from) || !fits(targets, to) {
-        return Err(wrong("expected blocks of these placements"));
+    if !targets.iter().all(|b| b.writable) {
+        return Err(wrong("expected new arrays as blocks"));
     }
-    let (kind, moves) = between(from, to)?;
-    let mut filled = vec![false; targets.len()];
-    for of_target in moves.chunk_by(|a, b| a.target == b.target) {
-        let target = &targets[of_target[0].target];
-        filled[of_target[0].target] = true;
-        match kind {
-            Kind::Values | Kind::Kept => {
-                for m in of_target {
-                    one(m, &sources[m.source], target.bytes_mut(), target.shape());
-                }
-            }
-            Kind::Combined(op) => combine(op, of_target, sources, target)?,
-        }
-    }
+    let memory =
+        |blocks: Vec<Block>| blocks.into_iter().map(|b| b.memory).collect::<Vec<BlockMemory>>();
+    let Exchanged { kind, filled } = exchange(from, to, &memory(sources), &memory(targets))?;
     let name = match kind {
         Kind::Values => "values",
         Kind::Kept => "kept",
         Kind::Combined(_) => "combined",
     };
     Ok((name, filled))
-}
-
-fn one(m: &BlockMove, source: &Block, to: &mut [u8], shape: Shape<'_>) {
-    copy(&m.dims, (source.bytes(), source.shape()), (to, shape));
 }
 
 /// Arrays of one shape, combined by the canonical reduction over their order.
@@ -118,14 +85,12 @@ pub fn combined(
     let values = values.iter().map(Block::of).collect::<PyResult<Vec<_>>>()?;
     let out = Block::of(&out)?;
     enter_call(py, || {
-        let alike = values
-            .iter()
-            .all(|v| (v.dtype, &v.extents) == (out.dtype, &out.extents) && v.data != out.data);
-        let op = Combine::parse(op).filter(|_| alike && out.writable);
+        let of = out.memory.dtype();
+        let alike = values.iter().all(|v| v.memory.dtype() == of && v.is_like(&out));
+        let op = ReduceOp::ALL.iter().find(|o| o.name() == op && alike && out.writable);
         let bytes: Vec<&[u8]> = values.iter().map(Block::bytes).collect();
-        let done = op
-            .zip(out.dtype)
-            .is_some_and(|(op, of)| combine_arrays(operator(op), of, &bytes, out.bytes_mut()));
+        let done =
+            op.zip(of).is_some_and(|(op, of)| combine_arrays(*op, of, &bytes, out.bytes_mut()));
         if done {
             Ok(())
         } else {
@@ -145,13 +110,16 @@ pub fn converted(
 ) -> PyResult<()> {
     let (values, out) = (Block::of(values)?, Block::of(out)?);
     enter_call(py, || {
-        let alike = values.extents == out.extents && values.data != out.data && out.writable;
-        let (Some(from), Some(to)) = (values.dtype.filter(|_| alike), out.dtype) else {
+        let alike = values.is_like(&out) && out.writable;
+        let (Some(from), Some(to)) = (values.memory.dtype().filter(|_| alike), out.memory.dtype())
+        else {
             return Err(wrong("expected two arrays of one shape"));
         };
         let saturates = to.saturates_by_default();
-        for (x, y) in
-            values.bytes().chunks_exact(values.item).zip(out.bytes_mut().chunks_exact_mut(out.item))
+        for (x, y) in values
+            .bytes()
+            .chunks_exact(from.bytes())
+            .zip(out.bytes_mut().chunks_exact_mut(to.bytes()))
         {
             let mut bits = [0; 8];
             bits[..x.len()].copy_from_slice(x);
@@ -161,54 +129,4 @@ pub fn converted(
         }
         Ok(())
     })
-}
-
-fn operator(op: Combine) -> ReduceOp {
-    match op {
-        Combine::Sum => ReduceOp::Sum,
-        Combine::Max => ReduceOp::Max,
-        Combine::Min => ReduceOp::Min,
-        Combine::Prod => ReduceOp::Prod,
-    }
-}
-
-/// Contributions are read where they are if they have the elements of the target in its order, else from a copy of those elements.
-fn combine(
-    op: Combine,
-    moves: &[BlockMove],
-    sources: &[Block],
-    target: &Block,
-) -> Result<(), Diagnostics> {
-    let size = target.bytes().len();
-    let in_place = |m: &BlockMove| {
-        sources[m.source].extents == target.extents
-            && m.dims
-                .iter()
-                .zip(&target.extents)
-                .all(|(d, n)| d.len() == 1 && d[0].count == *n && d[0].from == 0 && d[0].to == 0)
-    };
-    let by_contribution: Vec<&[BlockMove]> =
-        moves.chunk_by(|a, b| a.contribution == b.contribution).collect();
-    let copies: Vec<Option<Vec<u8>>> = by_contribution
-        .iter()
-        .map(|of_one| {
-            if let [only] = of_one
-                && in_place(only)
-            {
-                return None;
-            }
-            let mut made = vec![0; size];
-            of_one.iter().for_each(|m| one(m, &sources[m.source], &mut made, target.shape()));
-            Some(made)
-        })
-        .collect();
-    let values: Vec<&[u8]> = by_contribution
-        .iter()
-        .zip(&copies)
-        .map(|(of_one, copy)| copy.as_deref().unwrap_or_else(|| sources[of_one[0].source].bytes()))
-        .collect();
-    let done = target
-        .dtype
-        .is_some_and(|of| combine_arrays(operator(op), of, &values, target.bytes_mut()));
-    if done { Ok(()) } else { Err(wrong("expected contributions of an accumulation dtype")) }
 }

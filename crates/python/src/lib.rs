@@ -87,14 +87,17 @@ mod _core {
     #[pymodule_export]
     use crate::record::{Graph, record_begin, record_drop, record_end};
     #[pymodule_export]
-    use crate::replay::{Calls, Operation, note_fixed, note_made};
+    use crate::replay::{
+        Calls, Operation, Replayed, note_fixed, note_made, process_profile, scoped_settings,
+        trace_closed, trace_opened,
+    };
     #[pymodule_export]
     use crate::report::{debug_describe, debug_panic};
     #[pymodule_export]
     use crate::runtime::{
         after_fork, api, backends, before_fork, capabilities, closest, error, forked, free_paths,
         instead_of, knob_table, processor, profiles, real_functions, select_backend, set_threads,
-        threads,
+        settings, threads,
     };
     #[pymodule_export]
     use crate::schedule::{pass_names, schedule_fields};

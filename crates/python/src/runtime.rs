@@ -26,6 +26,15 @@ pub fn select_backend(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
     enter(py, || BACKENDS.select(name))
 }
 
+/// A number for the selected backend and the passes that are left out: what was compiled under another
+/// does not hold.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn settings() -> u64 {
+    // Python's lock is kept: the environment is read under it.
+    BACKENDS.settings()
+}
+
 #[tessera_entry::entry]
 #[pyfunction]
 pub fn capabilities<'py>(py: Python<'py>, backend: Option<&str>) -> PyResult<Bound<'py, PyDict>> {

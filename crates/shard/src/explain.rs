@@ -1,11 +1,12 @@
 //! Why values are where they are, and which ops requested the collectives: a text for users.
 
+use crate::composites::Rules;
 use crate::placement::named;
 use crate::propagate::{Placements, Why};
 use std::fmt::Write;
-use tessera_diag::Loc;
+use tessera_diag::{Code, Loc};
 use tessera_graph::ops::collective::MeshAxes;
-use tessera_graph::{GraphFunc, states::is_collective};
+use tessera_graph::{GraphFunc, GraphOp, states::is_collective};
 use tessera_ir::{Attr, Opcode, Value};
 
 fn shown(func: &GraphFunc, value: Value) -> String {
@@ -52,6 +53,24 @@ pub fn values(func: &GraphFunc, p: &Placements) -> String {
         let op = &func.ops[id];
         for &result in &op.results {
             line(result, &format!("`{}`", op.code.mnemonic()), &op.loc);
+        }
+    }
+    out
+}
+
+/// A line for each kernel of a user that runs on whole arrays though ranks have blocks of them.
+pub fn whole_kernels(func: &GraphFunc, rules: &Rules, p: &Placements) -> String {
+    let mut out = String::new();
+    for id in func.walk() {
+        let op = &func.ops[id];
+        let is_split = |v: &Value| p.of(func, *v).iter().any(|axes| !axes.is_empty());
+        let is_whole = op.code == GraphOp::KernelCall && rules.of(func, id).kinds.is_empty();
+        if is_whole && op.operands.iter().any(is_split) {
+            let kernel = op.attr("kernel").and_then(Attr::as_ref_name).unwrap_or_default();
+            let code = Code::N_WHOLE_KERNEL;
+            let cure = "name the dims that ranks may split: `@ts.kernel(parallel=…, contract=…)`";
+            let at = at(&op.loc);
+            writeln!(out, "{code}: `{kernel}` runs on whole arrays on each rank{at}; {cure}").ok();
         }
     }
     out

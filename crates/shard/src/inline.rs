@@ -1,13 +1,47 @@
-//! One function without calls, on arguments of known types: what the factor rules read. Composites are replaced by their
-//! decompositions, but where bits count: there they stay whole, so that the kernel that planning gives them is that of one device.
+//! One function without calls, on arguments of known types: what the factor rules read. Composites stay whole, or are replaced by their
+//! decompositions, as the caller says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_graph::dims::{Symbols, bind, substitute_attrs, substitute_type};
 use tessera_graph::walk::{call_order, called, dce, reached};
 use tessera_graph::{GraphFunc, GraphModule, GraphOp};
-use tessera_ir::{Attrs, BlockId, Op, Opcode, Type, Value, ValueData, ValueDef};
+use tessera_ir::{Attrs, BlockId, Op, OpId, Opcode, Type, Value, ValueData, ValueDef};
+
+/// Where a composite stands: the calls that lead to it, and its op in the function that holds it.
+pub type Path = Vec<OpId>;
+
+/// The composites that stay whole.
+pub enum Keep<'a> {
+    All,
+    None,
+    But(&'a BTreeSet<Path>),
+}
+
+impl Keep<'_> {
+    fn has(&self, path: &Path) -> bool {
+        match self {
+            Keep::All => true,
+            Keep::None => false,
+            Keep::But(apart) => !apart.contains(path),
+        }
+    }
+}
+
+/// A function without calls, and the composites that it holds.
+pub struct Flat {
+    pub func: GraphFunc,
+    pub composites: BTreeMap<OpId, Path>,
+}
+
+/// What is made, and from what.
+struct Inline<'m> {
+    module: &'m GraphModule,
+    keep: &'m Keep<'m>,
+    dst: GraphFunc,
+    composites: BTreeMap<OpId, Path>,
+}
 
 /// The functions that a function runs, itself among them.
 pub fn reachable<'m>(module: &'m GraphModule, func: &str) -> Vec<&'m GraphFunc> {
@@ -20,6 +54,7 @@ struct Frame<'m> {
     map: BTreeMap<Value, Value>,
     symbols: Symbols,
     call: Option<(Arc<str>, Loc)>,
+    path: Path,
 }
 
 impl Frame<'_> {
@@ -63,8 +98,8 @@ pub fn inline(
     module: &GraphModule,
     func: &str,
     args: &[Type],
-    ordered: bool,
-) -> Result<GraphFunc, Diagnostics> {
+    keep: &Keep<'_>,
+) -> Result<Flat, Diagnostics> {
     let Some(source) = module.func(func) else {
         return Err(refused(
             format!("expected a function of the module, got @{func}"),
@@ -79,66 +114,88 @@ pub fn inline(
     dst.loc = source.loc.clone();
     dst.attrs = source.attrs.clone();
     let symbols = symbols(source, args, &source.loc)?;
-    let mut frame = Frame { source, map: BTreeMap::new(), symbols, call: None };
+    let mut frame = Frame { source, map: BTreeMap::new(), symbols, call: None, path: Vec::new() };
     let body = dst.body;
     for &param in source.params() {
         let data = &source.values[param];
         let value = dst.add_arg(body, frame.ty(&data.ty), data.name.as_deref());
         frame.map.insert(param, value);
     }
-    block((module, ordered), &mut dst, &mut frame, source.body, body, true)?;
-    dce(&mut dst, &|_| true);
-    Ok(dst)
+    let mut made = Inline { module, keep, dst, composites: BTreeMap::new() };
+    made.block(&mut frame, source.body, body, true)?;
+    let Inline { dst: mut func, composites, .. } = made;
+    dce(&mut func, &|_| true);
+    let left: BTreeSet<OpId> = func.walk().into_iter().collect();
+    let composites = composites.into_iter().filter(|(id, _)| left.contains(id)).collect();
+    Ok(Flat { func, composites })
 }
 
-/// Copies the ops of a block; the terminator too where `whole`. Returns the operands of the terminator.
-fn block(
-    (module, ordered): (&GraphModule, bool),
-    dst: &mut GraphFunc,
-    frame: &mut Frame<'_>,
-    from: BlockId,
-    to: BlockId,
-    whole: bool,
-) -> Result<Vec<Value>, Diagnostics> {
-    let source = frame.source;
-    for &id in &source.blocks[from].ops {
+impl Inline<'_> {
+    /// Copies the ops of a block; the terminator too where `whole`. Returns the operands of the terminator.
+    fn block(
+        &mut self,
+        frame: &mut Frame<'_>,
+        from: BlockId,
+        to: BlockId,
+        whole: bool,
+    ) -> Result<Vec<Value>, Diagnostics> {
+        let source = frame.source;
+        for &id in &source.blocks[from].ops {
+            let op = &source.ops[id];
+            let loc = frame.loc(&op.loc);
+            let mut operands = Vec::with_capacity(op.operands.len());
+            for value in &op.operands {
+                let Some(&known) = frame.map.get(value) else {
+                    return Err(refused(format!("expected %{value} to be computed before"), &loc));
+                };
+                operands.push(known);
+            }
+            if op.is_terminator() && !whole {
+                return Ok(operands);
+            }
+            let mut path = frame.path.clone();
+            path.push(id);
+            let is_kept = op.code == GraphOp::Composite && self.keep.has(&path);
+            if let Some(name) = called(op).filter(|_| !is_kept) {
+                let Some(callee) = self.module.func(name) else {
+                    let why = format!("expected a function of the module, got @{name}");
+                    return Err(refused(why, &loc));
+                };
+                let args: Vec<Type> = operands.iter().map(|&v| self.dst.ty(v).clone()).collect();
+                let symbols = symbols(callee, &args, &loc)?;
+                let map = callee.params().iter().copied().zip(operands).collect();
+                let call = Some((Arc::from(callee.name.as_str()), loc));
+                let mut inner = Frame { source: callee, map, symbols, call, path };
+                let made = self.block(&mut inner, callee.body, to, false)?;
+                frame.map.extend(op.results.iter().copied().zip(made));
+                continue;
+            }
+            let new = self.op(frame, (id, loc), operands, to)?;
+            if is_kept {
+                self.composites.insert(new, path);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn op(
+        &mut self,
+        frame: &mut Frame<'_>,
+        (id, loc): (OpId, Loc),
+        operands: Vec<Value>,
+        to: BlockId,
+    ) -> Result<OpId, Diagnostics> {
+        let source = frame.source;
         let op = &source.ops[id];
-        let loc = frame.loc(&op.loc);
-        let mut operands = Vec::with_capacity(op.operands.len());
-        for value in &op.operands {
-            let Some(&known) = frame.map.get(value) else {
-                return Err(refused(format!("expected %{value} to be computed before"), &loc));
-            };
-            operands.push(known);
-        }
-        if op.is_terminator() && !whole {
-            return Ok(operands);
-        }
-        let is_kept = ordered && op.code == GraphOp::Composite;
-        if let Some(name) = called(op).filter(|_| !is_kept) {
-            let Some(callee) = module.func(name) else {
-                let why = format!("expected a function of the module, got @{name}");
-                return Err(refused(why, &loc));
-            };
-            let args: Vec<Type> = operands.iter().map(|&v| dst.ty(v).clone()).collect();
-            let symbols = symbols(callee, &args, &loc)?;
-            let map = callee.params().iter().copied().zip(operands).collect();
-            let call = Some((Arc::from(callee.name.as_str()), loc));
-            let mut inner = Frame { source: callee, map, symbols, call };
-            let made = block((module, ordered), dst, &mut inner, callee.body, to, false)?;
-            frame.map.extend(op.results.iter().copied().zip(made));
-            continue;
-        }
-        let is_extent = op.code == GraphOp::Dim;
         let mut attrs = substitute_attrs(&op.attrs, op.code.info(), &frame.symbols);
         let mut code = op.code;
-        if let (true, Some(tessera_ir::DimExpr::Const(n))) =
-            (is_extent, attrs.get("name").and_then(tessera_ir::Attr::as_expr))
+        if let (GraphOp::Dim, Some(tessera_ir::DimExpr::Const(n))) =
+            (op.code, attrs.get("name").and_then(tessera_ir::Attr::as_expr))
         {
             code = GraphOp::Const;
             attrs = Attrs::new().with("value", tessera_ir::Attr::Int(n));
         }
-        let new = dst.ops.push(Op {
+        let new = self.dst.ops.push(Op {
             code,
             operands,
             group_lens: op.group_lens.clone(),
@@ -152,21 +209,21 @@ fn block(
             let data = &source.values[result];
             let (ty, name) = (frame.ty(&data.ty), data.name.clone());
             let def = ValueDef::Result(new, index);
-            let value = dst.values.push(ValueData { ty, name, def });
-            dst.ops[new].results.push(value);
+            let value = self.dst.values.push(ValueData { ty, name, def });
+            self.dst.ops[new].results.push(value);
             frame.map.insert(result, value);
         }
         for &region in &op.regions {
-            let inner = dst.add_block(Some(new));
-            dst.ops[new].regions.push(inner);
+            let inner = self.dst.add_block(Some(new));
+            self.dst.ops[new].regions.push(inner);
             for &arg in &source.blocks[region].args {
                 let data = &source.values[arg];
-                let value = dst.add_arg(inner, frame.ty(&data.ty), data.name.as_deref());
+                let value = self.dst.add_arg(inner, frame.ty(&data.ty), data.name.as_deref());
                 frame.map.insert(arg, value);
             }
-            block((module, ordered), dst, frame, region, inner, true)?;
+            self.block(frame, region, inner, true)?;
         }
-        dst.blocks[to].ops.push(new);
+        self.dst.blocks[to].ops.push(new);
+        Ok(new)
     }
-    Ok(Vec::new())
 }

@@ -5,8 +5,9 @@
 //! others, and pins of a lower priority before those of a higher one. A dim that is pinned is never changed, and an axis splits one
 //! dim of a value. What stays open is in copies.
 
+use crate::composites::Rules;
 use crate::placement::{Axes, Dims, bytes, copies, may_split, numbered};
-use crate::rules::{Kind, rule};
+use crate::rules::Kind;
 use std::collections::BTreeMap;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::ops::collective::{Manual, MeshAxes, Pin};
@@ -88,6 +89,7 @@ pub fn mesh(func: &GraphFunc) -> Result<MeshAxes, Diagnostics> {
 struct Flow<'a> {
     func: &'a GraphFunc,
     mesh: MeshAxes,
+    rules: &'a Rules,
     links: Vec<Link>,
     given: BTreeMap<Value, Given>,
     of: SideTable<Value, Option<Dims>>,
@@ -99,13 +101,21 @@ struct Flow<'a> {
     changed: SideTable<Value, u64>,
 }
 
-pub fn propagate(func: &GraphFunc, ordered: bool) -> Result<Placements, Diagnostics> {
-    let mesh = mesh(func)?;
+/// `pinned`: values that are placed from outside.
+pub fn propagate(
+    func: &GraphFunc,
+    mesh: &MeshAxes,
+    rules: &Rules,
+    pinned: Vec<(Value, Dims)>,
+) -> Result<Placements, Diagnostics> {
     let (links, given) = (Vec::new(), BTreeMap::new());
     let (of, why) = (SideTable::new(None), BTreeMap::new());
-    let changed = SideTable::new(0);
-    let mut flow = Flow { func, mesh, links, given, of, why, round: 0, time: 1, changed };
-    flow.block(func.body, ordered)?;
+    let (changed, mesh) = (SideTable::new(0), mesh.clone());
+    let mut flow = Flow { func, mesh, rules, links, given, of, why, round: 0, time: 1, changed };
+    for (value, dims) in pinned {
+        flow.pin(value, dims, Vec::new(), 0);
+    }
+    flow.block(func.body)?;
     let mut rounds: Vec<i64> = flow.given.values().map(|g| g.priority).collect();
     rounds.sort_unstable();
     rounds.dedup();
@@ -151,14 +161,14 @@ impl Flow<'_> {
         self.given.insert(value, Given { dims, open, priority });
     }
 
-    fn block(&mut self, block: BlockId, ordered: bool) -> Result<(), Diagnostics> {
+    fn block(&mut self, block: BlockId) -> Result<(), Diagnostics> {
         for &id in &self.func.blocks[block].ops {
-            self.op(id, ordered)?;
+            self.op(id)?;
         }
         Ok(())
     }
 
-    fn op(&mut self, id: OpId, ordered: bool) -> Result<(), Diagnostics> {
+    fn op(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
         match op.code {
             GraphOp::Manual => {
@@ -182,7 +192,7 @@ impl Flow<'_> {
                 let branches: Vec<Vec<Value>> =
                     op.regions.iter().map(|&r| self.yields(r)).collect();
                 for &region in &op.regions {
-                    self.block(region, ordered)?;
+                    self.block(region)?;
                 }
                 for (at, &result) in op.results.iter().enumerate() {
                     let mut all = vec![result];
@@ -215,17 +225,17 @@ impl Flow<'_> {
                     }
                 }
                 for &region in &op.regions {
-                    self.block(region, ordered)?;
+                    self.block(region)?;
                 }
             }
-            _ => self.plain(id, ordered)?,
+            _ => self.plain(id)?,
         }
         Ok(())
     }
 
-    fn plain(&mut self, id: OpId, ordered: bool) -> Result<(), Diagnostics> {
+    fn plain(&mut self, id: OpId) -> Result<(), Diagnostics> {
         let op = &self.func.ops[id];
-        let rule = rule(self.func, id, ordered);
+        let rule = self.rules.of(self.func, id);
         let mut links: Vec<Link> = Vec::new();
         for factor in 0..rule.kinds.len() {
             let ins = op.operands.iter().zip(&rule.operands);
@@ -240,6 +250,11 @@ impl Flow<'_> {
                 let is_even = rule.even[factor];
                 links.push(Link { op: id, dims, is_light, is_even, seen: 0 });
             }
+        }
+        let all: Vec<Value> = op.operands.iter().chain(&op.results).copied().collect();
+        for places in self.rules.light(id) {
+            let dims = places.iter().map(|&(at, dim)| (all[at], dim)).collect();
+            links.push(Link { op: id, dims, is_light: true, is_even: false, seen: 0 });
         }
         // An axis that two factors could take goes to that of the larger operand.
         let bytes = |link: &Link| {

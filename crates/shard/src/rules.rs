@@ -1,7 +1,7 @@
 //! Factor rules: which dims of an op are split together, and what splitting them gives. A dim without a factor must be whole.
 
-use tessera_graph::{GraphFunc, GraphOp, elem};
-use tessera_ir::{Attr, Op, OpId, Type, Value};
+use tessera_graph::{FactorRule, GraphFunc, GraphOp, elem};
+use tessera_ir::{Attr, Op, OpId, Privilege, Type, Value};
 use tessera_numerics::{DType, ReduceOp};
 
 /// What splitting a factor gives.
@@ -248,6 +248,45 @@ impl Build<'_> {
         }
     }
 
+    /// What the kernel's declaration says. Blocks are equal: a kernel may look at all elements of a block.
+    fn kernel(&mut self, ordered: bool) {
+        let text = self.op.attr("sharding").and_then(Attr::as_str);
+        let Some(said) = text.and_then(|t| FactorRule::parse(t).ok()) else { return };
+        let words = self.op.attr("contract").and_then(Attr::as_list).unwrap_or_default();
+        let contract: Vec<&str> = words.iter().filter_map(Attr::as_word).collect();
+        let mut names: Vec<&String> = said.operands.iter().flatten().collect();
+        names.sort_unstable();
+        names.dedup();
+        let place = |row: &Vec<String>, name: &String| row.iter().position(|n| n == name);
+        for name in names.into_iter().filter(|n| FactorRule::is_named(n)) {
+            let ins = said.operands.iter().enumerate();
+            let ins = ins.filter_map(|(i, row)| place(row, name).map(|d| In(i, d)));
+            let outs = said.results.iter().enumerate();
+            let outs: Vec<At> =
+                outs.filter_map(|(i, row)| place(row, name).map(|d| Out(i, d))).collect();
+            let mut all: Vec<At> = ins.collect();
+            let is_split = outs.len() == self.op.results.len();
+            all.extend(outs);
+            let results = (0..self.op.results.len()).map(|i| self.result(i));
+            if contract.contains(&name.as_str()) {
+                if results.into_iter().all(|ty| is_free(ReduceOp::Sum, ty, ordered)) {
+                    self.factor(Kind::Reduce(ReduceOp::Sum), &all);
+                    self.evenly();
+                }
+            } else if is_split {
+                self.pass(&all);
+                self.evenly();
+            }
+        }
+        // What an array held before is added once.
+        let fresh = self.ints("fresh");
+        let words = self.op.attr("privileges").and_then(Attr::as_list).unwrap_or_default();
+        let writes =
+            |w: &Attr| w.as_word().and_then(Privilege::parse).is_some_and(Privilege::writes);
+        let written = words.iter().enumerate().filter(|(_, w)| writes(w)).map(|(i, _)| i);
+        self.rule.once.extend(written.filter(|i| !fresh.contains(i)));
+    }
+
     fn windows(&mut self) {
         let rank = self.operand(0).rank();
         let (window, strides) = (self.extents("window", rank, 1), self.extents("strides", rank, 1));
@@ -425,11 +464,12 @@ pub fn rule(func: &GraphFunc, id: OpId, ordered: bool) -> OpRule {
         Reduce => b.reduce(ordered),
         Dot => b.dot(ordered),
         Conv => b.conv(ordered),
+        KernelCall => b.kernel(ordered),
         WindowReduce | WindowArgReduce => b.windows(),
-        // Whole: kernels of users, what is data, and ops that are no work of one rank's block.
-        KernelCall | Const | Dim | Return | Yield | Cond | While | Loop | Call | Composite
-        | Manual | Vary | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute
-        | FromRank | AxisIndex => {}
+        // Whole: what is data, and ops that are no work of one rank's block.
+        Const | Dim | Return | Yield | Cond | While | Loop | Call | Composite | Manual | Vary
+        | Own | AllReduce | AllGather | ReduceScatter | AllToAll | Permute | FromRank
+        | AxisIndex => {}
     }
     b.rule
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -219,6 +220,20 @@ def allocation(shape: tuple[int, ...], dtype: DType, like: Any) -> tuple[Any, tu
     whole = dtype.bits >= 8 or dtype.packed or dtype.name == "bool"
     kind = getattr(torch, numpy_dtype(dtype).name, None) if whole else None
     return None if kind is None else (torch.empty, (_shape(shape, dtype),), {"dtype": kind, "device": like.device})
+
+
+def allocation_beside(shape: tuple[int, ...], dtype: DType, like: Any, arguments: list) -> tuple[Any, tuple, dict] | tuple[Any, int] | None:
+    """What makes the same tensor in calls with arguments like these: a call as of `allocation`, or a function of the argument of that number.
+    `torch.empty` reads the most of its arguments, and takes the longest."""
+    call = allocation(shape, dtype, like)
+    if call is None:
+        return None
+    torch, (shape,), kind = sys.modules["torch"], call[1], call[2]["dtype"]
+    for place, x in enumerate(arguments):
+        if type(x) is torch.Tensor and tuple(x.shape) == tuple(shape) and x.dtype == kind and x.device == like.device and x.is_contiguous():
+            return torch.empty_like, place
+    strides = [math.prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape))]
+    return torch.empty_strided, (shape, tuple(strides)), call[2]
 
 
 def _of_cupy(shape: tuple[int, ...], dtype: DType, like: Any, device: str) -> Any:

@@ -37,6 +37,8 @@ class Profile(str):
         if self._before is not None:
             # The call that made this object set the process; a block sets only itself.
             _process, self._before = self._before, None
+            _core.process_profile(_process)
+        _core.scoped_settings()
         self._tokens.append(_scoped.set(PROFILES.index(str(self))))
         return self
 
@@ -59,4 +61,5 @@ def profile(name: str | None = None) -> Profile:
             "E_ARGUMENT", f"expected a profile (one of {', '.join(PROFILES)}), got {name!r}", 'write `profile("strict")`'
         )
     before, _process = _process, PROFILES.index(name)
+    _core.process_profile(_process)
     return Profile(name, before)

@@ -24,6 +24,8 @@ from ._spec import Distribution, ShardSpec, as_spec
 from ._tasks import TASKS
 
 _numbers = itertools.count()
+#: How many placements a spec keeps, and of how many ranks at most.
+_BOUND, _FEW = 64, 1024
 #: The array that a task may read without waiting: the task stands behind those that write it.
 in_order: ContextVar[int] = ContextVar("tessera array in order", default=-1)
 
@@ -37,7 +39,6 @@ class DistArray:
     def __init__(self, shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, blocks: list[Any], requires_grad: bool, rows: Any = None) -> None:
         self._placed, self._blocks = placed, blocks
         self._rows = placed.blocks() if rows is None else rows
-        self._block_of = {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
         self._storage = next(_numbers)
         #: What `parts` found, by axes.
         self._parts: dict[tuple[str, ...], list[Part]] = {}
@@ -52,6 +53,10 @@ class DistArray:
         #: Its placement.
         self.spec = spec
         self.requires_grad = requires_grad
+
+    @functools.cached_property
+    def _block_of(self) -> dict[int, int]:
+        return {rank: at for at, (ranks, _, _) in enumerate(self._rows) for rank in ranks}
 
     @property
     def ndim(self) -> int:
@@ -342,13 +347,18 @@ def _values(value: Any, shape: tuple[int, ...], of: DType) -> numpy.ndarray:
 
 def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: Sequence[str] = ()) -> Any:
     """Binds a spec to a mesh and a shape, with the warning for uneven blocks."""
-    placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
-    key = tuple(shape), mesh.axes, mesh.shape
-    imbalance = None if spec.is_chosen or key in spec._compared else placed.imbalance()
-    spec._compared.add(key)
-    if imbalance is not None and imbalance > 1.1:
-        more = round((imbalance - 1) * 100)
-        warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")
+    key = tuple(shape), mesh._grid, tuple(names)
+    placed = spec._bound.get(key)
+    if placed is None:
+        placed = _core.PlacedArray(mesh._grid, spec._core, list(shape), list(names))
+        imbalance = None if spec.is_chosen or key in spec._bound else placed.imbalance()
+        if imbalance is not None and imbalance > 1.1:
+            more = round((imbalance - 1) * 100)
+            warn(f"W_UNEVEN: the largest block is {more} % above the mean ({placed.extents_text()})")
+        if len(spec._bound) >= _BOUND:
+            spec._bound.clear()
+        # Those of many ranks are large, and made again; that they are uneven is said once.
+        spec._bound[key] = placed if mesh.size <= _FEW else None
     itemsize = numpy_dtype(of).itemsize
     _mapper.place(mesh, tuple(shape), str(of), prod(shape) * itemsize, "read_write")
     return placed
@@ -357,8 +367,17 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
 def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, block: Callable[[list, int, int], numpy.ndarray], requires_grad: bool) -> DistArray:
     """An array with blocks by positions, contribution and rank. Blocks are row-major."""
     made = ((ranks[0], numpy.asarray(block(runs, contribution, ranks[0]), order="C")) for ranks, runs, contribution in placed.blocks())
-    blocks = [_blocks.on(b, mesh.player(rank)) for rank, b in made]
+    try:
+        blocks = [_blocks.on(b, mesh.player(rank)) for rank, b in made]
+    except MemoryError:
+        raise _too_large(shape, of, placed) from None
     return DistArray(shape, placed, mesh, spec, of, blocks, requires_grad)
+
+
+def _too_large(shape: tuple[int, ...], of: DType, placed: Any) -> Exception:
+    held = sum(prod(_blocks.extents(runs)) for _, runs, _ in placed.blocks()) * _stored_dtype(of, placed).itemsize
+    return fail("E_OOM", f"expected memory for the blocks of an array {shape} of {of} in {placed.spec()!r}: {held} bytes, got less",
+                "split more dims, or over more axes; copies of a block share memory")  # fmt: skip
 
 
 def _checked_shape(shape: Any) -> tuple[int, ...]:
@@ -372,7 +391,14 @@ def _checked_dtype(spec: Any) -> DType:
     return made
 
 
+def _fits(shape: tuple[int, ...], of: DType, placed: Any) -> None:
+    """An error where no block could be counted in bytes; NumPy counts an extent of 0 as 1."""
+    if prod(max(n, 1) for n in shape) * _stored_dtype(of, placed).itemsize >= 2**63:
+        raise _too_large(shape, of, placed)
+
+
 def _initial(shape: tuple[int, ...], of: DType, placed: Any, mesh: Mesh, spec: ShardSpec, init: Any, requires_grad: bool) -> DistArray:
+    _fits(shape, of, placed)
     stored, op = _stored_dtype(of, placed), placed.combine
     whole = None if init is None or callable(init) or _is_number(init) else _values(init, shape, of)
 
@@ -511,20 +537,26 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
     placed = place(x.shape, x.dtype, wanted, x.mesh)
     x._wait("read")
     rows = placed.blocks()
-    blocks = _exchanged(x, placed, rows, _stored_dtype(x.dtype, placed))
+    blocks = _exchanged(x, placed, _stored_dtype(x.dtype, placed))
     for kind, axes in x._placed.collectives(placed) if _events.are_seen() else ():
         before, after = (max((_blocks.host(b).nbytes for b in bs), default=0) for bs in (x._blocks, blocks))
         _events.collective(kind, tuple(axes), x.mesh.axis_size(axes), after if kind == "all_gather" else before)
-    made = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, rows, strict=True)]
-    return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, made, x.requires_grad, rows)
+    if not x.mesh._is_on_host:
+        blocks = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, rows, strict=True)]
+    return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, blocks, x.requires_grad, rows)
 
 
-def _exchanged(x: DistArray, placed: Any, rows: Any, stored: numpy.dtype) -> list[numpy.ndarray]:
-    """The blocks of an array in another placement, in host memory; ``rows`` are where they are."""
+def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[Any]:
+    """The blocks of an array in another placement, in host memory."""
     source = _stored(x)
-    made = [numpy.empty(_blocks.extents(runs), source) for _, runs, _ in rows]
+    try:
+        made = _blocks.empty(placed.shapes(), source)
+    except MemoryError:
+        raise _too_large(x.shape, x.dtype, placed) from None
     kind, filled = x._placed.fill(placed, [_blocks.host(b) for b in x._blocks], made)
-    for at, (_, _, contribution) in enumerate(rows):
+    if kind != "combined" and source == stored and all(filled):
+        return made
+    for at, (_, _, contribution) in enumerate(placed.blocks()):
         if not filled[at]:
             # No elements, or a contribution that is no value's.
             fill = _blocks.identity(placed.combine, stored) if placed.combine and (kind != "kept" or contribution) else 0
@@ -539,7 +571,7 @@ def _gathered(x: DistArray) -> numpy.ndarray:
     """The value of an array in host memory. No rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    return _exchanged(x, everywhere, everywhere.blocks(), numpy_dtype(x.dtype))[0]
+    return _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:

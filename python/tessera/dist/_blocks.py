@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy
@@ -88,6 +89,23 @@ def identity(op: str, of: numpy.dtype) -> Any:
         return of.type(limits.min if op == "max" else limits.max)
     # Of a dtype without infinities, the number that is farthest out.
     return cast(numpy.asarray(-numpy.inf if op == "max" else numpy.inf, numpy.float32), of)[()]
+
+
+#: Where a block begins in memory that several share.
+_ALIGN = 64
+
+
+def empty(shapes: Sequence[tuple[int, ...]], of: numpy.dtype) -> list[numpy.ndarray]:
+    """New blocks of an array, in one piece of memory: the system gives large pieces in large pages, and there is one to ask for."""
+    if len(shapes) < 2:
+        return [numpy.empty(s, of) for s in shapes]
+    item, begins, end = of.itemsize, [], 0
+    for s in shapes:
+        begins.append(end)
+        end += -(-prod(s) * item // _ALIGN) * _ALIGN
+    memory = numpy.empty(end + _ALIGN, numpy.uint8)
+    first = -memory.ctypes.data % _ALIGN
+    return [numpy.ndarray(s, of, memory, first + begin) for s, begin in zip(shapes, begins, strict=True)]
 
 
 def filled(shape: tuple[int, ...], value: Any, of: numpy.dtype) -> numpy.ndarray:

@@ -4,8 +4,8 @@ the value. It is ``ts.collective``."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from ..arrays.create import numpy_dtype
 from ..base.caller import fail
@@ -18,6 +18,7 @@ from ._array import DistArray, in_order, reshard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered, spec_of
 from ._tasks import TASKS, Task, in_context, threads
+from ._traced import TracedArray, extents
 
 __all__ = [
     "Future", "all_gather", "all_gather_async", "all_reduce", "all_reduce_async", "all_to_all", "all_to_all_async", "allreduce", "barrier",
@@ -48,6 +49,11 @@ class Future(Generic[T]):
         return f"Future({'done' if self.done() else 'running'})"
 
 
+def _is_whole(x: Any) -> TypeGuard[DistArray | TracedArray]:
+    """Whether it is an array on a mesh, also in a function that is traced; in the program of a rank such an array is a value."""
+    return isinstance(x, DistArray) or isinstance(x, TracedArray) and inside() is None
+
+
 def _operator(op: Any, what: str) -> str:
     if op not in _OPERATORS:
         raise fail("E_ARGUMENT", f"{what}: expected an operator (sum, max, min, prod or mean), got {op!r}", 'write `op="sum"`')
@@ -56,6 +62,9 @@ def _operator(op: Any, what: str) -> str:
 
 def _value(x: Any, what: str) -> Tracer:
     """A value of the rank whose program is traced."""
+    if current() is not None and inside() is None and isinstance(x, Tracer):
+        raise fail("E_PLACEMENT", f"{what}: expected an array whose placement is known, or a value in the program of a rank, got a value that the compiler places",
+                   "say where it is, and what is around it follows: `dist.constrain(x, spec)`; for the program of a rank there is `dist.shard_map`")  # fmt: skip
     if current() is None or inside() is None:
         mesh_of_rank(what)
         raise fail("E_PLACEMENT", f"{what}: expected the trace of a rank's program, got a call outside it", "call it in the function itself, not in a callback")
@@ -100,20 +109,20 @@ def _reduced(op: str, code: str, x: Tracer, attrs: dict[str, Any]) -> Tracer:
     return prim.cast(made, x._dtype) if floats else made
 
 
-def _placed(x: DistArray) -> tuple[Splits, tuple[str, tuple[str, ...]] | None]:
-    return numbered(x.spec, x.mesh, x.shape)
+def _placed(x: DistArray | TracedArray) -> tuple[Splits, tuple[str, tuple[str, ...]] | None]:
+    return numbered(x.spec, x.mesh, extents(x.shape))
 
 
-def _is(x: DistArray) -> str:
+def _is(x: DistArray | TracedArray) -> str:
     """What an array is along each axis, for errors."""
     return ", ".join(f"{a}: {s}" for a, s in zip(x.mesh.axes, x.placements, strict=True))
 
 
-def _wrong(x: DistArray, what: str, wanted: str, hint: str) -> Exception:
+def _wrong(x: DistArray | TracedArray, what: str, wanted: str, hint: str) -> Exception:
     return fail("E_PLACEMENT", f"{what}: expected an array that {wanted}, got {_is(x)}", hint)
 
 
-def _axes_of(x: DistArray, axis: Any, what: str) -> tuple[str, ...]:
+def _axes_of(x: DistArray | TracedArray, axis: Any, what: str) -> tuple[str, ...]:
     names = names_of(axis, what)
     for name in names:
         x.mesh.axis_size(name)
@@ -127,14 +136,14 @@ def _without(splits: Splits, dim: int, names: tuple[str, ...]) -> Splits:
     return {**splits, dim: (tuple(a for a in held if a not in names), block)}
 
 
-def _with(x: DistArray, splits: Splits, dim: int, names: tuple[str, ...], what: str) -> Splits:
+def _with(x: DistArray | TracedArray, splits: Splits, dim: int, names: tuple[str, ...], what: str) -> Splits:
     held, block = splits.get(dim, ((), 0))
     if block:
         raise _wrong(x, what, f"has dim {dim} in blocks, or not split", "reshard it first: `x.reshard(spec)`")
     return {**splits, dim: ((*held, *names), 0)}
 
 
-def _split_dim(x: DistArray, names: tuple[str, ...], what: str, dim: Any = None) -> int:
+def _split_dim(x: DistArray | TracedArray, names: tuple[str, ...], what: str, dim: Any = None) -> int:
     """The dim that the axes split."""
     splits, _ = _placed(x)
     found = [d for d, (held, _) in splits.items() if all(a in held for a in names)]
@@ -145,7 +154,7 @@ def _split_dim(x: DistArray, names: tuple[str, ...], what: str, dim: Any = None)
     return found[0]
 
 
-def _contributions(x: DistArray, names: tuple[str, ...], op: str, what: str) -> tuple[str, tuple[str, ...]]:
+def _contributions(x: DistArray | TracedArray, names: tuple[str, ...], op: str, what: str) -> tuple[str, tuple[str, ...]]:
     _, combine = _placed(x)
     if combine is None or not all(a in combine[1] for a in names):
         raise _wrong(x, what, f"holds contributions along {' and '.join(names)}", "an array in copies has its value already; `dist.from_local` with `sum=` makes contributions")
@@ -162,7 +171,7 @@ def _wired(what: str, x: Any, wire: Any, run: Callable[[Any], Any]) -> Any:
     """``run`` of a value that travels in the dtype ``wire``: rounded before it is sent, and once more when it is combined."""
     if wire is None:
         return run(x)
-    if isinstance(x, DistArray):
+    if _is_whole(x):
         raise fail("E_UNSUPPORTED", f"{what}: expected `wire` in the program of a rank, got it for an array", "cast the contributions before `dist.from_local`")
     x = _value(x, what)
     of = dtype_of(wire)
@@ -176,7 +185,7 @@ def all_reduce(x: Any, axis: str | Sequence[str], op: str = "sum", *, wire: Any 
     dtype and stored once; under ``strict`` in the canonical order over coordinates. Of an array: contributions become copies. ``wire`` is a
     narrower dtype to send floats in, such as ``"bf16"``."""
     _operator(op, "all_reduce")
-    if isinstance(x, DistArray) and wire is None:
+    if _is_whole(x) and wire is None:
         names = _axes_of(x, axis, "all_reduce")
         combine = _contributions(x, names, op, "all_reduce")
         return reshard(x, spec_of(_placed(x)[0], _left(combine, names)))
@@ -195,7 +204,7 @@ def allreduce(x: Any, axis: str | Sequence[str], op: str = "sum", *, wire: Any =
 
 def all_gather(x: Any, axis: str | Sequence[str], dim: int | None = None) -> Any:
     """The blocks of all ranks along an axis, joined along ``dim``, for all of them. Of an array: a split dim becomes whole."""
-    if isinstance(x, DistArray):
+    if _is_whole(x):
         names = _axes_of(x, axis, "all_gather")
         at = _split_dim(x, names, "all_gather", dim)
         splits, combine = _placed(x)
@@ -209,7 +218,7 @@ def reduce_scatter(x: Any, axis: str | Sequence[str], op: str = "sum", dim: int 
     """The values of all ranks along an axis, combined as by `all_reduce`; each rank takes its own block of ``dim`` (0). Of an array:
     contributions become a split. ``wire`` is a narrower dtype to send floats in, such as ``"bf16"``."""
     _operator(op, "reduce_scatter")
-    if isinstance(x, DistArray) and wire is None:
+    if _is_whole(x) and wire is None:
         names = _axes_of(x, axis, "reduce_scatter")
         combine = _contributions(x, names, op, "reduce_scatter")
         at = _dim(x, 0 if dim is None else dim, "reduce_scatter")
@@ -228,7 +237,7 @@ def reduce_scatter(x: Any, axis: str | Sequence[str], op: str = "sum", dim: int 
 def all_to_all(x: Any, axis: str | Sequence[str], split_dim: int, concat_dim: int | None = None) -> Any:
     """Cuts the block along ``split_dim``, one part for each rank along the axis, and joins what comes from each along ``concat_dim`` (0).
     Of an array: another dim is split."""
-    if isinstance(x, DistArray):
+    if _is_whole(x):
         names = _axes_of(x, axis, "all_to_all")
         at = _split_dim(x, names, "all_to_all", concat_dim)
         splits, combine = _placed(x)
@@ -243,7 +252,7 @@ def all_to_all(x: Any, axis: str | Sequence[str], split_dim: int, concat_dim: in
 
 def broadcast(x: Any, axis: str | Sequence[str], root: int = 0) -> Any:
     """The value of the rank at position ``root`` along the axis, for all of them. An array in copies is itself."""
-    if isinstance(x, DistArray):
+    if _is_whole(x):
         names = _axes_of(x, axis, "broadcast")
         states = dict(zip(x.mesh.axes, x.placements, strict=True))
         if any(states[a] != "R" for a in names):
@@ -269,11 +278,13 @@ def _position(at: Any, attrs: dict[str, Any], what: str, name: str) -> int:
 
 def permute(x: Any, axis: str | Sequence[str], pairs: Sequence[tuple[int, int]]) -> Any:
     """Sends the value along pairs (source, target) of positions along the axis; who receives nothing has zeros."""
-    if isinstance(x, DistArray):
+    if _is_whole(x):
         raise _wrong(x, "permute", "is a value of one rank", "blocks of an array are sent in a function that `dist.shard_map` runs for each rank")
     x = _value(x, "permute")
     attrs = axes_attrs(mesh_of_rank("permute"), axis, "permute")
     rows = []
+    if not isinstance(pairs, Iterable):
+        raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pairs!r}", "to the next of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise fail("E_TYPE", f"permute: expected pairs (source, target), got {pair!r}", "to the next of four: `[(0, 1), (1, 2), (2, 3), (3, 0)]`")

@@ -7,6 +7,7 @@ import weakref
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .. import _core
 from ..trace.execute import observers, on_compiled
 from . import _mapper
 
@@ -127,6 +128,7 @@ def _watch() -> None:
     with _lock:
         wanted = are_seen()
         if wanted and _program_ran not in observers:
+            _core.scoped_settings()
             observers.append(_program_ran)
         elif not wanted and _program_ran in observers:
             observers.remove(_program_ran)

@@ -47,5 +47,7 @@ def extents(given: Any, least: int, code: str, help: str) -> tuple[int, ...]:
     one = integer(given)
     found = (one,) if one is not None else integers(given)
     if found is None or any(n < least for n in found):
-        raise fail(code, f"expected extents of at least {least}, got {given!r}", help)
+        wide = [n for n in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(n, int) and n >= _MOST]
+        wanted = "extents that 63 bits hold" if wide else f"extents of at least {least}"
+        raise fail(code, f"expected {wanted}, got {given!r}", help)
     return found

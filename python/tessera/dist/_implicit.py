@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _core
 from ..arrays.create import numpy_dtype
+from ..trace.execute import on_compiled
 from ._mesh import Mesh, warn
 from ._spec import as_spec
 
@@ -43,6 +44,21 @@ def gathers(x: Any, wanted: Any, mesh: Mesh, what: str) -> None:
     blocks = " × ".join(map(str, _largest(placed)))
     warn(f"W_RESHARD: {what} brings an array {x.shape} of {x.dtype} from {x._placed.spec()} to {placed.spec()}: {blocks} × {item} bytes = {_size(after)} "
          f"on a rank, more than a quarter of the {_size(known)} of {mesh.player(0) or 'the host'}")  # fmt: skip
+
+
+def compiled(made: Any) -> None:
+    """Says where a program gathers more than a quarter of the memory of its device for an op, and not because the function says so."""
+    known = None
+    for c in made.collectives:
+        if c.kind != "all_gather" or c.is_written:
+            continue
+        known = device_bytes(None) if known is None else known
+        if c.nbytes * _PART > known:
+            along = ", ".join(f"`{a}`" for a in c.axes)
+            warn(f"W_RESHARD: this line gathers a value along {along}: {_size(c.nbytes)} on a rank, more than a quarter of the {_size(known)} of the host", c.place)
+
+
+on_compiled.append(compiled)
 
 
 def _extents(runs: list[list[tuple[int, int, int]]]) -> list[int]:

@@ -23,13 +23,15 @@ _ambient: ContextVar[tuple[Mesh, ...]] = ContextVar("tessera mesh", default=())
 on_leaving: list[Any] = []
 
 
-def warn(text: str) -> None:
-    """A warning at the user's line."""
-    place = here()
-    if place is None or place.file is None:
+def warn(text: str, at: tuple[str, int] | None = None) -> None:
+    """A warning at a line, or at that of the user's call."""
+    if at is None:
+        place = here()
+        at = (place.file, place.line) if place is not None and place.file is not None else None
+    if at is None:
         warnings.warn(text, TesseraWarning, stacklevel=2)
     else:
-        warnings.warn_explicit(text, TesseraWarning, place.file, place.line)
+        warnings.warn_explicit(text, TesseraWarning, *at)
 
 
 class Mesh:
@@ -144,6 +146,10 @@ class Mesh:
         """The device that plays a rank, as a mapper may have placed it; None for the host."""
         return self._players[rank]
 
+    @property
+    def _is_on_host(self) -> bool:
+        return not any(self._players)
+
     def __enter__(self) -> Mesh:
         frame = outermost()
         known = None if frame is None else frame.mesh or current_mesh()
@@ -151,13 +157,14 @@ class Mesh:
             raise fail("E_PLACEMENT", f"expected one mesh in a function that is traced, got {self!r} where it is on {known!r}",
                        "enter the mesh around the call: a jitted function is traced for each mesh")  # fmt: skip
         # The stack is one for each thread and each task of `asyncio`, so nothing of it is kept here.
+        _core.scoped_settings()
         _ambient.set((*_ambient.get(), self))
         return self
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         _ambient.set(_ambient.get()[:-1])
         for wait in on_leaving:
-            wait(failure[0] is not None)
+            wait(raised)
 
     def __eq__(self, other: object) -> bool:
         return other is self or isinstance(other, Mesh) and self._grid == other._grid

@@ -143,8 +143,8 @@ class ShardSpec:
         # Specs are in the keys of calls, once for each argument.
         self._hash = hash(self._core)
         self._fields = (splits, combine, priority, bool(require_even))
-        #: Shapes and meshes whose blocks were compared, for `W_UNEVEN`.
-        self._compared: set[tuple] = set()
+        #: Placements of arrays by it, by shape, mesh and names of dims.
+        self._bound: dict[tuple, Any] = {}
         #: Whether the compiler chose it: then there is no `W_UNEVEN`.
         self.is_chosen = False
         self.reduce = None if combine is None else combine[0]

@@ -36,13 +36,18 @@ def wait() -> None:
     TASKS.wait_all()
 
 
-def leaving(failing: bool) -> None:
-    """What happens at the end of ``with mesh:``; an error that is being raised is not replaced."""
+def leaving(raised: BaseException | None) -> None:
+    """What happens at the end of ``with mesh:``; an error that is being raised is not replaced, and says what else failed."""
     try:
         TASKS.wait_all()
-    except Exception:
-        if not failing:
+    except Exception as error:
+        if raised is None:
             raise
+        text = f"a task failed meanwhile:\n{error}"
+        if hasattr(raised, "add_note"):
+            raised.add_note(text)
+        else:  # Python 3.10
+            print(text, file=sys.stderr)
 
 
 def _at_exit() -> None:

@@ -9,6 +9,7 @@ from ..base.caller import fail
 from ..trace import placing
 from ..trace.tracer import Blocks, Frame, Gathered, Tracer, as_tracer, aval, current, is_array, one, outermost, to_numpy
 from ..tree import pytree
+from . import _implicit
 from ._array import DistArray, from_blocks, replicate, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, spec_of
@@ -35,7 +36,7 @@ class Placement(NamedTuple):
         return self._replace(spec=spec_of({d + (d >= axis): s for d, s in splits.items()}, combine), ndim=self.ndim + 1)
 
 
-def _extents(shape: tuple) -> list[int]:
+def extents(shape: tuple) -> list[int]:
     """The extents that are known while tracing, and 1 for the others."""
     return [d if isinstance(d, int) else 1 for d in shape]
 
@@ -74,7 +75,7 @@ class TracedArray(Tracer):
     def __init__(self, value: Tracer, mesh: Mesh, spec: Any, requires_grad: bool = True, pinned: bool = True) -> None:
         """``pinned``: the program places it. Of a value whose placement the program has already, only the array knows it."""
         spec = as_spec(spec, value.ndim)
-        splits, _ = numbered(spec, mesh, _extents(value.shape))
+        splits, _ = numbered(spec, mesh, extents(value.shape))
         _belongs(mesh)
         plain = _pinned(value, mesh, splits, spec.priority) if pinned else value
         super().__init__(plain._frame, plain._value, plain.shape, str(plain._dtype), plain._weak, plain._place)
@@ -101,7 +102,7 @@ class TracedArray(Tracer):
 
     def _placed_alike(self, made: Tracer) -> TracedArray:
         """A value of this shape in this placement; along axes with contributions, in copies."""
-        splits, _ = numbered(self.spec, self.mesh, _extents(self.shape))
+        splits, _ = numbered(self.spec, self.mesh, extents(self.shape))
         return TracedArray(made, self.mesh, spec_of(splits, None), self.requires_grad)
 
     def __repr__(self) -> str:
@@ -237,7 +238,10 @@ def _at(x: Any, spec: Any, mesh: Mesh) -> Any:
         return constrain(x, spec, mesh)
     if isinstance(x, DistArray):
         wanted = as_spec(spec, x.ndim)
-        return x if x.mesh != mesh or x.spec.placements(mesh, x.ndim) == wanted.placements(mesh, x.ndim) and x.spec == wanted else x.reshard(wanted)
+        if x.mesh != mesh or x.spec.placements(mesh, x.ndim) == wanted.placements(mesh, x.ndim) and x.spec == wanted:
+            return x
+        _implicit.gathers(x, wanted, mesh, "`in_specs` of `ts.jit`")
+        return x.reshard(wanted)
     shape = aval(x)[0]
     wanted = as_spec(spec, len(shape))
     numbered(wanted, mesh, list(shape))
@@ -277,6 +281,7 @@ def _on_host(fn: Any, args: tuple, kwargs: dict) -> Any:
         meshes.append(x.mesh)
         if x.mesh != meshes[0]:
             raise _two_meshes(meshes[0], x.mesh)
+        _implicit.gathers(x, None, x.mesh, f"`{getattr(fn, '__name__', 'a function')}`")
         return x.numpy()
 
     given, rest = pytree.map(host, (args, kwargs))

@@ -28,18 +28,26 @@ class KernelDecorator:
         target: str | None = None,
         source: str | None = None,
         require: Sequence[Any] = (),
+        parallel: str | Sequence[str] = (),
+        contract: str | Sequence[str] = (),
     ) -> Any:
         """``lanes`` (or ``tile``): lanes in a group of a lane kernel, or their extents along up to
         three axes, the last of which is the fastest. ``num_warps`` is what
         ``context().num_warps`` gives: the warps that compute; those that only copy come on top.
         ``target`` restricts the kernel to one backend. ``source`` is
-        the text of the function, where Python keeps none. ``require`` lists constraints on dims."""
+        the text of the function, where Python keeps none. ``require`` lists constraints on dims.
+
+        In jitted functions on arrays of a mesh a kernel runs on whole arrays, unless it names dims of its annotations that ranks
+        may split: ``parallel=("M", "N")`` where blocks of the results need only the same blocks of the arguments,
+        ``contract=("K",)`` where the results of blocks are to be added."""
         options = dict(
             candidates=[] if num_warps is None else [{"num_warps": num_warps}],
             lanes=_lanes(tile if lanes is None else lanes),
             target=target,
             source=source,
             require=require,
+            parallel=parallel,
+            contract=contract,
         )
         if fn is not None:
             return make(fn, sys._getframe(1), **options)
@@ -58,6 +66,8 @@ class KernelDecorator:
         target: str | None = None,
         source: str | None = None,
         require: Sequence[Any] = (),
+        parallel: str | Sequence[str] = (),
+        contract: str | Sequence[str] = (),
     ) -> Callable[[Callable], KernelFn]:
         """Declares a kernel with tunables, each ``ctx.<NAME>`` inside it.
 
@@ -80,7 +90,9 @@ class KernelDecorator:
         if not candidates:
             raise _core.error("E_TUNE_SPACE_EMPTY", "the autotuning space has no candidate", "give every name a value", *caller())
         how = tuning_options(key, budget_ms, metric, cache)
-        options = dict(candidates=candidates, lanes=_lanes(lanes), target=target, source=source, require=require, tuning=how)
+        options = dict(
+            candidates=candidates, lanes=_lanes(lanes), target=target, source=source, require=require, tuning=how, parallel=parallel, contract=contract
+        )
         return lambda fn: make(fn, sys._getframe(1), **options)
 
     def schedule(self, schedule: Any = None, /, **fields: Any) -> Callable[[Any], KernelFn]:

@@ -43,6 +43,8 @@ class KernelSpec:
     optional: tuple[str, ...] = ()
     #: Records and lists, as `_core` takes them apart: see `parameters.Flat`.
     bundles: tuple[tuple[str, Any], ...] = ()
+    #: The dims that ranks of a mesh may split: those of blocks, and those of contributions.
+    split: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Definition:
     optional: tuple[str, ...] = ()
     bundles: tuple[tuple[str, Any], ...] = ()
     schedules: tuple[Schedule, ...] = ()
+    split: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def read(self, look: Look) -> KernelSpec:
         spec = KernelSpec(
@@ -74,6 +77,7 @@ class Definition:
             tuning=self.tuning,
             optional=self.optional,
             bundles=self.bundles,
+            split=self.split,
         )
         return functools.reduce(pinned, self.schedules, spec)
 

@@ -188,6 +188,8 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
         attrs["fresh"] = fresh
     if placed:
         attrs["views"] = True
+    if (rule := _factors(kernel, made.spec, order, written, values, points, sizes, grid)) is not None:
+        attrs |= rule
     results = emit("kernel_call", [], attrs, groups={"values": operands}, weak=False)
     new = dict(zip([n for n, w in zip(order, privileges, strict=True) if w != "read"], results, strict=True))
     for n in new:
@@ -198,6 +200,37 @@ def call(kernel: Any, args: tuple, kwargs: dict, grid: Any, outs: dict[str, tupl
     new = {n: p.reshape(x, ()) if n in points else x for n, x in new.items()}
     out = [new.get(n, points.get(n, values.get(n, fixed.get(n)))) for n in returned]
     return None if not out else out[0] if len(out) == 1 else tuple(out)
+
+
+def _factors(
+    kernel: Any, spec: Any, order: list[str], written: dict[str, str], values: dict[str, Tracer], points: dict, sizes: dict, grid: Any
+) -> dict[str, Any] | None:  # fmt: skip
+    """How ranks may split its arrays, as attributes of the op; None where it runs on whole arrays."""
+    parallel, contract = spec.split
+    if not (parallel or contract) or grid is not None:
+        return None
+    dims = {name: info[0] for name, kind, info, _ in spec.params if kind == "tensor"}
+    if any(info[1] is not None and info[1].packed for _, kind, info, _ in spec.params if kind == "tensor"):
+        return None
+    alone = [d for axes in dims.values() for d in axes or ()]
+    # A name in an expression, given as a size, or twice in one array is not that of blocks.
+    inside = {n for d in alone if isinstance(d, str) and not d.isidentifier() for n in names_in(d)} | set(sizes)
+    inside |= {d for axes in dims.values() for d in axes or () if isinstance(d, str) and axes.count(d) > 1}
+    free = {d for d in (*parallel, *contract) if d not in inside}
+
+    def row(name: str) -> str:
+        axes, rank = dims.get(name), values[name].ndim
+        if name in points or axes is None or len(axes) != rank:
+            return " ".join("_" * rank)
+        return " ".join(d if isinstance(d, str) and d in free else "_" for d in axes)
+
+    results = [row(n) for n in order if n in written]
+    named = {d for text in results for d in text.split()}
+    if any(d in named for d in contract):
+        raise fail("E_ARGUMENT", f"expected `contract=` of `{kernel.name}` to name dims that no result has, got {next(d for d in contract if d in named)!r}",
+                   "name it in `parallel=`")  # fmt: skip
+    return {"sharding": f"{', '.join(map(row, order))} -> {', '.join(results)}"} | (
+        {"contract": [d for d in contract if d in free]} if contract else {})
 
 
 def _integers(spec: Any, bound: dict[str, Any]) -> dict[str, Any]:
@@ -261,6 +294,20 @@ def _register(
     while label in root.kernels:
         number += 1
         label = f"{kernel.name}_{number}"
+
+    def on_blocks(types: list) -> str:
+        """The name of the same kernel for the blocks of a rank."""
+        shapes = dict(zip(order, types, strict=True))
+        dims: dict[str, Any] = {}
+        for name, kind, info, _ in made.spec.params:
+            if kind == "tensor" and name in shapes and name not in points:
+                _symbols(info[0], tuple(shapes[name][0]), dims, name, kernel)
+        constants = {n: capture(v) for n, v in fixed.items() if _is_constant(kernel, n)}
+        arrays = {n: (d, list(s)) for n, (s, d) in shapes.items() if n not in tables}
+        again = made.kernel.traced({**dims, **constants}, arrays, None, profile_now())
+        return _register(root, kernel, made, order, fixed, grid, again, placed)
+
+    run.on_blocks = on_blocks  # type: ignore[attr-defined]
     root.kernels[label] = (key, run)
     root.program.add_kernel(label, traced, order, placed)
     return label

@@ -144,6 +144,15 @@ def attention_backward(q: Tracer, k: Tracer, v: Tracer, changes: list, masks: li
     return vjp(lambda *a: attention._fn(*a, changes, masks, options=options), q, k, v)[1](cotangent)
 
 
+@attention_backward.shard
+def _factors(ranks: list[int]) -> str:
+    # Of heads of k and v, and of arrays that functions of the caller read, the decomposition says enough.
+    at = next(i for i in range(len(ranks) - 1, 0, -1) if ranks[i - 1 : i + 1] == [4, 3])
+    others = ["b _ _ _"] * 2 + [" ".join("_" * rank) for rank in ranks[3 : at - 1]]
+    cotangents = ["b h _ _", "b h _"][: len(ranks) - at - 1]
+    return ", ".join(["b h _ _", *others, "b h _ _", "b h _", *cotangents]) + " -> b h _ _, b _ _ _, b _ _ _"
+
+
 def _fwd(q: Tracer, k: Tracer, v: Tracer, changes: list, masks: list, *, options: Options) -> tuple:
     out, lse = attention_forward(q, k, v, changes, masks, options=options)
     # The logsumexp as the decomposition gives it has the dtype of the scores.

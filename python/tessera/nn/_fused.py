@@ -171,6 +171,12 @@ def label_loss_backward(x: Tracer, labels: Tracer, lse: Tracer, dy: Tracer) -> T
     return vjp(lambda v: label_loss._fn(v, labels), x)[1](dy)[0]
 
 
+@label_loss_backward.shard
+def _rows(ranks: list[int]) -> str:
+    rows = " ".join(f"r{i}" for i in range(ranks[1]))
+    return f"{rows} C, {rows}, {rows}, {rows} -> {rows} C"
+
+
 @label_loss_forward.kernel(when=GPUS)
 def _label_loss_forward(x: Tracer, labels: Tracer) -> tuple[Tracer, Tracer]:
     lse = log_sum_exp(_wide(x), -1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy
 
-from .._core import Array, aligned_empty, device_of_dlpack, dim_value
-from ..arrays.create import _upload as upload, allocation, for_result, numpy_dtype
+from .._core import Array, aligned_empty, device_of_dlpack, dim_value, scoped_settings, settings
+from ..arrays.create import _upload as upload, allocation_beside, for_result, numpy_dtype
 from ..arrays.device_names import dlpack_device
 from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
@@ -25,14 +25,15 @@ _mode: contextvars.ContextVar[str] = contextvars.ContextVar("tessera_graph_mode"
 
 
 #: Called with each program that runs, with a memo that lives as long as the program, and with its code; None where there is none. While
-#: there is one, no call is replayed.
+#: there is one, no call is replayed. Who adds one calls `_core.scoped_settings`.
 observers: list[Callable[[Any, str, dict, Any], None]] = []
 
 #: Called with code that was compiled.
 on_compiled: list[Callable[[Any], None]] = []
 
 
-#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key.
+#: What traces depend on beside their arguments, such as the mesh of a `with` statement: each gives None, or a value that is part of the key. Who
+#: sets such a value calls `_core.scoped_settings`.
 surroundings: list[Callable[[], Any]] = []
 
 
@@ -48,6 +49,7 @@ class oracle:
     """Inside ``with ts.runtime.oracle():`` functions are evaluated op by op by the definition of each op."""
 
     def __enter__(self) -> None:
+        scoped_settings()
         self._token = _mode.set("oracle")
 
     def __exit__(self, *_: Any) -> None:
@@ -78,7 +80,7 @@ class Runner:
         #: Whether extents are left open: code is then made for each size that comes.
         self.is_open = any(isinstance(d, str) for shape, _, _ in self.params for d in shape)
         self._shapes: dict[tuple, list[tuple]] = {}
-        self._compiled: dict[tuple[int, int | None, tuple | None], Any] = {}
+        self._compiled: dict[tuple[int, str | None, tuple | None, int], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
         #: The mesh that results are on: they may be left in blocks.
         self.mesh: Any = None
@@ -89,38 +91,52 @@ class Runner:
         return _Kernels(self._called, self) if self._called else None
 
     def _provider(self, device: str | None, profile: int) -> Callable | None:
-        """Gives the function that stands for a composite where this one is compiled."""
+        """Gives the function that stands for a composite where this one is compiled; for a block of it on a rank the decomposition for the
+        extents of the block too."""
         if not (known := self._composites):
             return None
         target = device or self.backend
 
-        def provide(decomposition: str, types: list) -> str | None:
-            site = known.get(decomposition)
-            return None if site is None else site.provide(types, target, profile)
+        def provide(decomposition: str, types: list, is_block: bool) -> tuple[str | None, str | None]:
+            if (site := known.get(decomposition)) is None or (made := site.provide(types, target, profile)) is None:
+                return None, None
+            if not is_block:
+                return made, None
+            again = site.again(types, profile)
+            return (None, None) if again is None else (made, again)
 
         return provide
+
+    @property
+    def _on_blocks(self) -> Callable | None:
+        """Gives the kernel of a user's for the blocks of a rank."""
+        if not (known := self._called):
+            return None
+        return lambda label, types: known[label][1].on_blocks(types)
 
     def compiled(self, device: str | None = None, sizes: tuple | None = None) -> Any:
         """The code for the numeric profile that holds here, for the device that has the arrays, and for arguments of these
         shapes where extents are left open."""
         profile = profile_now() if self.profile is None else self.profile
-        found = self._compiled.get((profile, device, sizes))
+        key = (profile, device, sizes, settings())
+        found = self._compiled.get(key)
         if found is None:
             args = None if sizes is None else [(list(s), d) for s, (_, d, _) in zip(sizes, self.params, strict=True)]
             # What is missing for a device is found before there is code that has lines.
-            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile))
+            found = placed(self.program.compile)(self.func, self.backend, False, profile, device, self.plan, args, self._provider(device, profile),
+                                                    self._on_blocks)  # fmt: skip
             for call in on_compiled:
                 call(found)
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
                 self._boundaries.pop(id(gone), None)
-            self._compiled[profile, device, sizes] = found
+            self._compiled[key] = found
         return found
 
     def made(self) -> list[tuple[int | None, tuple | None]]:
         """The devices and shapes that there is code for."""
-        return list(dict.fromkeys((device, sizes) for _, device, sizes in self._compiled))
+        return list(dict.fromkeys((device, sizes) for _, device, sizes, _ in self._compiled))
 
     def sizes(self, arrays: list[Any]) -> tuple | None:
         """The shapes that code is made for: none where the function says all of them."""
@@ -229,17 +245,17 @@ class Runner:
         alone = {a for a in donated if spans[a] is not None and not any(_share(spans[a], s) for i, s in enumerate(spans) if i != a)}
         return {r: a for r, a in self._donations(made) if a in alone}
 
-    def makes(self, device: str, arrays: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
+    def makes(self, device: str, arrays: list[Any], held: list[Any], donated: tuple[int, ...]) -> tuple[list[Any], bool] | None:
         """How call replay makes the results of a call on a device: the number of the argument whose memory each takes, a call of the
-        arguments' library, or None for an array of ours; and whether launches are captured. None where a donated argument keeps its
+        arguments' library, a function of the argument of a number, or None for an array of ours; and whether launches are captured. None where a donated argument keeps its
         memory because of this call's arrays."""
-        sizes = self.sizes(arrays)
-        like = next(a for a in arrays if held_by(a) is not None)
+        sizes = self.sizes(arrays + held)
+        like = next(a for a in arrays + held if held_by(a) is not None)
         run = self.compiled(device, sizes)
-        given = self._given(run, arrays, donated)
+        given = self._given(run, arrays + held, donated)
         if donated and len(given) < sum(a in donated for _, a in self._donations(run)):
             return None
-        made = [given[i] if i in given else allocation(s, as_dtype(d), like) for i, (s, d, _) in enumerate(self.shapes(sizes))]
+        made = [given[i] if i in given else allocation_beside(s, as_dtype(d), like, arrays) for i, (s, d, _) in enumerate(self.shapes(sizes))]
         return made, self.capture
 
 

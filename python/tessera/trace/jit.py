@@ -157,7 +157,7 @@ class Traced:
         run = self.runner.compiled(device, self.runner.sizes(arrays + held))
         if run.on_device and len(arrays) == len(leaves):
             gifts = tuple(a for a in donated or () if held_by(arrays[a]) is not None)
-            made = self.runner.makes(device, arrays + held, gifts)
+            made = self.runner.makes(device, arrays, held, gifts)
             if made is not None:
                 calls.remember(args, kwargs, profile, self.watch, run, self.runner._kernels, held, result, pytree.opened(result)[0], made)
         return result
@@ -215,8 +215,15 @@ def _signature(leaf: Any) -> Any:
     return aval(leaf) if is_array(leaf) else ("static", leaf)
 
 
-class Jitted:
+class Jitted(_core.Replayed):
     """A function that runs as one compiled program. ``.trace(*args)`` gives the Graph IR."""
+
+    def __new__(cls, _fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], options: dict) -> Jitted:
+        calls = _core.Calls(False, list(static_argnums), list(static_argnames))
+        return super().__new__(cls, calls, _profile(options))
+
+    def __getnewargs__(self) -> tuple:
+        return self._fn, self._nums, self._names, self._options
 
     def __init__(self, fn: Callable, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], options: dict) -> None:
         functools.update_wrapper(self, fn)
@@ -227,9 +234,7 @@ class Jitted:
         self._declared = annotations_of(fn)
         self._bindings: dict[str, int] = options["bindings"] or {}
         self._why: list[str] = []
-        #: Call replay: calls like earlier ones.
-        self._calls = _core.Calls(False, list(static_argnums), list(static_argnames))
-        self._fixed_profile = self._profile()
+        self._fixed_profile = _profile(options)
         #: What is done with arguments and results where their placements were given.
         self._specs = None
         if any(options[name] is not None for name in ("mesh", "in_specs", "out_specs")):
@@ -306,7 +311,7 @@ class Jitted:
                 return made if self._specs is None else self._specs.results(made)
 
             found = Traced(
-                call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._profile(),
+                call, _name(self._fn), leaves, form, paths, None, self._options["target"], self._fixed_profile,
                 self._options["capture_graph"], self._options["plan"], shapes, sizes,
             )
             self._room()
@@ -331,11 +336,6 @@ class Jitted:
         types = types_of(self._fn, self._declared, moving, rest)
         avals = [None if s[0] == "static" else s for s in key[1]]
         return extents(types, avals, paths, self._bindings)
-
-    def _profile(self) -> int | None:
-        """The number of the requested profile; ``None`` for the one that is current at the call."""
-        name = self._options["numerics"] or ("deterministic" if self._options["deterministic"] else None)
-        return None if name is None else PROFILES.index(name)
 
     def _explain(self, key: Any, sizes: dict[str, int]) -> None:
         """Records why a function is traced again, and warns where that happens often."""
@@ -369,7 +369,8 @@ class Jitted:
         """Why the function was traced again, each time."""
         return list(self._why)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def _call_whole(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call that is not replayed without a look at what Python keeps: see `_core.Replayed`."""
         if current() is not None:
             # Inside a trace: a part of it.
             if self._specs is None:
@@ -457,6 +458,12 @@ class Jitted:
 
     #: The name that JAX has for it.
     clear_cache = cache_clear
+
+
+def _profile(options: dict) -> int | None:
+    """The number of the requested profile; ``None`` for the one that is current at the call."""
+    name = options["numerics"] or ("deterministic" if options["deterministic"] else None)
+    return None if name is None else PROFILES.index(name)
 
 
 def _called(fn: Callable, args: Any, kwargs: Any) -> Any:

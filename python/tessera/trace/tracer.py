@@ -162,9 +162,11 @@ def tracing(name: str, program: Any = None, sizes: Sizes | None = None):
         program = _core.Program(name)
     frame = Frame(name, program if program is not None else parent.program, parent, sizes)  # type: ignore[union-attr]
     frames.frames.append(frame)
+    _core.trace_opened()
     try:
         yield frame
     finally:
+        _core.trace_closed()
         frames.frames.pop()
         frame.open = False
 

@@ -12,6 +12,7 @@ from .. import _core
 from ..trace.jit import _name
 from ..trace.tracer import Tracer, aval, current, fail, is_array
 from ..tree import pytree
+from .composites import batched_by_rules
 from .inner import Inner, inline, outside, unwrap
 
 
@@ -98,6 +99,6 @@ def _vmap(fn: Callable, in_axes: Any, out_axes: Any, args: tuple, kwargs: dict, 
                               f"{result.ndim} axes, got {axis}", "the examples lie along this axis of the result", None, None, place)  # fmt: skip
         outs.append(None if axis is None else axis % (result.ndim + 1))
     axes += [None] * len(inner.captured)
-    func, _ = inner.program.vmap(inner.func, axes, outs, sizes.pop())
+    func = batched_by_rules(inner.program, inner.func, axes, outs, sizes.pop())
     form = pytree.reformed(inner.form, lambda meta, i: meta if outs[i] is None else meta.stacked(outs[i]))
     return pytree.unflatten(form, inline(inner.program, func, inner.arguments(), inner.weak))

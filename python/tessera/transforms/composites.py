@@ -6,10 +6,11 @@ that is left (`_Site.provide`), and the first kernel that takes it is traced for
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +97,8 @@ class composite:
         self._kernels: list[_Kernel] = []
         self._vjp: tuple[Callable, Callable, tuple[int, ...]] | None = None
         self._jvp: Callable | None = None
-        self._sharding: str | None = None
+        self._vmap: Callable | None = None
+        self._sharding: str | Callable[[list[int]], str] | None = None
         defaults = inspect.signature(fn).parameters.values()
         self._defaults = {q.name: q.default for q in defaults if q.kind is q.KEYWORD_ONLY and q.default is not q.empty}
 
@@ -112,10 +114,24 @@ class composite:
         self._jvp = rule
         return self
 
-    def shard(self, rule: str) -> composite:
+    def defvmap(self, rule: Callable) -> composite:
+        """The rule for batches: ``rule(size, batched, *args, **static)``, where ``batched`` is a tuple of trees like the arguments with True for each
+        array that has the examples along its first axis, of extent ``size``. It gives what the composite gives, with the examples along the
+        first axis of every array. It may call the composite, on one example's axes more or on axes joined. Without a rule the decomposition
+        is batched, as it is where the number of examples is a name."""
+        self._vmap = rule
+        return self
+
+    def shard(self, rule: str | Callable[[list[int]], str]) -> composite:
         """How its dims may be split over a mesh: a factor for each dim of each array, ``"b s d, d -> b s d"``. Dims with one name are
-        split together; one in upper case must be whole."""
-        _core.check_factors(rule)
+        split together, one in upper case must be whole, and of one that is written ``_`` nothing is said. Where arguments differ in how many
+        dims they have, a function gives the rule for these numbers.
+
+        Without a rule a composite is split as its decomposition shows: by dims whose blocks it computes one by one. Where other dims are
+        split it is decomposed. A rule forbids more; and of arguments that a kernel reads and the decomposition does not, it alone can
+        say what they are split by."""
+        if isinstance(rule, str):
+            _core.check_factors(rule)
         self._sharding = rule
         return self
 
@@ -179,13 +195,16 @@ class _Site:
             self.attrs["config"] = config
         if owner._sharding is not None:
             ranks = [len(t[0]) for t in self.inner.avals], [len(s) for s, _ in self.results]
-            _core.check_factors(owner._sharding, ranks)
+            rule = owner._sharding if isinstance(owner._sharding, str) else owner._sharding(ranks[0])
+            _core.check_factors(rule, ranks)
             whole = "".join(f", {' '.join(f'C{i}_{axis}' for axis in range(len(shape)))}" for i, (shape, _, _) in enumerate(given))
-            self.attrs["sharding"] = owner._sharding.replace("->", f"{whole} ->", 1) if whole else owner._sharding
+            self.attrs["sharding"] = rule.replace("->", f"{whole} ->", 1) if whole else rule
         #: The composites whose kernels hold this one: it may not be given to their kernels again.
         self.around = tuple(_making.stack)
         self._known: dict[Any, str | None] = {}
+        self._again: dict[Any, str | None] = {}
         self._rule: dict[str, Any] | None = None
+        self._batched: dict[tuple, str | None] = {}
         root.composites[self.func] = self
 
     # Derivatives
@@ -297,16 +316,80 @@ class _Site:
         assert frame is not None
         return pytree.unflatten(form, [v if t is None else Tracer(frame, -1, *t) for v, t in zip(leaves, types, strict=True)])
 
+    # Batches
+
+    def batched(self, on: tuple[bool, ...], size: Any) -> str | None:
+        """The function of the batching rule for the operands that have the examples; None where it is the decomposition that is batched."""
+        if any(on[len(self.inner.avals) :]):
+            # An array that it closes over has them.
+            return None
+        if (on, size) not in self._batched:
+            self._batched[on, size] = self._traced_rule(on, size)
+        return self._batched[on, size]
+
+    def _traced_rule(self, on: tuple[bool, ...], size: Any) -> str:
+        owner, rule = self.owner, self.owner._vmap
+        assert rule is not None
+        place, form = returns(rule), pytree.flatten(self.args)[1]
+        types = [([size, *s] if has else list(s), d) for (s, d, _), has in zip(self.inner.avals, on, strict=False)]
+        with self._frame(f"{owner._name}_vmap") as frame:
+            params = [frame.param("x", tuple(s), d) for s, d in types]
+            for shape, dtype, _ in map(aval, self.constants):
+                frame.param("c", tuple(shape), dtype)
+            leaves = pytree.leaves(self.args)
+
+            def like_arguments(values: list) -> tuple:
+                rest = iter(values)
+                return pytree.unflatten(form, [next(rest) if is_array(v) else v for v in leaves])
+
+            result = rule(size, like_arguments(list(on[: len(params)])), *like_arguments(params), **self.static)
+            made, got = pytree.flatten(result)
+            if got != pytree.closed(self.inner.form) or not all(is_array(v) for v in made):
+                raise fail_at(place, "E_TYPE", f"expected the batching rule of `{owner._name}` to give what the function gives, got "
+                              f"{_described(result) if got == self.inner.form else pytree.difference(self.inner.form, got)}",
+                              "return arrays in the form of the function's results")  # fmt: skip
+            for v, (shape, _) in zip(made, self.results, strict=True):
+                if list(aval(v)[0]) != [size, *shape]:
+                    raise fail_at(place, "E_SHAPE_MISMATCH", f"expected the batching rule of `{owner._name}` to give arrays of shape "
+                                  f"{[size, *shape]}, got {list(aval(v)[0])}", "the examples lie along the first axis of every result")  # fmt: skip
+            given = [p.cast(v, d) if aval(v)[2] else as_tracer(v) for v, (_, d) in zip(made, self.results, strict=True)]
+            if any(aval(v)[1] != d for v, (_, d) in zip(given, self.results, strict=True)):
+                got_types, wanted = [aval(v)[1] for v in given], [d for _, d in self.results]
+                raise fail_at(place, "E_TYPE", f"expected the batching rule of `{owner._name}` to give arrays of {wanted}, got {got_types}",
+                              "cast the results with `.astype`")  # fmt: skip
+            if frame.arrays:
+                raise fail_at(place, "E_UNSUPPORTED", f"expected a batching rule of `{owner._name}` that captures no array, got one that does",
+                              "pass the array as an argument of the composite")  # fmt: skip
+            frame.finish(given)
+            return frame.name
+
+    @contextlib.contextmanager
+    def _frame(self, name: str) -> Iterator[Frame]:
+        """A function of the program that the composite is in."""
+        with tracing(name, self.root.program) as frame:
+            frame.kernels, frame.watches, frame.notes = self.root.kernels, self.root.watches, self.root.notes
+            frame.composites = self.root.composites
+            yield frame
+
     # Kernels
 
     def provide(self, types: list, target: str | None, profile: int) -> str | None:
         """The function of the program that computes it with kernels, for operands of these types; None where none takes it."""
         if self.owner in self.around or not self.owner._kernels:
             return None
-        key = (tuple((tuple(shape), dtype) for shape, dtype in types), target, profile)
+        key = (tuple((tuple(shape), dtype) for shape, dtype in types), target, profile, _core.settings())
         if key not in self._known:
             self._known[key] = self._chosen(types, target, profile)
         return self._known[key]
+
+    def again(self, types: list, profile: int) -> str | None:
+        """The decomposition, traced for operands of other types; None where arrays that it captures have other extents there."""
+        if self.constants:
+            return None
+        key = (tuple((tuple(shape), dtype) for shape, dtype in types), profile)
+        if key not in self._again:
+            self._again[key] = self._traced(self.owner._fn, types, None, profile)[0]
+        return self._again[key]
 
     def _chosen(self, types: list, target: str | None, profile: int) -> str | None:
         own = types[: len(self.inner.avals)]
@@ -330,10 +413,8 @@ class _Site:
         """The function of a kernel, or why it declines."""
         _making.stack += [*self.around, self.owner]
         try:
-            with tracing(f"{self.owner._name}_kernel", self.root.program) as frame, Profile(PROFILES[profile]):
-                # It is a part of the program that it is for.
-                frame.kernels, frame.watches, frame.notes = self.root.kernels, self.root.watches, self.root.notes
-                frame.composites, frame.target = self.root.composites, target
+            with self._frame(f"{self.owner._name}_kernel") as frame, Profile(PROFILES[profile]):
+                frame.target = target
                 params = [frame.param("x", tuple(s), d) for s, d in types]
                 rest = iter(params)
                 args = pytree.unflatten(pytree.flatten(self.args)[1], [next(rest) if is_array(v) else v for v in pytree.leaves(self.args)])
@@ -356,7 +437,7 @@ class _Site:
 
 
 @functools.lru_cache(maxsize=64)
-def _capabilities(target: str | None) -> dict[str, Any]:
+def _capabilities(target: str | None, settings: int) -> dict[str, Any]:
     try:
         return dict(_core.capabilities(target))
     except TesseraError:
@@ -365,7 +446,24 @@ def _capabilities(target: str | None) -> dict[str, Any]:
 
 def capabilities(target: str | None) -> dict[str, Any]:
     """What a machine has, by the name of a device, a backend or an architecture; the host's where there is none."""
-    return _capabilities(target)
+    # Without a target they are those of the selected backend.
+    return _capabilities(target, _core.settings())
+
+
+def batched_by_rules(program: Any, func: str, in_axes: list, out_axes: list, size: Any) -> str:
+    """The function with one more axis, by the batching rules of the composites that it runs where they have such."""
+    root = outermost()
+    assert root is not None
+    rules: dict[tuple[str, tuple[bool, ...]], str | None] = {}
+    while True:
+        # Rules may bring composites of their own.
+        ruled = [name for name, site in root.composites.items() if site.owner._vmap is not None]
+        given = [(name, list(on), made) for (name, on), made in rules.items()]
+        done, _, missing = program.vmap(func, in_axes, out_axes, size, ruled, given)
+        if done is not None:
+            return done
+        for name, on in missing:
+            rules[name, tuple(on)] = root.composites[name].batched(tuple(on), size)
 
 
 def complete(program: Any, func: str) -> None:

@@ -57,7 +57,9 @@ def register(kind: type, flatten: Callable[[Any], tuple[Iterable[Any], Any]], un
     _REGISTERED[kind] = (flatten, unflatten)
     _NAMES[kind] = names
     _LEAVES.clear()
-    plain = plain and kind not in _PLAIN
+    if kind in _PLAIN:
+        _core.scoped_settings()
+        plain = False
 
 
 #: Classes that are leaves here and trees of one array in calls: how they are opened, and the kind of the form.

@@ -9,6 +9,7 @@ use crate::emit::Emit;
 use crate::region::outline_all;
 use crate::scalar::Scalars;
 use tessera_diag::Diagnostic;
+use tessera_graph::walk::called;
 use tessera_graph::{GraphFunc, GraphOp, call_results};
 use tessera_ir::{Attr, OpId, OpSpec, Type, Value};
 use tessera_numerics::ReduceOp;
@@ -160,6 +161,16 @@ impl Context<'_> {
         let op = &b.source.ops[id];
         let on = b.mask(&op.operands);
         let args = b.new_values(&op.operands);
+        if let Some(rule) = self.batch_rule(b, id, &on) {
+            let made = self.callee(&rule, &b.em.loc)?;
+            let types: Vec<Type> = args.iter().map(|&v| b.em.ty(v)).collect();
+            let results = call_results(&made, &types).map_err(|r| r.at(b.em.loc.clone()))?;
+            let mut spec = OpSpec::new(GraphOp::Call, &[]).group("values", &args).results(results);
+            spec.attrs.set("callee", Attr::Ref(rule));
+            let new = b.em.ops(spec)?;
+            b.set_all(id, &new);
+            return Ok(());
+        }
         // The plain definition of the call can be transformed whatever rules it has; they are
         // dropped.
         let plain = is_decomposable(op);
@@ -200,6 +211,24 @@ impl Context<'_> {
             b.set(old, new, on);
         }
         Ok(())
+    }
+
+    /// The function of a composite's own rule. One that is missing is noted, and the decomposition taken meanwhile.
+    fn batch_rule(&mut self, b: &Batched<'_>, id: OpId, on: &[bool]) -> Option<String> {
+        let op = &b.source.ops[id];
+        let known = op.code == GraphOp::Composite && b.size.as_static().is_some();
+        let decomposition =
+            called(op).filter(|name| known && self.batch_rules.decompositions.contains(*name))?;
+        let key = (decomposition.to_string(), on.to_vec());
+        match self.batch_rules.funcs.get(&key) {
+            Some(func) => func.clone(),
+            None => {
+                if !self.missing.contains(&key) {
+                    self.missing.push(key);
+                }
+                None
+            }
+        }
     }
 
     /// A backward function for all examples: cotangents of unbatched values are summed.

@@ -3,7 +3,7 @@
 mod job;
 
 use crate::cursor::Random;
-use crate::{GroupId, Header, Order, Piece, Progress, Request, Token, Transport, Waiting};
+use crate::{Call, GroupId, Header, Order, Piece, Progress, Request, Token, Transport, Waiting};
 use crate::{Kind, Memory, desync};
 use job::{Job, Work};
 use std::collections::{BTreeMap, VecDeque};
@@ -74,7 +74,6 @@ struct Collective {
 
 struct Arrival {
     request: Request,
-    header: Header,
     /// The checksums of each part of each piece.
     sums: Vec<Vec<u32>>,
 }
@@ -243,7 +242,6 @@ impl Transport for Local {
         let sequence = group.next[member];
         group.next[member] += 1;
         let token = Token { group: request.group, member, sequence };
-        let header = Header::new(request.group.0, sequence, member as u32, &request.call);
         let n = members.len();
         let open = group.open.entry(sequence).or_insert_with(|| Collective {
             arrived: (0..n).map(|_| None).collect(),
@@ -253,15 +251,21 @@ impl Transport for Local {
             unseen: n,
         });
         let first = open.arrived.iter().enumerate().find_map(|(i, a)| Some((i, a.as_ref()?)));
-        if let Some((other, first)) = first.filter(|(_, a)| !a.header.agrees(&header)) {
+        // Ranks of one program have one call; the headers of others are compared, as those of messages are.
+        let agrees = |a: &Arrival| {
+            let header = |call: &Call| Header::new(request.group.0, sequence, member as u32, call);
+            Arc::ptr_eq(&a.request.call, &request.call)
+                || header(&a.request.call).agrees(&header(&request.call))
+        };
+        if let Some((other, first)) = first.filter(|(_, a)| !agrees(a)) {
             let why = desync::differ(
                 sequence,
-                (members[other], &first.request.call),
-                (rank, &request.call),
+                (members[other], &*first.request.call),
+                (rank, &*request.call),
             );
             return Err(state.fail(why));
         }
-        open.arrived[member] = Some(Arrival { request, header, sums });
+        open.arrived[member] = Some(Arrival { request, sums });
         open.missing -= 1;
         if open.missing == 0 {
             state.complete(token, self.options.part).map_err(|why| state.fail(why))?;

@@ -395,11 +395,11 @@ fn program(seed: u64) {
             let (send, receive) = r.pieces(rank, members, m);
             let request = Request {
                 group: transport.group(members).unwrap(),
-                call: call(r.kind.clone(), r.dtype, &r.counts[rank], 1 + i as u32),
+                call: call(r.kind.clone(), r.dtype, &r.counts[rank], 1 + i as u32).into(),
                 from: memory(&mut given[i][rank]),
-                send,
+                send: send.into(),
                 to: memory(&mut made[i][rank]),
-                receive,
+                receive: receive.into(),
             };
             actions.push(Action::Start(Box::new(request)));
             open.push(i);
@@ -495,8 +495,8 @@ fn results_may_share_memory() {
         .iter_mut()
         .map(|b| {
             let receive = (0..4).map(|i| Piece::contiguous(2 * i, 2)).collect();
-            let call = call(Kind::AllGather, DType::U8, &[2; 4], 1);
-            let send = vec![Piece::contiguous(0, 2)];
+            let call = call(Kind::AllGather, DType::U8, &[2; 4], 1).into();
+            let send = [Piece::contiguous(0, 2)].into();
             let request = Request { group, call, from: memory(b), send, to, receive };
             Script::new(vec![Action::Start(Box::new(request))])
         })

@@ -2,6 +2,7 @@
 
 use crate::script::{Action, Script, call, in_place, line, memory};
 use crate::{Random, seed};
+use std::sync::Arc;
 use tessera_comm::{
     Call, Corruption, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request,
     Threads, Transport, run,
@@ -197,11 +198,11 @@ fn damaged_messages_are_found() {
                 };
                 let one = |line| Request {
                     group,
-                    call: call(kind.clone(), DType::F32, counts, line),
+                    call: call(kind.clone(), DType::F32, counts, line).into(),
                     from: memory(from),
-                    send: send.clone(),
+                    send: send.clone().into(),
                     to: memory(to),
-                    receive: receive.clone(),
+                    receive: receive.clone().into(),
                 };
                 let mut one = one;
                 let actions = vec![
@@ -232,7 +233,7 @@ fn blocks_that_do_not_fit_each_other() {
         let counts: Vec<u64> = send.iter().map(|n| *n as u64).collect();
         let request = Request {
             group,
-            call: call(Kind::AllToAll, DType::I32, &counts, 3 + rank as u32),
+            call: call(Kind::AllToAll, DType::I32, &counts, 3 + rank as u32).into(),
             from: memory(&mut buffers[rank]),
             send: send.iter().map(piece).collect(),
             to: memory(&mut buffers[rank]),
@@ -258,12 +259,12 @@ fn requests_are_checked() {
         local.start(0, request).unwrap_err()
     };
     let changes: [&dyn Fn(&mut Request); 7] = [
-        &|r| r.send.clear(),
-        &|r| r.receive[0].offset = 1,
-        &|r| r.receive[0].len = 12,
-        &|r| r.call.counts.push(4),
-        &|r| r.call.kind = Kind::Broadcast { root: 2 },
-        &|r| r.call.kind = Kind::Permute([(0, 1), (0, 0)].into()),
+        &|r| r.send = [].into(),
+        &|r| Arc::make_mut(&mut r.receive)[0].offset = 1,
+        &|r| Arc::make_mut(&mut r.receive)[0].len = 12,
+        &|r| Arc::make_mut(&mut r.call).counts.push(4),
+        &|r| Arc::make_mut(&mut r.call).kind = Kind::Broadcast { root: 2 },
+        &|r| Arc::make_mut(&mut r.call).kind = Kind::Permute([(0, 1), (0, 0)].into()),
         &|r| r.group = GroupId(9),
     ];
     for change in changes {

@@ -1,7 +1,11 @@
 //! Tests of transports and of programs of ranks on them: against brute force over elements, and every way in which ranks can disagree.
 
+#[allow(dead_code)]
+#[path = "../../../mesh/tests/suite/brute.rs"]
+mod brute;
 mod collectives;
 mod desync;
+mod exchange;
 mod messages;
 mod script;
 

@@ -54,7 +54,7 @@ pub fn memory(buffer: &mut [u8]) -> Memory {
 
 /// One buffer that is sent whole and received into whole.
 pub fn in_place(group: GroupId, call: Call, buffer: &mut [u8]) -> Request {
-    let all = vec![Piece::contiguous(0, buffer.len())];
+    let all: Arc<[Piece]> = [Piece::contiguous(0, buffer.len())].into();
     let (from, to) = (memory(buffer), memory(buffer));
-    Request { group, call, from, send: all.clone(), to, receive: all }
+    Request { group, call: call.into(), from, send: all.clone(), to, receive: all }
 }

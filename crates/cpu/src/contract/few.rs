@@ -15,7 +15,7 @@ use crate::llvm::{IntCmp, Ir, Val};
 
 /// Up to this many rows. Packing pays where its two accesses for each element are few beside the
 /// products.
-pub(super) const FEW: i64 = 12;
+pub const FEW: i64 = 12;
 /// Bytes of a cache line.
 const LINE: u32 = 64;
 /// Sums that are in memory at a time: columns, for all rows. Where rows of the right operand are

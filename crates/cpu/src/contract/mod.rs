@@ -25,6 +25,7 @@ use crate::llvm::{Ir, Val};
 use blocks::Frame;
 use contract_plan::{Budget, Shape};
 
+pub use few::FEW as MOST_FEW;
 pub use small::tile_product;
 pub use transpose::square;
 
@@ -86,6 +87,8 @@ pub struct Contraction<'a> {
     pub whole: [Option<i64>; 2],
     /// Rows and columns of the whole matmul, when it runs. All parts are computed in one form.
     pub all: [Val; 2],
+    /// Whether it may have few rows, or few columns, where their number is not known: code for these is emitted.
+    pub few: bool,
     /// Whether the products of an element may be added in any order.
     pub any_order: bool,
     pub a: Left<'a>,
@@ -117,7 +120,7 @@ pub fn emit(ir: &Ir, isa: Isa, c: &Contraction, turned: &Contraction) {
     };
     let few = |ir: &Ir, c: &Contraction, is_turned: bool, otherwise: &dyn Fn(&Ir)| {
         let f = Frame::new(ir, isa, c, Budget::of(Shape::of(isa, c.kind), false));
-        if !few::is_for(&f) {
+        if !few::is_for(&f) || !(c.few || c.whole[0].is_some()) {
             return otherwise(ir);
         }
         let then = |_: &Ir| {

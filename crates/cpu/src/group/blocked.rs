@@ -252,6 +252,7 @@ impl<'a> Group<'a> {
             depth: r.depth,
             whole: r.whole,
             all: r.all,
+            few: group.borrow().few,
             any_order,
             a: in_place[0].map_or(Left::Computed(&left_k), Left::at),
             a_along_m: if a_along_m { Some(&left_m) } else { None },

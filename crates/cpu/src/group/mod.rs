@@ -85,6 +85,8 @@ pub struct Group<'a> {
     ahead: prefetch::Prefetch,
     /// Where the kernel is one matmul: axes of accesses that need no bounds check.
     trusted: Option<BTreeSet<(OpId, usize)>>,
+    /// A result may have few rows or columns.
+    few: bool,
 }
 
 /// Emits the loop over the groups `begin..end` into the function that was begun, up to its return.
@@ -118,6 +120,7 @@ pub fn emit(
         ids: [ir.c64(0); 3],
         alone: ir.bool(false),
         trusted: None,
+        few: layouts.iter().any(|&l| l & crate::memory::FEW != 0),
         ahead: prefetch::Prefetch::default(),
     };
     // The first line of the scratch memory is what `safe` points to.

@@ -21,5 +21,19 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+use tessera_diag::Diagnostics;
+use tessera_mesh::Placed;
+
 pub use branch::Branch;
 pub use queue::{Failure, Queue, Row, Runners, Submitted, Until, Waited, Work, in_task};
+pub use tessera_comm::{BlockMemory, Exchanged};
+
+/// Fills the blocks of `to` from those of `from`, by as many threads as launches may use.
+pub fn exchange(
+    from: &Placed,
+    to: &Placed,
+    sources: &[BlockMemory],
+    targets: &[BlockMemory],
+) -> Result<Exchanged, Diagnostics> {
+    tessera_comm::exchange(from, to, sources, targets, crate::threads()?)
+}

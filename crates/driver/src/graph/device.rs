@@ -16,7 +16,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
 use tessera_numerics::DType;
 use tessera_plan::{Array, Origin};
 use tessera_support::ForkLock;
-use tessera_target::device::{DeviceId, Event};
+use tessera_target::device::{DeviceId, Event, Held};
 use tessera_target::{ArgValue, BufferArg, LaunchArgs, Packed, Queue};
 
 /// What a program keeps on its device for all runs: constants, and for each loop the numbers of its
@@ -135,6 +135,8 @@ struct OnDevice<'a> {
     last: Option<usize>,
     /// The stream that memory of launches was looked up for last, how many bytes, and where.
     workspace: Option<(u64, u64, u64)>,
+    /// While launches follow one another.
+    held: Option<Box<dyn Held>>,
 }
 
 impl GraphProgram {
@@ -289,6 +291,7 @@ impl GraphProgram {
             launched: 0,
             last: None,
             workspace: None,
+            held: None,
         };
         let done = execute(&mut run.list.commands, &mut to, &mut run.at);
         if let OnDevice { launched, last: Some(kernel), .. } = to {
@@ -404,6 +407,9 @@ impl OnDevice<'_> {
         if repeats && !self.recording {
             let kernel = launch.kernel;
             if let Some(packed) = launch.pointed(at) {
+                if self.held.is_none() {
+                    self.held = Some(device::open(queue.device)?.hold()?);
+                }
                 match packed.context() {
                     0 => packed.launch(queue.stream, 0)?,
                     bytes => self.with_workspace(packed, bytes, queue)?,
@@ -474,6 +480,7 @@ impl Executor for OnDevice<'_> {
                 Ok(())
             }
             Command::Call { kernel, config, args, loc, on } => {
+                self.held = None;
                 let (privileges, arrays) = call_arguments(args, at);
                 let queue = Some(self.queue(*on));
                 self.kernels.call(kernel, config.as_ref(), &privileges, &arrays, queue, loc)
@@ -506,6 +513,8 @@ impl Executor for OnDevice<'_> {
         if self.recording {
             return Err(undecided(what, loc));
         }
+        // Handlers of signals may run while the host waits.
+        self.held = None;
         let view = BufferArg { data: address as *mut u8, ..buffer_arg(pred) };
         let mut room = [0];
         device::read(&view, self.queue(on), &mut room)?;

@@ -11,6 +11,7 @@ mod captured;
 mod device;
 mod donate;
 mod interpret;
+mod joint;
 mod kernels;
 mod layouts;
 mod list;
@@ -27,9 +28,10 @@ pub(crate) use kernels::census as kernels_alive;
 pub use kernels::compiled_kernels;
 pub(crate) use program::census as functions_alive;
 pub use program::{
-    GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for, machine_text,
+    GraphOptions, GraphProgram, GraphStats, OnMesh, compile_graph, compile_graph_for, machine_text,
+    on_mesh,
 };
 pub use run::{GraphKernels, HostKernels};
 pub use tessera_graph::Collective;
 pub use tessera_plan::{Chosen, Plan, PlanOptions, argument_type, undecided};
-pub use tessera_shard::placements;
+pub use tessera_shard::{placements, same};

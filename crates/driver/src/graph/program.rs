@@ -4,7 +4,7 @@ use super::calls::{MadeKernels, place};
 use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
-use super::ranks::{RankPrograms, take_out};
+use super::ranks::{RankPrograms, is_for_cursors, take_out};
 use super::run::{Recorded, bytes_of};
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_graph::{Collective, GraphModule, GraphOp};
-use tessera_ir::{Module, PassContext, PassOptions, Type};
+use tessera_graph::{Collective, GraphFunc, GraphModule, GraphOp};
+use tessera_ir::{Attr, Module, PassContext, PassOptions, Type};
 use tessera_lower::stage::Step as Pass;
 use tessera_numerics::Profile;
 use tessera_plan::{
-    Machine, Plan, PlanOptions, Queues, Step, Written, plan_graph, queues, rearranged,
+    Chosen, Machine, Plan, PlanOptions, Queues, Site, Step, Written, plan_graph, queues, rearranged,
 };
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
@@ -36,6 +36,8 @@ pub struct GraphOptions {
     pub plan: PlanOptions,
     /// Kernels that the function calls and that belong to its code.
     pub kernels: MadeKernels,
+    /// What [`on_mesh`] made of the function, where the caller has it.
+    pub on_mesh: Option<Arc<OnMesh>>,
 }
 
 /// What compiling took.
@@ -74,7 +76,7 @@ pub struct GraphProgram {
     /// Programs of ranks that it calls.
     pub(super) ranks: RankPrograms,
     /// None of a function without a mesh.
-    rank: Option<Rank>,
+    rank: Option<Arc<OnMesh>>,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -134,31 +136,51 @@ pub fn compile_graph_for(
     let start = Instant::now();
     is_small(module)?;
     tessera_graph::verify_module(module)?;
-    let ordered = options.profile == Profile::Strict;
-    let rank = program_of_rank(module, func, args, ordered)?;
-    let module = rank.as_ref().map_or(module, |rank| &rank.module);
+    let rank = match &options.on_mesh {
+        Some(known) => Some(known.clone()),
+        None => on_mesh(module, func, args, options.profile)?.map(Arc::new),
+    };
+    if let Some(rank) = &rank {
+        rank.check_kernels()?;
+    }
     // Programs of ranks are compiled for all ranks together, which share the device, or run rank by rank.
-    let expanded = rank.is_some().then(|| -> Result<(GraphModule, RankPrograms), Diagnostics> {
-        let mut all = module.clone();
+    let expand = |rank: &Arc<OnMesh>| -> Result<(GraphModule, RankPrograms), Diagnostics> {
+        let chosen = &options.plan.chosen;
+        let mut all = rank.with_chosen(module, chosen);
         let mut programs = RankPrograms::new();
         // On a device, and where extents are open, all ranks are one function.
         if !choice.is_on_device() {
-            let plan = PlanOptions { off: options.plan.off, ..PlanOptions::default() };
-            let options = GraphOptions { plan, ..options.clone() };
+            let off = options.plan.off;
+            let with = |chosen: &Chosen| {
+                let plan = PlanOptions { off, chosen: chosen.clone(), ..PlanOptions::default() };
+                GraphOptions { plan, ..options.clone() }
+            };
+            let (chosen, decomposed) = (with(chosen), with(&Chosen::default()));
             programs = take_out(
                 &mut all,
-                crate::knobs::off()?.and(options.plan.off),
+                crate::knobs::off()?.and(off),
+                (&options.plan.chosen, &options.kernels),
                 &mut |module, func, args| {
-                    compile_flat(module, func, args, choice.clone(), &options, Instant::now())
+                    let compiled = |options: &GraphOptions| {
+                        compile_flat(module, func, args, choice.clone(), options, Instant::now())
+                    };
+                    // A rank launches kernels, and calls none that its plan does not hold.
+                    let made = compiled(&chosen)?;
+                    if !calls(&made.plan.steps) {
+                        return Ok(Some(made));
+                    }
+                    let made = compiled(&decomposed)?;
+                    Ok(Some(made).filter(|made| !calls(&made.plan.steps)))
                 },
             )?;
         }
         tessera_autodiff::expand_ranks(&mut all)?;
-        tessera_graph::walk::dce_module(&mut all, &[func]);
+        let roots: Vec<&str> = std::iter::once(func).chain(chosen.names()).collect();
+        tessera_graph::walk::dce_module(&mut all, &roots);
         is_small(&all)?;
         Ok((all, programs))
-    });
-    let (expanded, ranks) = expanded.transpose()?.unzip();
+    };
+    let (expanded, ranks) = rank.as_ref().map(expand).transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
     let made = compile_flat(module, func, args, choice, options, start)?;
     Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
@@ -193,33 +215,115 @@ fn compile_flat(
     GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
 }
 
-/// A function as the program of a rank.
-struct Rank {
-    module: GraphModule,
+/// Names the kernel for arrays of these types.
+pub type OnBlocks<'a, E> = &'a mut dyn FnMut(&str, &[Type]) -> Result<String, E>;
+
+/// A function on a mesh as the program of a rank.
+#[derive(Debug)]
+pub struct OnMesh {
+    pub module: GraphModule,
     collectives: Vec<Collective>,
     /// Why values are where they are, and what requested the collectives; None where nothing was partitioned.
     explained: Option<String>,
 }
 
-/// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs.
-fn program_of_rank(
+impl OnMesh {
+    /// Its module with the functions that stand for composites.
+    pub fn with_chosen(&self, module: &GraphModule, chosen: &Chosen) -> GraphModule {
+        let mut all = self.module.clone();
+        let roots: Vec<&str> = chosen.names().collect();
+        let reached = tessera_graph::walk::reached(module, &roots);
+        let missing =
+            |f: &&GraphFunc| reached.contains(&f.name) && self.module.func(&f.name).is_none();
+        all.funcs.extend(module.funcs.iter().filter(missing).cloned());
+        all
+    }
+
+    /// Puts the kernels for the blocks of a rank in place of those for whole arrays: `on_blocks(kernel, types of its arrays)` names them.
+    pub fn specialise<E>(&mut self, on_blocks: OnBlocks<'_, E>) -> Result<(), E> {
+        for func in &mut self.module.funcs {
+            for id in func.walk() {
+                let op = &func.ops[id];
+                let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
+                let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) else {
+                    continue;
+                };
+                let types: Vec<Type> = op.operands.iter().map(|&v| func.ty(v).clone()).collect();
+                let name = on_blocks(kernel, &types)?;
+                let attrs = &mut func.ops[id].attrs;
+                attrs.set("kernel", Attr::Ref(name));
+                attrs.remove("sharding");
+                attrs.remove("contract");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses kernels for whole arrays that are called on blocks.
+    fn check_kernels(&self) -> Result<(), Diagnostics> {
+        for op in self.module.funcs.iter().flat_map(|f| f.ops.iter()).map(|(_, op)| op) {
+            let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
+            if let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) {
+                let message = format!(
+                    "expected a kernel for the blocks of a rank, got @{kernel} for whole arrays"
+                );
+                let help = "compile the traced function, not its text: only that knows the kernel for other extents";
+                let error = Diagnostic::new(Code::E_UNSUPPORTED, message).help(help);
+                return Err(error.at(op.loc.clone()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The composites that nobody has decided about. Programs of ranks that run as one function have their decompositions.
+    pub fn undecided(
+        &self,
+        module: &GraphModule,
+        (func, args): (&str, &[Type]),
+        chosen: &Chosen,
+        kernels: &MadeKernels,
+        is_on_device: bool,
+    ) -> Result<Vec<Site>, Diagnostics> {
+        let (all, off) = (self.with_chosen(module, chosen), crate::knobs::off()?);
+        let is_planned =
+            |f: &GraphFunc, id| !is_on_device && is_for_cursors(&all, f, id, kernels, off);
+        tessera_plan::undecided(&all, func, args, chosen, &is_planned)
+    }
+}
+
+/// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs. None
+/// of a function without a mesh.
+pub fn on_mesh(
     module: &GraphModule,
     func: &str,
     args: &[Type],
-    ordered: bool,
-) -> Result<Option<Rank>, Diagnostics> {
-    if let Some(made) = tessera_shard::partition(module, func, args, ordered)? {
+    profile: Profile,
+) -> Result<Option<OnMesh>, Diagnostics> {
+    if let Some(made) = tessera_shard::partition(module, func, args, profile == Profile::Strict)? {
         tessera_graph::verify_module(&made.module)?;
         let (module, collectives) = (made.module, made.collectives);
-        return Ok(Some(Rank { module, collectives, explained: Some(made.explained) }));
+        return Ok(Some(OnMesh { module, collectives, explained: Some(made.explained) }));
     }
     let mut of = module.funcs.iter().flat_map(|f| f.ops.iter());
     Ok(of.any(|(_, op)| op.code == GraphOp::Manual).then(|| {
         let mut all = module.clone();
         tessera_graph::walk::dce_module(&mut all, &[func]);
         let collectives = tessera_graph::collectives(&all, func);
-        Rank { module: all, collectives, explained: None }
+        OnMesh { module: all, collectives, explained: None }
     }))
+}
+
+/// Whether steps call kernels that the plan does not hold.
+fn calls(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Call { .. } => true,
+        Step::Cond { then, otherwise, .. } => calls(then) || calls(otherwise),
+        Step::While { test, body, .. } => calls(test) || calls(body),
+        Step::Loop { body, .. } => calls(body),
+        Step::Launch { .. } | Step::Host { .. } | Step::Copy { .. } | Step::Collective { .. } => {
+            false
+        }
+    })
 }
 
 /// The most queues of a plan: more hold up the host, and fill no more of a device.

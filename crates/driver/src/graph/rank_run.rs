@@ -2,6 +2,7 @@
 
 use super::arena::Block;
 use super::blocks::{Blocks, Given};
+use super::joint::Joint;
 use super::list::{Addresses, Executor, List, WIDEST, one};
 use super::rank_code::{Code, Instr};
 use super::ranks::{RankProgram, RankPrograms};
@@ -9,17 +10,17 @@ use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
 use super::shared::{Mask, sharers};
 use crate::profile::{self, Span};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use tessera_comm::{
-    Call, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Piece, Request, Threads,
-    Transport, run,
+    Call, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Request, Threads, Transport,
+    run,
 };
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_interp::NoKernels;
 use tessera_ir::{Attrs, Privilege};
 use tessera_numerics::DType;
-use tessera_plan::{ALIGN, Array, Collective, Together};
+use tessera_plan::{ALIGN, Array};
 use tessera_target::{BufferArg, Queue, with_threads};
 
 /// Kernels that a function calls, and the programs of ranks that it does.
@@ -51,14 +52,16 @@ impl GraphKernels for WithRanks<'_> {
     }
 }
 
-/// A thread that runs ranks is worth starting where they have this many bytes of values.
+/// A thread that runs ranks is worth starting where they have this many bytes of values, and so many between two collectives: threads that
+/// hand ranks to each other take longer than a small one.
 const SHARE: usize = 1 << 20;
+const BETWEEN: usize = SHARE / 4;
 
 /// What one run at a time needs: a transport with its groups, and the memory of each rank.
 pub struct Rig {
     local: Local,
-    /// Of each collective of the code, the group of each rank.
-    groups: Vec<Vec<GroupId>>,
+    /// By their numbers in the code.
+    collectives: Vec<Joint>,
     /// Of each home of values, the memory of each rank: the same one for ranks that share it.
     memory: BTreeMap<Mask, Vec<Arc<Block>>>,
     /// For each rank the blocks that are not in the arrays of the caller.
@@ -67,15 +70,26 @@ pub struct Rig {
     once: BTreeMap<Mask, Vec<Sharers>>,
     /// How many ranks have come to each such place, by the first of those that share.
     arrived: Vec<Vec<AtomicUsize>>,
+    /// What others do meanwhile.
+    barrier: Arc<Call>,
     constants: Vec<Option<Block>>,
     /// How many ranks are between two steps that they wait for.
     running: AtomicUsize,
+    /// How many threads launches have.
+    threads: usize,
 }
 
 impl Rig {
     /// How many threads a launch may use: ranks that run side by side have a part of them each.
     fn threads(&self) -> usize {
-        cores() / self.running.load(Ordering::Relaxed).max(1)
+        self.threads / self.running.load(Ordering::Relaxed).max(1)
+    }
+
+    fn barrier(&self, group: GroupId) -> Request {
+        let (from, to) = (Memory::NONE, Memory::NONE);
+        let none = Arc::from([]);
+        let call = self.barrier.clone();
+        Request { group, call, from, send: Arc::clone(&none), to, receive: none }
     }
 }
 
@@ -86,11 +100,6 @@ struct Sharers {
     first: usize,
 }
 
-fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
 fn out_of_memory(bytes: usize) -> Diagnostics {
     let why = format!("{bytes} bytes of memory for a rank could not be had");
     Diagnostic::new(tessera_diag::Code::E_OOM, why).into()
@@ -98,10 +107,11 @@ fn out_of_memory(bytes: usize) -> Diagnostics {
 
 impl RankProgram {
     /// How many threads run ranks. Kernels of a rank use the threads of the backend beside them.
-    fn workers(&self) -> usize {
+    fn workers(&self, collectives: usize) -> Result<usize, Diagnostics> {
         let ranks = self.manual.mesh.count() as usize;
-        let bytes = self.program.stats.unshared_bytes;
-        cores().min(ranks).min(1 + bytes.saturating_mul(ranks) / SHARE)
+        let bytes = self.program.stats.unshared_bytes.saturating_mul(ranks);
+        let shares = (bytes / SHARE).min(bytes / (collectives + 1) / BETWEEN);
+        Ok(crate::threads()?.min(ranks).min(1 + shares))
     }
 
     fn code(&self) -> Result<Code, Diagnostics> {
@@ -117,13 +127,15 @@ impl RankProgram {
         let mesh = &self.manual.mesh;
         let n = mesh.count() as usize;
         let local = Local::new(n, LocalOptions::default());
-        let (mut groups, mut once, mut arrived) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (mut collectives, mut once, mut arrived) = (Vec::new(), BTreeMap::new(), Vec::new());
         let code = self.code()?;
         for instr in &code.instrs {
             match instr {
-                Instr::Start { how, .. } => {
+                Instr::Start { how, from, to, .. } => {
                     let of = |rank| local.group(&mesh.group(rank, &how.axes.names));
-                    groups.push((0..n).map(of).collect::<Result<_, _>>()?);
+                    let groups = (0..n).map(of).collect::<Result<_, _>>()?;
+                    let (_, members) = mesh.position(0, &how.axes.names);
+                    collectives.push(Joint::new(how, from, to, members, groups));
                 }
                 Instr::Once { along, .. } => {
                     arrived.push((0..n).map(|_| AtomicUsize::new(0)).collect());
@@ -166,8 +178,27 @@ impl RankProgram {
         }
         let aside = (0..n).map(|_| block(aside)).collect::<Result<_, Diagnostics>>()?;
         let constants = self.program.constants()?;
-        let running = AtomicUsize::new(0);
-        Ok(Rig { local, groups, memory, aside, once, arrived, constants, running })
+        let (running, threads) = (AtomicUsize::new(0), crate::threads()?);
+        let barrier = Call {
+            kind: Kind::Barrier,
+            dtype: DType::U8,
+            counts: Vec::new(),
+            at: Loc::unknown(),
+            part_of: None,
+        };
+        let barrier = Arc::new(barrier);
+        Ok(Rig {
+            local,
+            collectives,
+            memory,
+            aside,
+            once,
+            arrived,
+            barrier,
+            constants,
+            running,
+            threads,
+        })
     }
 
     /// Where the buffers of a rank are that are the plan's own.
@@ -250,7 +281,7 @@ impl RankProgram {
             cursors.push(RankCursor::new(self, &rig, rank, bases, aligned)?);
         }
         let mut all: Vec<&mut dyn Cursor> = cursors.iter_mut().map(|c| c as _).collect();
-        run(&rig.local, &mut all, &Threads(self.workers()), Order::First)?;
+        run(&rig.local, &mut all, &Threads(self.workers(rig.collectives.len())?), Order::First)?;
         drop(cursors);
         for (i, rank, block) in joined {
             outs[i].copy(mesh, rank, block, true);
@@ -356,52 +387,23 @@ impl<'a> RankCursor<'a> {
         self.flying.iter().filter(clash).map(|f| f.number + 1).max().unwrap_or(0)
     }
 
-    fn request(&self, how: &Collective, from: &Array, to: &Array, number: usize) -> Request {
-        let (_, n) = self.program.manual.mesh.position(self.rank, &how.axes.names);
-        let item = from.dtype.bytes();
-        let extents =
-            |a: &Array| -> Vec<usize> { a.dims.iter().map(|&d| d.max(0) as usize).collect() };
-        let elements = |a: &Array| extents(a).iter().product::<usize>();
-        let whole = |a: &Array| vec![Piece::contiguous(0, bytes_of(&a.dims, a.dtype))];
-        let cut = |a: &Array, dim: usize| -> Vec<Piece> {
-            let dims = extents(a);
-            let each = dims[dim] / n;
-            (0..n).map(|m| Piece::along(&dims, dim, m * each, each, item)).collect()
-        };
-        let count = |elements: usize| elements as u64;
-        let (kind, counts, send, receive) = match &how.kind {
-            Together::AllReduce(op) => {
-                (Kind::AllReduce(*op), vec![count(elements(from))], whole(from), whole(to))
-            }
-            Together::ReduceScatter { op, dim } => {
-                let counts = vec![count(elements(to)); n];
-                (Kind::ReduceScatter(*op), counts, cut(from, *dim), whole(to))
-            }
-            Together::AllGather { dim } => {
-                (Kind::AllGather, vec![count(elements(from)); n], whole(from), cut(to, *dim))
-            }
-            Together::AllToAll { split, concat } => {
-                let counts = vec![count(elements(from) / n); n];
-                (Kind::AllToAll, counts, cut(from, *split), cut(to, *concat))
-            }
-            Together::Permute(pairs) => {
-                let kind = Kind::Permute(Arc::from(&pairs[..]));
-                (kind, vec![count(elements(from))], whole(from), whole(to))
-            }
-            Together::FromRank { root } => {
-                let kind = Kind::Broadcast { root: *root };
-                (kind, vec![count(elements(from))], whole(from), whole(to))
-            }
-        };
-        let call = Call { kind, dtype: from.dtype, counts, at: how.loc.clone(), part_of: None };
+    fn request(&self, from: &Array, to: &Array, number: usize) -> Request {
         let memory = |a: &Array| {
             let (begin, end) = self.range(a);
             // SAFETY: the plan gives each value memory that lives as long as the run; its verifier says that what a collective in flight writes
             // is waited for before it is accessed, and what it reads before it is written.
             unsafe { Memory::host(begin as *mut u8, (end - begin) as usize) }
         };
-        let group = self.rig.groups[number][self.rank];
-        Request { group, call, from: memory(from), send, to: memory(to), receive }
+        let Joint { groups, call, send, receive } = &self.rig.collectives[number];
+        let (call, send, receive) = (call.clone(), send.clone(), receive.clone());
+        Request {
+            group: groups[self.rank],
+            call,
+            from: memory(from),
+            send,
+            to: memory(to),
+            receive,
+        }
     }
 
     /// Runs to the next collective, event that is not over, or to the end.
@@ -436,7 +438,9 @@ impl<'a> RankCursor<'a> {
                     }
                     self.started += 1;
                     self.at += 1;
-                    return Ok(tessera_comm::Step::Start(Box::new(barrier(sharers.group))));
+                    return Ok(tessera_comm::Step::Start(Box::new(
+                        self.rig.barrier(sharers.group),
+                    )));
                 }
                 Instr::Start { how, from, to, number } => {
                     let (reads, writes) = (self.range(from), self.range(to));
@@ -451,7 +455,7 @@ impl<'a> RankCursor<'a> {
                     self.flying.push(Flying { number: self.started, reads, writes, span });
                     self.started += 1;
                     self.at += 1;
-                    let request = self.request(how, from, to, *number);
+                    let request = self.request(from, to, *number);
                     return Ok(tessera_comm::Step::Start(Box::new(request)));
                 }
                 Instr::Record(event) => {
@@ -494,18 +498,6 @@ impl<'a> RankCursor<'a> {
         self.land(usize::MAX);
         Ok(tessera_comm::Step::Ended)
     }
-}
-
-fn barrier(group: GroupId) -> Request {
-    let call = Call {
-        kind: Kind::Barrier,
-        dtype: DType::U8,
-        counts: Vec::new(),
-        at: Loc::unknown(),
-        part_of: None,
-    };
-    let (from, to) = (Memory::NONE, Memory::NONE);
-    Request { group, call, from, send: Vec::new(), to, receive: Vec::new() }
 }
 
 impl Cursor for RankCursor<'_> {

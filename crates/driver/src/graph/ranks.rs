@@ -5,6 +5,7 @@
 //! Small programs of which all ranks take the same way run as one function with a row for each rank instead (`autodiff::expand_ranks`), and so do
 //! programs with calls of kernels or with extents that are not known.
 
+use super::calls::MadeKernels;
 use super::list::List;
 use super::program::GraphProgram;
 use super::rank_code::Code;
@@ -20,6 +21,7 @@ use tessera_graph::{
 use tessera_ir::{Attr, Attrs, BlockId, DimExpr, OpId, OpSpec, Type, Value};
 use tessera_lower::stage::{Off, Step as Pass};
 use tessera_numerics::{DType, NumType, ScalarFn};
+use tessera_plan::Chosen;
 use tessera_support::ForkLock;
 
 /// The program of a rank, for all ranks of a mesh.
@@ -38,27 +40,31 @@ pub struct RankProgram {
 /// Programs by the names that calls have for them.
 pub type RankPrograms = BTreeMap<String, RankProgram>;
 
-/// Compiles a function of a module for arguments of these types.
+/// Compiles a function of a module for arguments of these types; None where its plan is none of ranks.
 type Compile<'a> =
-    &'a mut dyn FnMut(&GraphModule, &str, &[Type]) -> Result<GraphProgram, Diagnostics>;
+    &'a mut dyn FnMut(&GraphModule, &str, &[Type]) -> Result<Option<GraphProgram>, Diagnostics>;
 
 /// Replaces the programs of a module that are to run rank by rank by calls, and compiles them.
 pub fn take_out(
     module: &mut GraphModule,
     off: Off,
+    (chosen, kernels): (&Chosen, &MadeKernels),
     compile: Compile<'_>,
 ) -> Result<RankPrograms, Diagnostics> {
     let mut made = RankPrograms::new();
     for at in 0..module.funcs.len() {
         let source = module.funcs[at].clone();
         for id in source.walk() {
-            if source.ops[id].code != GraphOp::Manual || !is_for_cursors(module, &source, id, off) {
+            let is_manual = source.ops[id].code == GraphOp::Manual;
+            if !is_manual || !is_for_cursors(module, &source, id, kernels, off) {
                 continue;
             }
             // No name that a kernel of a user may have.
             let name = format!("{}.ranks_{}", source.name, made.len());
-            made.insert(name.clone(), program(module, &source, id, off, compile)?);
-            call(&mut module.funcs[at], id, &name)?;
+            if let Some(ranks) = program(module, (&source, id), (chosen, off), compile)? {
+                made.insert(name.clone(), ranks);
+                call(&mut module.funcs[at], id, &name)?;
+            }
         }
     }
     Ok(made)
@@ -68,7 +74,13 @@ pub fn take_out(
 /// costs more than what it computes.
 const SMALL: i64 = 4 << 20;
 
-fn is_for_cursors(module: &GraphModule, func: &GraphFunc, id: OpId, off: Off) -> bool {
+pub fn is_for_cursors(
+    module: &GraphModule,
+    func: &GraphFunc,
+    id: OpId,
+    kernels: &MadeKernels,
+    off: Off,
+) -> bool {
     let region = func.ops[id].regions[0];
     let fixed = |v: &Value| func.ty(*v).static_shape().is_some();
     if !captures(func, region).is_empty() || !func.blocks[region].args.iter().all(fixed) {
@@ -80,7 +92,7 @@ fn is_for_cursors(module: &GraphModule, func: &GraphFunc, id: OpId, off: Off) ->
         let combines = op.attr("op").is_some() && states::is_collective(op.code);
         is_possible &= op.results.iter().all(fixed)
             && (!combines || combined(func.ty(op.operands[0])).is_some())
-            && is_possible_op(module, func, id);
+            && is_possible_op(module, func, id, kernels);
         for ty in op.results.iter().map(|&v| func.ty(v)) {
             let count: i64 = ty.static_shape().unwrap_or_default().iter().product();
             bytes = bytes.saturating_add(count.saturating_mul(ty.dtype().bytes() as i64));
@@ -91,20 +103,25 @@ fn is_for_cursors(module: &GraphModule, func: &GraphFunc, id: OpId, off: Off) ->
     is_possible && (!is_small || states::diverges(module, func, id))
 }
 
-/// Whether a rank's plan can hold an op: no kernels of users, and no ops of ranks in functions that are called.
-fn is_possible_op(module: &GraphModule, func: &GraphFunc, id: OpId) -> bool {
+/// Whether a rank's plan can hold an op: kernels that it launches, and no ops of ranks in functions that are called.
+fn is_possible_op(module: &GraphModule, func: &GraphFunc, id: OpId, kernels: &MadeKernels) -> bool {
     let op = &func.ops[id];
-    if matches!(op.code, GraphOp::KernelCall | GraphOp::Manual) {
+    if op.code == GraphOp::KernelCall {
+        let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
+        return kernel.is_some_and(|name| kernels.contains_key(name));
+    }
+    if op.code == GraphOp::Manual {
         return false;
     }
     let callee = op.attr("callee").or(op.attr("decomposition")).and_then(Attr::as_ref_name);
-    callee.and_then(|name| module.func(name)).is_none_or(|f| is_local(module, f, f.body))
+    callee.and_then(|name| module.func(name)).is_none_or(|f| is_local(module, f, f.body, kernels))
 }
 
-fn is_local(module: &GraphModule, func: &GraphFunc, block: BlockId) -> bool {
+fn is_local(module: &GraphModule, func: &GraphFunc, block: BlockId, kernels: &MadeKernels) -> bool {
     let mut local = true;
     func.walk_block(block, &mut |id| {
-        local &= !states::is_of_a_rank(func.ops[id].code) && is_possible_op(module, func, id);
+        local &=
+            !states::is_of_a_rank(func.ops[id].code) && is_possible_op(module, func, id, kernels);
     });
     local
 }
@@ -180,11 +197,10 @@ fn call(func: &mut GraphFunc, id: OpId, name: &str) -> Result<(), Diagnostics> {
 /// The function of one rank, compiled.
 fn program(
     module: &GraphModule,
-    source: &GraphFunc,
-    id: OpId,
-    off: Off,
+    (source, id): (&GraphFunc, OpId),
+    (chosen, off): (&Chosen, Off),
     compile: Compile<'_>,
-) -> Result<RankProgram, Diagnostics> {
+) -> Result<Option<RankProgram>, Diagnostics> {
     let op = &source.ops[id];
     let manual = Manual::of(&op.attrs).map_err(|r| r.at(op.loc.clone()))?;
     let func = tessera_autodiff::outline(source, op.regions[0]).func;
@@ -199,12 +215,14 @@ fn program(
     let types: Vec<Type> = func.params().iter().map(|&p| func.ty(p).clone()).collect();
     all.funcs.clone_from(&module.funcs);
     all.funcs.push(func);
-    dce_module(&mut all, &[&name]);
-    let program = Box::new(compile(&all, &name, &types)?);
+    // Its composites may become these functions.
+    let roots: Vec<&str> = std::iter::once(name.as_str()).chain(chosen.names()).collect();
+    dce_module(&mut all, &roots);
+    let Some(program) = compile(&all, &name, &types)?.map(Box::new) else { return Ok(None) };
     let steps = List::new(&program.written)?.commands;
     let shared = Shared::of(&manual, &positions, program.plan(), &steps, !off.has(Pass::RankShare));
     let (idle, codes) = (ForkLock::default(), ForkLock::default());
-    Ok(RankProgram { manual, program, positions, shared, idle, codes })
+    Ok(Some(RankProgram { manual, program, positions, shared, idle, codes }))
 }
 
 /// The function of a rank as it becomes one that a planner takes.

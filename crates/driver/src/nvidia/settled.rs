@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_numerics::Scalar;
 use tessera_ptx::Code;
-use tessera_target::device::{Device, DeviceId, Function, LaunchShape};
+use tessera_target::device::{Device, DeviceError, DeviceId, Function, LaunchShape, Prepared};
 use tessera_target::frame::{CONTEXT, Frame, ParamKind, bits};
 use tessera_target::{Packed, Queue, Settled};
 
@@ -72,12 +72,15 @@ impl Launch {
     #[inline]
     unsafe fn put(&self, words: &[u64], stream: u64) -> Result<(), Diagnostics> {
         // SAFETY: the caller's promise.
-        unsafe { self.function.launch(&self.shape, as_bytes(words), &self.starts, stream) }.map_err(
-            |error| {
-                let (name, loc) = (&self.about.name, &self.about.loc);
-                Diagnostic::from(error.at_launch(name, loc, "")).into()
-            },
-        )
+        let words = as_bytes(words);
+        unsafe { self.function.launch(&self.shape, words, &self.starts, stream) }
+            .map_err(|error| self.failed(error))
+    }
+
+    #[cold]
+    fn failed(&self, error: DeviceError) -> Diagnostics {
+        let (name, loc) = (&self.about.name, &self.about.loc);
+        Diagnostic::from(error.at_launch(name, loc, "")).into()
     }
 }
 
@@ -115,7 +118,13 @@ impl Settled for Launch {
     }
 
     fn packed(self: Arc<Self>) -> Option<Box<dyn Packed>> {
-        Some(Box::new(Kept { words: self.words.to_vec(), mapped: Vec::new(), launch: self }))
+        let (words, bytes) = (self.words.to_vec(), size_of_val(&*self.words));
+        // What cannot be prepared is launched as before, and says there what is wrong with it.
+        let ready = match self.starts.len() {
+            0 | 1 => self.function.clone().prepared(&self.shape, bytes).ok().flatten(),
+            _ => None,
+        };
+        Some(Box::new(Kept { words, mapped: Vec::new(), ready, launch: self }))
     }
 }
 
@@ -125,6 +134,8 @@ struct Kept {
     words: Vec<u64>,
     /// The addresses that the maps are of.
     mapped: Vec<u64>,
+    /// Where there are no maps.
+    ready: Option<Box<dyn Prepared>>,
 }
 
 impl Packed for Kept {
@@ -139,6 +150,12 @@ impl Packed for Kept {
 
     #[inline]
     fn launch(&mut self, stream: u64, context: u64) -> Result<(), Diagnostics> {
+        if let Some(ready) = &self.ready {
+            self.words[CONTEXT] = context;
+            // SAFETY: as in `Settled::launch`.
+            let done = unsafe { ready.launch(as_bytes(&self.words), stream) };
+            return done.map_err(|error| self.launch.failed(error));
+        }
         let Launch { maps, device, about, words, .. } = &*self.launch;
         if !maps.are_of(&self.words, &self.mapped) {
             self.words.truncate(words.len());

@@ -8,6 +8,7 @@ use crate::args::Number;
 use crate::backends::Backends;
 use crate::knobs;
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use tessera_frontend::FuncSource;
 use tessera_numerics::{DType, NumType, Profile};
@@ -111,13 +112,31 @@ pub(crate) fn reach(dims: &[i64], strides: &[i64], dtype: DType) -> (i64, i64) {
 }
 
 /// The tokens of one call, while they are collected.
-#[derive(Default)]
 pub struct Tokens {
     words: Vec<u64>,
     /// Of the arrays, in order.
     addresses: Vec<u64>,
     free: Vec<Free>,
     kept: Vec<Held>,
+}
+
+/// Words of more memory than this are given back.
+const MOST_SPARE: usize = 4096;
+
+thread_local! {
+    /// The memory of the words and addresses of an earlier call.
+    static SPARE: Cell<[Vec<u64>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
+}
+
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        if self.words.capacity() > MOST_SPARE {
+            return;
+        }
+        let spare = [&mut self.words, &mut self.addresses].map(std::mem::take);
+        // A thread that ends has none any more.
+        let _ = SPARE.try_with(|kept| kept.set(spare));
+    }
 }
 
 /// What an identity stands for.
@@ -144,9 +163,11 @@ pub fn guards(backends: &Backends, profile: Profile) -> Option<[u64; 3]> {
 
 impl Tokens {
     pub fn new(guards: [u64; 3]) -> Self {
-        let mut words = Vec::with_capacity(64);
+        let [mut words, mut addresses] = SPARE.take();
+        words.clear();
+        addresses.clear();
         words.extend(guards);
-        Self { words, addresses: Vec::with_capacity(8), ..Self::default() }
+        Self { words, addresses, free: Vec::new(), kept: Vec::new() }
     }
 
     /// A mark with a number beside it, below 2^32.
@@ -215,13 +236,26 @@ impl Tokens {
     }
 
     pub fn array(&mut self, view: &View) {
-        let low = (view.address % ALIGNMENT) as usize;
-        let flags = (view.class as usize) << 12 | (view.dtype as usize) << 5 | low << 1;
-        self.mark(Mark::Array, view.rank << 20 | flags | usize::from(view.writable));
-        self.words.push(view.device.bits());
-        self.words.extend(view.dims[..view.rank].iter().map(|&n| n as u64));
-        self.words.extend(view.strides[..view.rank].iter().map(|&n| n as u64));
-        self.addresses.push(view.address);
+        let whose = (view.class, view.device, view.dtype, view.writable);
+        self.lying(whose, view.address, &view.dims[..view.rank], &view.strides[..view.rank]);
+    }
+
+    /// An array by the class that it is of, its device and dtype, whether it may be written, its address, dims and strides;
+    /// of at most [`MAX_RANK`] axes.
+    #[inline]
+    pub fn lying(
+        &mut self,
+        (class, device, dtype, writable): (u8, DeviceId, DType, bool),
+        address: u64,
+        dims: &[i64],
+        strides: &[i64],
+    ) {
+        let low = (address % ALIGNMENT) as usize;
+        let flags = (class as usize) << 12 | (dtype as usize) << 5 | low << 1;
+        self.mark(Mark::Array, dims.len() << 20 | flags | usize::from(writable));
+        self.words.push(device.bits());
+        self.words.extend(dims.iter().chain(strides).map(|&n| n as u64));
+        self.addresses.push(address);
     }
 
     /// Which earlier array, if any, begins where the latest one does: views of a recording are found

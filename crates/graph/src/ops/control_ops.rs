@@ -200,16 +200,19 @@ fn verify_composite(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
     if has("nondiff") && !has("fwd") && !has("jvp") {
         errors.structure("expected `nondiff` with a derivative rule and only there".to_string());
     }
-    if let Some(text) = op.attr("sharding").and_then(Attr::as_str) {
-        let ranks =
-            |values: &[Value]| values.iter().map(|&v| func.ty(v).rank()).collect::<Vec<_>>();
-        let rule = FactorRule::parse(text);
-        if let Err(refusal) = rule.and_then(|r| r.check(&ranks(&op.operands), &ranks(&op.results)))
-        {
-            errors.push(refusal.code, refusal.message);
-        }
-    }
+    verify_sharding(func, id, errors);
     verify_nondiff(func, id, errors);
+}
+
+/// A factor rule is for the dims of the op.
+pub fn verify_sharding(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
+    let op = &func.ops[id];
+    let Some(text) = op.attr("sharding").and_then(Attr::as_str) else { return };
+    let ranks = |values: &[Value]| values.iter().map(|&v| func.ty(v).rank()).collect::<Vec<_>>();
+    let rule = FactorRule::parse(text);
+    if let Err(refusal) = rule.and_then(|r| r.check(&ranks(&op.operands), &ranks(&op.results))) {
+        errors.push(refusal.code, refusal.message);
+    }
 }
 
 fn verify_nondiff(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {

@@ -1,6 +1,7 @@
 //! Kernel calls: which arguments are written, and that old versions are not used again.
 
 use crate::Graph;
+use crate::ops::control_ops::verify_sharding;
 use crate::rule::{Refusal, Rule, Ruled, Site};
 use std::collections::BTreeMap;
 use tessera_diag::Code;
@@ -74,6 +75,7 @@ pub fn verify_call(func: &Func<Graph>, id: OpId, errors: &mut OpErrors) {
             errors.structure(format!("expected `fresh` to name arguments of `write`, got {arg}"));
         }
     }
+    verify_sharding(func, id, errors);
     let written = privileges.iter().filter(|p| writes(**p)).count();
     if op.results.len() != written {
         errors.structure(format!(

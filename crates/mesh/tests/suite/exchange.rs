@@ -1,8 +1,6 @@
 use crate::brute::{Random, elements, seed};
 use std::collections::BTreeMap;
-use tessera_mesh::{
-    Exchange, IndexSet, Kind, Mesh, Move, Placed, Shape, Spec, between, collectives, copy,
-};
+use tessera_mesh::{Exchange, IndexSet, Kind, Mesh, Move, Placed, Spec, collectives};
 
 fn places(pieces: &[tessera_mesh::Piece]) -> Vec<(u64, u64)> {
     pieces
@@ -75,50 +73,6 @@ fn every_element_arrives_once_from_a_rank_that_has_it() {
             }
         }
         assert_eq!(arrived, expected, "{title}");
-    }
-}
-
-/// Elements of 1 to 16 bytes, numbered by the whole array: after all moves each is where the other placement has it.
-#[test]
-fn copies_bring_each_element_to_its_place() {
-    let mut random = Random(seed() ^ 3);
-    for case in 0..600 {
-        let from = random.placed();
-        let spec = random.spec(from.mesh(), from.shape().len());
-        let to = Placed::new(from.mesh().clone(), &spec, from.shape(), &[]).unwrap();
-        let (kind, moves) = between(&from, &to).unwrap();
-        if matches!(kind, Kind::Combined(_)) {
-            continue;
-        }
-        let item = [1, 2, 4, 8, 3, 16][random.below(6) as usize];
-        let number =
-            |e: &[u64]| e.iter().zip(from.shape()).fold(0, |n, (i, extent)| n * extent + i);
-        let filled = |index: &[IndexSet]| -> Vec<u8> {
-            let whole: Vec<u64> = index.iter().map(IndexSet::len).collect();
-            let bytes =
-                |place: Vec<u64>| vec![1 + (number(&element(index, &place)) % 255) as u8; item];
-            elements(&whole).into_iter().flat_map(bytes).collect()
-        };
-        let extents = |index: &[IndexSet]| index.iter().map(IndexSet::len).collect::<Vec<u64>>();
-        let (sources, targets) = (from.blocks(), to.blocks());
-        let mut made: Vec<Vec<u8>> =
-            targets.iter().map(|t| vec![0; filled(&t.index).len()]).collect();
-        for m in &moves {
-            let (here, there) = (&sources[m.source].index, &targets[m.target].index);
-            copy(
-                &m.dims,
-                (&filled(here), Shape { extents: &extents(here), item }),
-                (&mut made[m.target], Shape { extents: &extents(there), item }),
-            );
-        }
-        for (target, bytes) in targets.iter().zip(&made) {
-            let arrived = kind == Kind::Kept || target.contribution == 0;
-            let expected = if arrived { filled(&target.index) } else { vec![0; bytes.len()] };
-            assert_eq!(
-                *bytes, expected,
-                "case {case}: {from:?} to {spec}, elements of {item} bytes"
-            );
-        }
     }
 }
 

@@ -71,6 +71,12 @@ impl Collective {
         loc.file().map(|file| (file.name.clone(), loc.line()))
     }
 
+    /// Whether the function says it, as a collective or as a placement; otherwise an op needs it.
+    #[getter]
+    fn is_written(&self) -> bool {
+        self.found.is_written
+    }
+
     /// The algorithm that the mapper chose.
     #[getter]
     fn algorithm(&self) -> String {

@@ -2,42 +2,81 @@
 //! where it is differentiated.
 
 use super::attrs::aval;
+use super::kernels;
 use super::program::Program;
 use crate::enter::{enter, exception};
 use pyo3::prelude::*;
+use std::sync::Arc;
 use tessera_driver::deep;
-use tessera_driver::graph::{Chosen, undecided};
+use tessera_driver::graph::{Chosen, OnMesh, on_mesh, same, undecided};
 use tessera_graph::{FactorRule, GraphModule, GraphOp, walk};
 use tessera_ir::{Attr, Type};
+use tessera_numerics::Profile;
 
-/// Asks for each composite that the function runs on arguments of these types, its own where not
-/// given. Kernels are functions that `provide` adds to the program; composites in them come in
-/// the next round.
+/// A function that is compiled, and for what.
+pub struct Compiled<'a> {
+    pub func: &'a str,
+    /// The types of the arguments where the function's own have symbols.
+    pub args: Option<&'a [Type]>,
+    pub profile: Profile,
+    pub is_on_device: bool,
+}
+
+/// Requests a kernel for each composite that the function runs. Kernels are functions that `provide` adds to the program; composites in
+/// them come in the next round. On a mesh those of the ranks' program are requested, which is made for that; `on_blocks` names the
+/// kernels of users for blocks.
 pub fn choose(
     py: Python<'_>,
     program: &Program,
-    func: &str,
-    args: Option<&[Type]>,
-    provide: &Bound<'_, PyAny>,
-) -> PyResult<Chosen> {
+    compiled: &Compiled<'_>,
+    provide: Option<&Bound<'_, PyAny>>,
+    on_blocks: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Chosen, Option<Arc<OnMesh>>)> {
     let mut chosen = Chosen::default();
-    let types = match args {
+    let Compiled { func, profile, is_on_device, .. } = *compiled;
+    let types = match compiled.args {
         Some(types) => types.to_vec(),
         None => {
             let func = program.func(py, func)?;
             func.params().iter().map(|&p| func.ty(p).clone()).collect()
         }
     };
+    let module = program.lock().clone();
+    let mut ranks = enter(py, || deep(|| on_mesh(&module, func, &types, profile)))?;
+    if let (Some(ranks), Some(on_blocks)) = (&mut ranks, on_blocks) {
+        ranks.specialise(&mut |kernel, types| {
+            let types = types.iter().map(|ty| aval(py, ty)).collect::<PyResult<Vec<_>>>()?;
+            on_blocks.call1((kernel, types))?.extract::<String>()
+        })?;
+    }
+    let ranks = ranks.map(Arc::new);
+    let Some(provide) = provide else { return Ok((chosen, ranks)) };
+    let kernels = kernels::placed(program);
     loop {
         let module = program.lock().clone();
-        let sites = enter(py, || deep(|| undecided(&module, func, &types, &chosen)))?;
+        let sites = enter(py, || {
+            deep(|| match &ranks {
+                Some(ranks) => {
+                    ranks.undecided(&module, (func, &types), &chosen, &kernels, is_on_device)
+                }
+                None => undecided(&module, func, &types, &chosen, &|_, _| false),
+            })
+        })?;
         if sites.is_empty() {
-            return Ok(chosen);
+            return Ok((chosen, ranks));
         }
         for site in sites {
             let args = site.args.iter().map(|ty| aval(py, ty)).collect::<PyResult<Vec<_>>>()?;
-            let found: Option<String> =
-                provide.call1((site.decomposition.as_str(), args))?.extract()?;
+            let requested = site.whole.as_ref().unwrap_or(&site.decomposition).as_str();
+            let (mut found, again): (Option<String>, Option<String>) =
+                provide.call1((requested, args, site.whole.is_some()))?.extract()?;
+            // What the kernel computes is what the function says for these extents. A block of the whole is that where the function says
+            // the same ops for them: one that counts its rows, say, does not.
+            if let (Some(ranks), Some(again)) = (&ranks, again.filter(|_| found.is_some())) {
+                let module = program.lock().clone();
+                let (a, b) = ((&module, again.as_str()), (&ranks.module, &*site.decomposition));
+                found = found.filter(|_| same(a, b, &site.args).unwrap_or(false));
+            }
             let decided = chosen.decide(&program.lock(), &site, found);
             decided.map_err(|error| exception(py, &error.into()))?;
         }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
-    Boundary, Chosen, Given, GraphOptions, GraphProgram, HostKernels, MadeKernels, PlanOptions,
-    compile_graph_for, machine_text,
+    Boundary, Chosen, Given, GraphOptions, GraphProgram, HostKernels, MadeKernels, OnMesh,
+    PlanOptions, compile_graph_for, machine_text,
 };
 use tessera_driver::{
     Arg, BufferArg, DeviceId, Flights, ForkLock, NoKernels, Place, Queue, Streams, beside, device,
@@ -48,23 +48,35 @@ pub struct Requested {
     pub kernels: MadeKernels,
     /// The functions that stand for composites.
     pub chosen: Chosen,
+    /// The program of a rank, where it was made to choose them.
+    pub on_mesh: Option<Arc<OnMesh>>,
 }
 
 impl Requested {
     /// What distinguishes it from other requests for the same function, but for the machine.
     fn text(&self, func: &str) -> String {
-        let Self { backend: _, separate, profile, device, plan, args, kernels: _, chosen } = self;
+        let Self { separate, profile, device, plan, args, chosen, .. } = self;
         format!("{:?}", (func, separate, profile, device.map(|d| d.kind), plan, args, chosen))
     }
 
     fn options(self) -> Result<GraphOptions, Diagnostics> {
-        let Requested { backend, separate, profile, device, plan, args: _, kernels, chosen } = self;
+        let Requested {
+            backend,
+            separate,
+            profile,
+            device,
+            plan,
+            args: _,
+            kernels,
+            chosen,
+            on_mesh,
+        } = self;
         let plan = match plan {
             Some(text) => PlanOptions { chosen, ..PlanOptions::from_text(&text)? },
             None => PlanOptions { separate, chosen, ..PlanOptions::default() },
         };
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
-        Ok(GraphOptions { backend, device, profile, plan, kernels })
+        Ok(GraphOptions { backend, device, profile, plan, kernels, on_mesh })
     }
 }
 

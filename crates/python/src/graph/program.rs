@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_autodiff::KernelSet;
+use tessera_autodiff::{BatchRules, KernelSet};
 use tessera_diag::{Code, Diagnostic};
 use tessera_driver::graph::{Chosen, placements};
 use tessera_driver::{Artifact, deep};
@@ -195,7 +195,12 @@ impl Program {
         composites::set_rule(&mut self.lock(), decomposition, &rule, &nondiff);
     }
 
-    /// One more axis: the function's name, and which results have it.
+    /// One more axis: the function's name, and which results have it. `ruled` are the decompositions of composites with batching
+    /// rules, `rules` the functions of these: the decomposition, which operands have the axis, and the function or None for the
+    /// decomposition itself. Where some are missing there is no function, and they are given at the end.
+    #[pyo3(signature = (func, in_axes, out_axes, size, ruled=Vec::new(), rules=Vec::new()))]
+    #[expect(clippy::too_many_arguments, reason = "names of Python's")]
+    #[expect(clippy::type_complexity, reason = "a tuple of Python's")]
     fn vmap(
         &self,
         py: Python<'_>,
@@ -203,15 +208,23 @@ impl Program {
         in_axes: Vec<Option<usize>>,
         out_axes: Vec<Option<usize>>,
         size: Bound<'_, PyAny>,
-    ) -> PyResult<(String, Vec<bool>)> {
-        transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?)
+        ruled: Vec<String>,
+        rules: Vec<(String, Vec<bool>, Option<String>)>,
+    ) -> PyResult<(Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>)> {
+        let rules = BatchRules {
+            decompositions: ruled.into_iter().collect(),
+            funcs: rules.into_iter().map(|(name, on, func)| ((name, on), func)).collect(),
+        };
+        transform::vmap(py, self, func, &in_axes, &out_axes, &super::attrs::expr(&size)?, &rules)
     }
 
     /// Compiles a function for parameters of known extents: its own, or those of `args` where its own
     /// are symbols. `separate`: without fusion. `device` holds the arrays; none is the host. `plan` is
-    /// the text of a plan to follow. `provide(decomposition, types)` gives the name of the function that
-    /// stands for a composite on operands of these types, or None for its decomposition.
-    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None))]
+    /// the text of a plan to follow. `provide(decomposition, types, is_block)` gives the name of the function
+    /// that stands for a composite on operands of these types, or None for its decomposition; and, for a block
+    /// of the composite on a rank, the name of the decomposition for these types. `on_blocks(kernel, types)`
+    /// names the kernel of a user for blocks of these types.
+    #[pyo3(signature = (func, backend=None, separate=false, profile=0, device=None, plan=None, args=None, provide=None, on_blocks=None))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
     fn compile<'py>(
         &self,
@@ -224,13 +237,19 @@ impl Program {
         plan: Option<String>,
         args: Option<Vec<Aval<'py>>>,
         provide: Option<Bound<'py, PyAny>>,
+        on_blocks: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Executable> {
         let args = args
             .map(|list| list.iter().map(|a| type_of(py, a)).collect::<PyResult<Vec<Type>>>())
             .transpose()?;
-        let chosen = match provide {
-            Some(provide) => composites::choose(py, self, func, args.as_deref(), &provide)?,
-            None => Chosen::default(),
+        let (chosen, on_mesh) = match provide.is_some() || on_blocks.is_some() {
+            true => {
+                let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
+                let (args, is_on_device) = (args.as_deref(), device.is_some());
+                let compiled = composites::Compiled { func, args, profile, is_on_device };
+                composites::choose(py, self, &compiled, provide.as_ref(), on_blocks.as_ref())?
+            }
+            false => (Chosen::default(), None),
         };
         let module = self.lock().clone();
         let kernels = kernels::placed(self);
@@ -244,6 +263,7 @@ impl Program {
             args,
             kernels,
             chosen,
+            on_mesh,
         };
         executable::compile(py, module, func, requested, &self.compiled)
     }

@@ -3,7 +3,7 @@
 use super::program::Program;
 use crate::enter::enter;
 use pyo3::prelude::*;
-use tessera_autodiff::KernelSet;
+use tessera_autodiff::{BatchRules, KernelSet, Ruled};
 use tessera_diag::Diagnostics;
 use tessera_driver::deep;
 use tessera_graph::GraphModule;
@@ -49,9 +49,19 @@ pub fn vmap(
     in_axes: &[Option<usize>],
     out_axes: &[Option<usize>],
     size: &DimExpr,
-) -> PyResult<(String, Vec<bool>)> {
+    rules: &BatchRules,
+) -> PyResult<(Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>)> {
     let size = Dim::from(size.clone());
-    let made =
-        change(py, program, |m, _| tessera_autodiff::vmap(m, func, in_axes, out_axes, &size))?;
-    Ok((made.func, made.batched))
+    if rules.decompositions.is_empty() {
+        let made =
+            change(py, program, |m, _| tessera_autodiff::vmap(m, func, in_axes, out_axes, &size))?;
+        return Ok((Some(made.func), made.batched, Vec::new()));
+    }
+    let work = |m: &mut GraphModule, _: &mut KernelSet| {
+        tessera_autodiff::vmap_by_rules(m, func, in_axes, out_axes, &size, rules)
+    };
+    Ok(match change(py, program, work)? {
+        Ruled::Done(made) => (Some(made.func), made.batched, Vec::new()),
+        Ruled::Missing(rules) => (None, Vec::new(), rules),
+    })
 }

@@ -22,11 +22,13 @@ use tessera_numerics::{DType, NumType};
 #[derive(FromPyObject)]
 pub struct Makes<'py>(Vec<Make<'py>>, bool);
 
-/// How one did: in the memory of an argument that was donated, which is the n-th leaf, by a call, or as an array of ours.
+/// How one did: in the memory of an argument that was donated, which is the n-th leaf, by a call, by a function of the
+/// n-th leaf, or as an array of ours.
 #[derive(FromPyObject)]
 enum Make<'py> {
     Given(usize),
     Called(Bound<'py, PyAny>, Bound<'py, PyTuple>, Bound<'py, PyDict>),
+    Like(Bound<'py, PyAny>, usize),
     Ours(Bound<'py, PyAny>),
 }
 
@@ -47,6 +49,7 @@ pub struct There {
 enum Result {
     Given(usize),
     Called(Allocation),
+    Like(Py<PyAny>, usize),
     Ours(Vec<i64>, DType),
 }
 
@@ -106,7 +109,10 @@ impl There {
             known.push((leaf.clone(), seen));
             results.push(match make {
                 Make::Given(place) if place < given.len() => Result::Given(place),
-                Make::Given(_) => return Ok(None),
+                Make::Like(make, place) if place < given.len() => {
+                    Result::Like(make.unbind(), place)
+                }
+                Make::Given(_) | Make::Like(..) => return Ok(None),
                 Make::Called(make, args, kwargs) => Result::Called(Allocation::new(
                     make.unbind(),
                     args.unbind(),
@@ -131,6 +137,7 @@ impl There {
         self.held.iter().try_for_each(|array| visit.call(array))?;
         self.results.iter().try_for_each(|result| match result {
             Result::Called(allocation) => allocation.traverse(visit),
+            Result::Like(make, _) => visit.call(make),
             Result::Given(_) | Result::Ours(..) => Ok(()),
         })
     }
@@ -179,17 +186,23 @@ impl There {
         let mut made = Vec::with_capacity(self.results.len());
         for result in &self.results {
             let array = match result {
+                Result::Ours(dims, dtype) => {
+                    let queue = Queue { stream: streams::own(), ..queue };
+                    let array = DeviceArray::new(dims.clone(), NumType::plain(*dtype), queue);
+                    let array = array.map_err(|found| crate::enter::exception(py, &found))?;
+                    at.push(array.buffer.data as u64);
+                    made.push(Bound::new(py, array)?.into_any());
+                    continue;
+                }
                 Result::Given(place) => match leaf_array(walk, *place) {
                     Some(array) => array,
                     None => return Ok(None),
                 },
                 Result::Called(allocation) => allocation.again(py)?,
-                Result::Ours(dims, dtype) => {
-                    let queue = Queue { stream: streams::own(), ..queue };
-                    let made = DeviceArray::new(dims.clone(), NumType::plain(*dtype), queue);
-                    let made = made.map_err(|found| crate::enter::exception(py, &found))?;
-                    Bound::new(py, made)?.into_any()
-                }
+                Result::Like(make, place) => match leaf_array(walk, *place) {
+                    Some(array) => make.bind(py).call1((array,))?,
+                    None => return Ok(None),
+                },
             };
             let Some(address) = address(&array) else { return Ok(None) };
             at.push(address);
@@ -216,7 +229,7 @@ impl There {
                 let (begin, end) = span(*place);
                 (0..at.len()).filter(|i| i != place).map(span).any(|(b, e)| b < end && begin < e)
             }
-            Result::Called(_) | Result::Ours(..) => false,
+            Result::Called(_) | Result::Like(..) | Result::Ours(..) => false,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Calls of traced functions: a recording is the compiled function with the memory of its arguments and
 //! results left open. Its arrays are all in host memory, or all on one device.
 
+use super::around;
 use super::form::Form;
 use super::on_device::{Makes, There};
 use super::walk::{Walk, view};
@@ -32,6 +33,49 @@ pub struct Calls {
     names: Vec<String>,
     /// How many calls were recorded, and how many were replayed.
     counts: [AtomicUsize; 2],
+}
+
+/// A function whose calls are replayed: the class that `ts.jit` gives extends it. A call like an earlier one runs without a
+/// frame of Python; every other one is a call of the method `_call_whole`.
+#[pyclass(subclass, frozen, module = "tessera._core")]
+pub struct Replayed {
+    calls: Py<Calls>,
+    /// The number of the profile that was set for the function.
+    profile: Option<usize>,
+}
+
+#[tessera_entry::entry]
+#[pymethods]
+impl Replayed {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.calls)
+    }
+
+    #[new]
+    fn new(calls: Py<Calls>, profile: Option<usize>) -> Self {
+        Self { calls, profile }
+    }
+
+    #[getter(_calls)]
+    fn calls(&self, py: Python<'_>) -> Py<Calls> {
+        self.calls.clone_ref(py)
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let this = slf.get();
+        if let Some(profile) = around::plain()
+            && let Some(done) =
+                this.calls.get().replay(args, kwargs, this.profile.unwrap_or(profile))?
+        {
+            return Ok(done);
+        }
+        slf.getattr(intern!(slf.py(), "_call_whole"))?.call(args, kwargs)
+    }
 }
 
 enum Recording {
@@ -115,7 +159,7 @@ impl Calls {
         leaves: Vec<Bound<'_, PyAny>>,
         made: Option<Makes<'_>>,
     ) -> PyResult<bool> {
-        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
+        let Some(walk) = self.walked(args, Some(kwargs), profile) else { return Ok(false) };
         if matches!(self.kept.find(&walk.tokens).as_deref(), Some(Recording::Whole)) {
             return Ok(false);
         }
@@ -143,17 +187,7 @@ impl Calls {
         kwargs: &Bound<'py, PyDict>,
         profile: usize,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = args.py();
-        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(None) };
-        let done = match self.kept.find(&walk.tokens).as_deref() {
-            Some(Recording::Run(one)) if one.holds(py)? => match &one.place {
-                Place::Host(here) => here.run(py, &walk)?,
-                Place::Device(there) => there.run(py, &walk)?,
-            },
-            _ => None,
-        };
-        self.counts[1].fetch_add(usize::from(done.is_some()), Ordering::Relaxed);
-        Ok(done)
+        self.replay(args, Some(kwargs), profile)
     }
 
     /// Whether a call that took the full path may be recorded, and is not.
@@ -163,7 +197,7 @@ impl Calls {
         kwargs: &Bound<'_, PyDict>,
         profile: usize,
     ) -> PyResult<bool> {
-        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(false) };
+        let Some(walk) = self.walked(args, Some(kwargs), profile) else { return Ok(false) };
         match self.kept.find(&walk.tokens).as_deref() {
             None => Ok(true),
             Some(Recording::Whole) => Ok(false),
@@ -183,10 +217,29 @@ impl Calls {
 }
 
 impl Calls {
+    fn replay<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        profile: usize,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = args.py();
+        let Some(walk) = self.walked(args, kwargs, profile) else { return Ok(None) };
+        let done = match self.kept.find(&walk.tokens).as_deref() {
+            Some(Recording::Run(one)) if one.holds(py)? => match &one.place {
+                Place::Host(here) => here.run(py, &walk)?,
+                Place::Device(there) => there.run(py, &walk)?,
+            },
+            _ => None,
+        };
+        self.counts[1].fetch_add(usize::from(done.is_some()), Ordering::Relaxed);
+        Ok(done)
+    }
+
     fn walked<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
-        kwargs: &Bound<'py, PyDict>,
+        kwargs: Option<&Bound<'py, PyDict>>,
         profile: usize,
     ) -> Option<Walk<'py>> {
         let profile = Profile::ALL.get(profile).copied().unwrap_or_default();
@@ -201,7 +254,12 @@ impl Calls {
             let at = at as isize;
             walk.value(&value, numbers(self.places.iter().any(|&p| p == at || p + count == at)))?;
         }
-        walk.dict(kwargs, &|name| numbers(self.names.iter().any(|n| n == name)))?;
+        match kwargs {
+            Some(kwargs) => {
+                walk.dict(kwargs, &|name| numbers(self.names.iter().any(|n| n == name)))?;
+            }
+            None => walk.tokens.mark(Mark::Dict, 0),
+        }
         Some(walk)
     }
 }

@@ -97,6 +97,9 @@ impl<'py> Walk<'py> {
 
     /// `None` for what only the full path knows to take apart.
     pub fn value(&mut self, value: &Bound<'py, PyAny>, numbers: Numbers) -> Option<()> {
+        if let Ok(array) = value.cast_exact::<DeviceArray>() {
+            return self.own(value, array.get());
+        }
         if let Some(class) = class(value).ok()? {
             self.join(Source::Host)?;
             self.array(value, numpy(value, class)?);
@@ -114,12 +117,7 @@ impl<'py> Walk<'py> {
                 self.class(value);
                 Some(())
             }
-            Some(Reader::Own) => {
-                let array = value.cast::<DeviceArray>().ok()?.get();
-                self.join(Source::Own(array.memory.last()))?;
-                self.array(value, own(array)?);
-                Some(())
-            }
+            Some(Reader::Own) => self.own(value, value.cast::<DeviceArray>().ok()?.get()),
             Some(Reader::Torch | Reader::Cupy | Reader::Dlpack | Reader::ArrayInterface) => None,
             None => {
                 self.depth += 1;
@@ -130,8 +128,24 @@ impl<'py> Walk<'py> {
         }
     }
 
+    fn own(&mut self, value: &Bound<'py, PyAny>, array: &DeviceArray) -> Option<()> {
+        let (view, memory) = (&array.buffer, &array.memory);
+        if view.dims.len() > MAX_RANK {
+            return None;
+        }
+        self.join(Source::Own(memory.last()))?;
+        let whose = (OWN, memory.device(), view.dtype, view.writable);
+        self.tokens.lying(whose, view.data as u64, &view.dims, &view.strides);
+        self.kept(value);
+        Some(())
+    }
+
     fn array(&mut self, value: &Bound<'py, PyAny>, view: View) {
         self.tokens.array(&view);
+        self.kept(value);
+    }
+
+    fn kept(&mut self, value: &Bound<'py, PyAny>) {
         if self.aliases {
             self.tokens.alias();
         }

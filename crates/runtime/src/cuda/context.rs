@@ -5,6 +5,7 @@ use super::api::{Api, Failure};
 use super::driver;
 use super::error::CudaError;
 use cudarc::driver::sys::CUctx_st;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
@@ -31,6 +32,10 @@ impl Context {
     /// Most threads have the context already: then nothing is pushed.
     #[inline]
     pub fn make_current(self) -> Result<Current, CudaError> {
+        let held = HELD.get();
+        if held == self.raw.0 {
+            return Ok(Current { pop: None, here: PhantomData });
+        }
         let mut now = null_mut();
         // SAFETY: `now` is a place for a context.
         unsafe { self.api.cuCtxGetCurrent(&mut now) }?;
@@ -39,7 +44,17 @@ impl Context {
             // SAFETY: the context is never released.
             unsafe { self.api.cuCtxPushCurrent_v2(self.raw.0) }?;
         }
-        Ok(Current { pop: pushed.then_some(self.api), here: PhantomData })
+        if pushed {
+            // Another one is current than the one that is held.
+            HELD.set(null_mut());
+        }
+        Ok(Current { pop: pushed.then_some((self.api, held)), here: PhantomData })
+    }
+
+    /// Makes the context current until the guard goes, without a question to the driver in between.
+    pub fn hold(self) -> Result<Held, CudaError> {
+        let current = self.make_current()?;
+        Ok(Held { before: HELD.replace(self.raw.0), _current: current })
     }
 
     /// Runs `f` with the context current, for destructors: only where the driver may be called at
@@ -53,21 +68,42 @@ impl Context {
     }
 }
 
+thread_local! {
+    /// The context that is current because of a guard, and that nobody else changes meanwhile; null for none.
+    static HELD: Cell<*mut CUctx_st> = const { Cell::new(null_mut()) };
+}
+
+/// See [`Context::hold`].
+pub(crate) struct Held {
+    before: *mut CUctx_st,
+    _current: Current,
+}
+
+impl tessera_target::device::Held for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(self.before);
+    }
+}
+
 /// A device's context is current on this thread. Guards go in the order opposite to that in which
 /// they came.
 #[must_use = "the context is current only as long as the guard is"]
 pub struct Current {
-    pop: Option<&'static Api>,
+    /// Where this guard pushed it: the driver, and the context that was held before.
+    pop: Option<(&'static Api, *mut CUctx_st)>,
     /// Of one thread.
     here: PhantomData<*const ()>,
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        if let Some(api) = self.pop {
+        if let Some((api, held)) = self.pop {
             let mut popped = null_mut();
             // SAFETY: this guard pushed the context. There is nothing to do if it fails.
             let _ = unsafe { api.cuCtxPopCurrent_v2(&mut popped) };
+            HELD.set(held);
         }
     }
 }

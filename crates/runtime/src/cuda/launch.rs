@@ -1,15 +1,17 @@
 //! The launch of a kernel. Nothing is allocated on this path, and nothing is waited for.
 
+use super::context::Context;
 use super::error::CudaError;
 use super::function::{Function, PORTABLE_CLUSTER};
 use super::stream::StreamRef;
 use cudarc::driver::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as SIZE,
-    CU_LAUNCH_PARAM_END_AS_INT as END, CUlaunchAttribute, CUlaunchAttributeID,
+    CU_LAUNCH_PARAM_END_AS_INT as END, CUfunction, CUlaunchAttribute, CUlaunchAttributeID,
     CUlaunchAttributeID::*, CUlaunchAttributeValue, CUlaunchConfig,
 };
 use std::ffi::c_void;
 use std::ptr::{addr_of_mut, null_mut};
+use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
 use tessera_target::device::LaunchShape;
 
@@ -86,7 +88,7 @@ impl Function {
         self.check(shape)?;
         let mut size = params.len();
         let reported = starts.len() < 2;
-        if reported && self.attributes().param_bytes.is_some_and(|least| size < least as usize) {
+        if reported && !self.takes(size) {
             return Err(self.mispacked(size));
         }
         let _current = self.device().context.make_current()?;
@@ -128,6 +130,11 @@ impl Function {
             unsafe { api.cuLaunchKernelEx(&config, function, list, extra) }?;
         }
         Ok(())
+    }
+
+    /// Whether a launch has parameters of so many bytes, in one block.
+    fn takes(&self, bytes: usize) -> bool {
+        self.attributes().param_bytes.is_none_or(|least| bytes >= least as usize)
     }
 
     /// How many clusters of this shape are resident on the device together.
@@ -196,6 +203,60 @@ impl Function {
         let message =
             format!("`{}`: expected {wanted} bytes of parameters or more, got {got}", self.name());
         CudaError::refused(Diagnostic::new(Code::E_UNKNOWN, message))
+    }
+}
+
+/// A plain launch of one shape, with what the driver is called with beside parameters and stream.
+pub(super) struct Prepared {
+    context: Context,
+    raw: CUfunction,
+    grid: [u32; 3],
+    block: u32,
+    shared: u32,
+    /// Its module stays loaded.
+    _function: Arc<Function>,
+}
+
+// SAFETY: nothing is read or written through the handle; the driver takes it from any thread.
+unsafe impl Send for Prepared {}
+unsafe impl Sync for Prepared {}
+
+impl Prepared {
+    /// `None` for launches with attributes, and for those of no blocks.
+    pub fn new(
+        function: Arc<Function>,
+        shape: &LaunchShape,
+        bytes: usize,
+    ) -> Result<Option<Self>, CudaError> {
+        if !shape.is_plain() || shape.grid.contains(&0) || !function.takes(bytes) {
+            return Ok(None);
+        }
+        function.check(shape)?;
+        let (context, raw) = (function.device().context, function.handle());
+        let LaunchShape { grid, block, shared, .. } = *shape;
+        Ok(Some(Self { context, raw, grid, block, shared, _function: function }))
+    }
+
+    /// # Safety
+    /// As for [`Function::launch`].
+    #[inline]
+    pub unsafe fn launch(&self, params: &[u8], stream: StreamRef) -> Result<(), CudaError> {
+        let _current = self.context.make_current()?;
+        let mut size = params.len();
+        let mut extra = [
+            POINTER as usize as *mut c_void,
+            params.as_ptr().cast_mut().cast(),
+            SIZE as usize as *mut c_void,
+            addr_of_mut!(size).cast(),
+            END as usize as *mut c_void,
+        ];
+        let Self { raw, grid: [x, y, z], block, shared, .. } = *self;
+        let (api, stream, extra) = (self.context.api, stream.handle(), extra.as_mut_ptr());
+        // SAFETY: the driver copies the parameters before it returns; the rest is the caller's promise.
+        unsafe {
+            api.cuLaunchKernel(raw, x, y, z, block, 1, 1, shared, stream, null_mut(), extra)
+        }?;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use super::event::Event;
 use super::function::Function;
 use super::graph::{Capture, GraphExec};
 use super::jit::LoadOptions;
+use super::launch::Prepared;
 use super::module::Module;
 use super::pointer::pointer_device;
 use super::pool::DeviceBuffer;
@@ -73,6 +74,10 @@ impl hal::Device for Device {
 
     fn any(&self) -> &dyn Any {
         self
+    }
+
+    fn hold(&self) -> Result<Box<dyn hal::Held>> {
+        Ok(Box::new(self.context.hold()?))
     }
 
     fn alloc(self: Arc<Self>, bytes: u64, on: u64) -> Result<Box<dyn hal::Memory>> {
@@ -259,6 +264,23 @@ impl hal::Function for Function {
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { Function::launch(self, shape, params, starts, stream(on)) }?)
+    }
+
+    fn prepared(
+        self: Arc<Self>,
+        shape: &LaunchShape,
+        bytes: usize,
+    ) -> Result<Option<Box<dyn hal::Prepared>>> {
+        let made = Prepared::new(self, shape, bytes)?;
+        Ok(made.map(|made| Box::new(made) as Box<dyn hal::Prepared>))
+    }
+}
+
+impl hal::Prepared for Prepared {
+    #[inline]
+    unsafe fn launch(&self, params: &[u8], on: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Prepared::launch(self, params, stream(on)) }?)
     }
 }
 

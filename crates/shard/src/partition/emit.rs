@@ -4,8 +4,9 @@ use super::Partition;
 use super::moves::wide;
 use crate::placement::{Dims, cut};
 use tessera_diag::{Diagnostic, Loc};
+use tessera_graph::ops::kernel;
 use tessera_graph::{GraphOp, elem, extents, tensor};
-use tessera_ir::{Attr, Attrs, DimExpr, OpId, OpSpec, Opcode, Type, Value};
+use tessera_ir::{Attr, Attrs, DimExpr, OpId, OpSpec, Opcode, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ScalarFn};
 
 impl Partition<'_> {
@@ -52,6 +53,14 @@ impl Partition<'_> {
                     types[0] = tensor(types[0].shape().to_vec(), NumType::plain(to));
                 }
             }
+            GraphOp::KernelCall => {
+                let made = self.kernel(id, operands, attrs, types, &loc)?;
+                let each = made.into_iter().map(|v| match contributes {
+                    true => self.widened(v, &loc),
+                    false => Ok(v),
+                });
+                return each.collect();
+            }
             GraphOp::Reduce | GraphOp::Scatter if contributes => {
                 for operand in &mut operands {
                     if self.b.ty(*operand).dtype().is_float() {
@@ -68,8 +77,34 @@ impl Partition<'_> {
         self.copy(id, &operands, attrs, types, &loc)
     }
 
+    /// The call of a kernel. An array that it writes over may be that of another value here, which is still read.
+    fn kernel(
+        &mut self,
+        id: OpId,
+        mut operands: Vec<Value>,
+        mut attrs: Attrs,
+        types: Vec<Type>,
+        loc: &Loc,
+    ) -> Result<Vec<Value>, Diagnostic> {
+        let whole = self.func.ops[id].operands.iter().map(|&v| self.func.ty(v));
+        if whole.eq(operands.iter().map(|&v| self.b.ty(v))) {
+            // It is the kernel that it was.
+            attrs.remove("sharding");
+            attrs.remove("contract");
+        }
+        let privileges = kernel::privileges(attrs.get("privileges"));
+        let fresh = kernel::fresh(attrs.get("fresh"));
+        for (at, privilege) in privileges.iter().enumerate() {
+            if privilege.is_some_and(Privilege::writes) && !fresh.contains(&at) {
+                let spec = OpSpec::new(GraphOp::OptBarrier, &[]).group("values", &[operands[at]]);
+                operands[at] = self.b.value(spec, loc.clone())?;
+            }
+        }
+        self.copy(id, &operands, attrs, types, loc)
+    }
+
     /// The op with other operands, attributes and types.
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         id: OpId,
         operands: &[Value],

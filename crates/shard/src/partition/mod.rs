@@ -2,19 +2,23 @@
 //! the cheapest of a few ways, the op runs on blocks, and contributions are combined where they arise, into the blocks that are
 //! wanted. The result is one `graph.manual` on the whole arguments.
 
+mod block;
 mod control;
 mod emit;
 mod lookup;
 mod moves;
 
+use crate::Found;
 use crate::canonical::canonical;
+use crate::composites::{Known, Rules};
 use crate::explain;
 use crate::placement::{Axes, Dims, Placement, block, cost, count, divides, may_split, named};
-use crate::propagate::{Placements, propagate};
-use crate::rules::{Kind, OpRule, neutral, rule};
-use std::collections::BTreeMap;
+use crate::propagate::Placements;
+use crate::rules::{Kind, OpRule, neutral};
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
+use tessera_graph::states::is_collective;
 use tessera_graph::walk::{dce, dce_module, returned};
 use tessera_graph::{Collective, GraphBuilder, GraphFunc, GraphModule, GraphOp, collectives};
 use tessera_ir::{BlockId, OpId, OpSpec, Type, Value};
@@ -43,7 +47,10 @@ struct Local {
 struct Partition<'a> {
     func: &'a GraphFunc,
     placements: Placements,
-    ordered: bool,
+    rules: Rules,
+    /// With the functions of composites on blocks.
+    module: GraphModule,
+    blocks: block::Blocks,
     b: GraphBuilder,
     of: SideTable<Value, Option<Local>>,
     /// What values became in other placements, for each open block.
@@ -55,15 +62,18 @@ type Chosen = Vec<Axes>;
 
 pub fn partition(
     module: &GraphModule,
-    func: &GraphFunc,
-    ordered: bool,
+    found: Found,
+    known: Known,
 ) -> Result<Partitioned, Diagnostics> {
-    let placements = propagate(func, ordered)?;
+    let Found { flat, rules, placements } = found;
+    let func = &flat.func;
     let mesh = placements.mesh.clone();
     let mut p = Partition {
         func,
         placements,
-        ordered,
+        rules,
+        module: module.clone(),
+        blocks: block::Blocks { known, ..Default::default() },
         b: GraphBuilder::new(&func.name),
         of: SideTable::new(None),
         moved: vec![BTreeMap::new()],
@@ -105,17 +115,41 @@ pub fn partition(
         *value = p.clipped(*value, func.ty(out), &loc)?;
     }
     let placed = outs.iter().map(|&v| named(&mesh, &p.placements.of(func, v))).collect();
-    let mut made = p.b.finish(&results, loc)?;
+    let Partition { b, placements, rules, module: mut all, .. } = p;
+    let mut made = b.finish(&results, loc)?;
     canonical(&mut made)?;
     dce(&mut made, &|_| true);
-    let explained = explain::values(func, &p.placements) + &explain::moves(&made);
-    let mut all = module.clone();
+    let explained = explain::values(func, &placements)
+        + &explain::whole_kernels(func, &rules, &placements)
+        + &explain::moves(&made);
     if let Some(old) = all.funcs.iter_mut().find(|f| f.name == func.name) {
         *old = GraphFunc { attrs: old.attrs.clone(), ..made };
     }
     dce_module(&mut all, &[&func.name]);
-    let collectives = collectives(&all, &func.name);
+    let mut collectives = collectives(&all, &func.name);
+    let asked = requests(func);
+    for found in &mut collectives {
+        found.is_written = asked.contains(&place(&found.loc));
+    }
     Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
+}
+
+/// A place in the source, to compare.
+fn place(loc: &Loc) -> (Option<&str>, u32, u32) {
+    (loc.file().map(|f| &f.name[..]), loc.line(), loc.column())
+}
+
+/// Where the function says what is communicated: pins, and the collectives of its programs of one rank. A pin of a parameter says where it
+/// comes from, and moves nothing.
+fn requests(func: &GraphFunc) -> BTreeSet<(Option<&str>, u32, u32)> {
+    let ops = func.ops.iter().map(|(_, op)| op);
+    let given = func.params();
+    ops.filter(|op| match op.code {
+        GraphOp::Shard => !op.operands.iter().any(|x| given.contains(x)),
+        code => is_collective(code),
+    })
+    .map(|op| place(&op.loc))
+    .collect()
 }
 
 /// Where a value of the whole function goes in and out of the program of a rank: blocks that are filled up are so at the end of the
@@ -170,8 +204,15 @@ impl Partition<'_> {
         let func = self.func;
         let op = &func.ops[id];
         let loc = op.loc.clone();
-        let rule = rule(func, id, self.ordered);
-        let chosen = self.choose(id, &rule);
+        let rule = self.rules.of(func, id);
+        let mut chosen = self.choose(id, &rule);
+        let mut on_blocks = None;
+        if op.code == GraphOp::Composite && chosen.iter().any(|axes| !axes.is_empty()) {
+            on_blocks = self.on_blocks(id, &rule, &chosen)?;
+            if on_blocks.is_none() {
+                chosen = vec![Vec::new(); rule.kinds.len()];
+            }
+        }
         let axes = |row: &[Option<usize>], pass_only: bool| -> Dims {
             let each = row.iter().map(|f| match f {
                 Some(f) if !pass_only || rule.kinds[*f] == Kind::Pass => chosen[*f].clone(),
@@ -211,6 +252,9 @@ impl Partition<'_> {
             (GraphOp::Gather, Some((how, _))) => {
                 let split = axes(&rule.operands[0], false);
                 vec![self.lookup(id, &operands, (&split, &dims[0]), *how)?]
+            }
+            (GraphOp::Composite, _) if on_blocks.is_some() => {
+                self.composite(id, &operands, &dims, on_blocks)?
             }
             _ => self.emit(id, &operands, &dims, combined.is_some())?,
         };

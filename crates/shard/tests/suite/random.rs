@@ -4,9 +4,9 @@
 use crate::{Random, run, types};
 use tessera_diag::Loc;
 use tessera_graph::ops::collective::{MeshAxes, Split};
-use tessera_graph::{DotAxes, GraphBuilder, GraphModule, GraphOp, elem, tensor};
+use tessera_graph::{Copier, DotAxes, GraphBuilder, GraphModule, GraphOp, elem, tensor};
 use tessera_interp::HostArray;
-use tessera_ir::{Attr, Attrs, Dim, DimExpr, OpSpec, Type, Value};
+use tessera_ir::{Attr, Attrs, Dim, DimExpr, OpSpec, Type, Value, ValueDef};
 use tessera_numerics::{DType, NumType, ReduceOp, ScalarFn};
 use tessera_shard::partition;
 
@@ -297,9 +297,85 @@ fn program(seed: u64) -> (GraphModule, Vec<HostArray>) {
     (module, args)
 }
 
-fn check(seed: u64) {
-    let (module, args) = program(seed);
+/// The ops of a part of the function as a composite; the function itself where that part is empty.
+fn composed(module: &mut GraphModule, random: &mut Random, name: &str) {
+    let func = module.func("f").unwrap().clone();
+    let ops = &func.blocks[func.body].ops;
+    let ops = &ops[..ops.len() - 1];
+    let first = random.below(ops.len());
+    let part = &ops[first..(first + 1 + random.below(8)).min(ops.len())];
+    let mut inside = Vec::new();
+    for &id in part {
+        inside.push(id);
+        let regions = func.ops[id].regions.iter();
+        regions.for_each(|&r| func.walk_block(r, &mut |inner| inside.push(inner)));
+    }
+    let is_made = |v: Value| match func.values[v].def {
+        ValueDef::Result(id, _) => inside.contains(&id),
+        ValueDef::Arg(block, _) => inside.iter().any(|&id| func.ops[id].regions.contains(&block)),
+    };
+    let (mut inputs, mut outputs): (Vec<Value>, Vec<Value>) = Default::default();
+    for id in func.walk() {
+        for &v in &func.ops[id].operands {
+            let list = match (inside.contains(&id), is_made(v)) {
+                (true, false) => &mut inputs,
+                (false, true) => &mut outputs,
+                _ => continue,
+            };
+            if !list.contains(&v) {
+                list.push(v);
+            }
+        }
+    }
+    let mut b = GraphBuilder::new(name);
+    let mut copier = Copier::new(&func);
+    for &v in &inputs {
+        copier.set(v, b.param("x", func.ty(v).clone()));
+    }
+    for &id in part {
+        b.copy_op(&mut copier, id);
+    }
+    let results: Vec<Value> = outputs.iter().map(|&v| copier.get(v).unwrap()).collect();
+    let inner = b.finish(&results, Loc::unknown()).unwrap();
+    let mut b = GraphBuilder::new("f");
+    let mut copier = Copier::new(&func);
+    for &v in func.params() {
+        copier.set(v, b.param("x", func.ty(v).clone()));
+    }
+    for &id in ops {
+        if id == part[0] {
+            // Inputs that later ops of the part need are there before its first op.
+            let values: Vec<Value> = inputs.iter().map(|&v| copier.get(v).unwrap()).collect();
+            let mut spec = OpSpec::new(GraphOp::Composite, &[])
+                .group("values", &values)
+                .attr("name", Attr::word("part"))
+                .attr("decomposition", Attr::Ref(name.to_string()));
+            spec.results = Some(outputs.iter().map(|&v| func.ty(v).clone()).collect());
+            let made = b.push(spec, Loc::unknown()).unwrap();
+            outputs.iter().zip(made).for_each(|(&old, new)| copier.set(old, new));
+        }
+        if !part.contains(&id) {
+            b.copy_op(&mut copier, id);
+        }
+    }
+    let results = tessera_graph::walk::returned(&func).iter();
+    let results: Vec<Value> = results.map(|&v| copier.get(v).unwrap()).collect();
+    let outer = b.finish(&results, Loc::unknown()).unwrap();
+    module.funcs = module.funcs.drain(..).filter(|f| f.name != "f").collect();
+    module.funcs.extend([outer, inner]);
+}
+
+/// How many composites run on blocks.
+fn check(seed: u64) -> usize {
+    let (mut module, args) = program(seed);
     let wanted = run(&module, &args);
+    let mut random = Random(seed ^ 0x5eed);
+    for name in ["g", "h", "i"] {
+        if random.below(2) == 0 {
+            composed(&mut module, &mut random, name);
+        }
+    }
+    let mut on_blocks = 0;
     for ordered in [false, true] {
         let made = partition(&module, "f", &types(&module), ordered)
             .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{module}"))
@@ -307,6 +383,7 @@ fn check(seed: u64) {
         let func = made.module.func("f").unwrap();
         tessera_graph::verify_module(&made.module)
             .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{module}\n{func}"));
+        on_blocks += func.walk().iter().filter(|&&id| func.ops[id].attr("whole").is_some()).count();
         let found = run(&made.module, &args);
         for (i, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
             let (found, wanted) = (found.values(), wanted.values());
@@ -316,6 +393,7 @@ fn check(seed: u64) {
             );
         }
     }
+    on_blocks
 }
 
 #[test]
@@ -325,9 +403,11 @@ fn random_programs() {
     let seed = given("TESSERA_FUZZ_SEED").unwrap_or_else(day);
     let seconds = given("TESSERA_FUZZ_SECONDS").unwrap_or(3);
     println!("TESSERA_FUZZ_SEED={seed}");
-    (0..200).for_each(check);
+    let on_blocks: usize = (0..200).map(check).sum();
+    assert!(on_blocks > 20, "{on_blocks} composites run on blocks");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let first = seed << 20;
     let more = (first..).take_while(|_| std::time::Instant::now() < until);
-    println!("{} programs", more.inspect(|s| check(*s)).count());
+    let found: Vec<usize> = more.map(check).collect();
+    println!("{} programs, {} composites on blocks", found.len(), found.iter().sum::<usize>());
 }

@@ -40,7 +40,27 @@ fn cases() -> Vec<(&'static str, String)> {
 "
         )
     };
+    let softmax = |split: &str| {
+        format!(
+            "func @f(%x: tensor<[4, 8], f32>) {{
+  %a = graph.shard %x {{{TP}, split = {split}}} : tensor<[4, 8], f32>
+  %y = graph.composite %a {{name = softmax, decomposition = @softmax}} : tensor<[4, 8], f32>
+  graph.return %y
+}}
+
+func @softmax(%x: tensor<[4, 8], f32>) {{
+  %e = graph.exp %x : tensor<[4, 8], f32>
+  %s = graph.reduce %e {{op = sum, axes = [1]}} : tensor<[4], f32>
+  %t = graph.broadcast %s {{dims = [0]}} : tensor<[4, 8], f32>
+  %y = graph.div %e, %t : tensor<[4, 8], f32>
+  graph.return %y
+}}
+"
+        )
+    };
     vec![
+        ("a composite on blocks", softmax("[[tp], []]")),
+        ("a composite whose rows are split", softmax("[[], [tp]]")),
         ("n over tp", product(TP, "[[], []]", "[[], [tp]]")),
         ("k over tp in both", product(TP, "[[], [tp]]", "[[tp], []]")),
         ("m over dp, n over tp", product(BOTH, "[[dp], []]", "[[], [tp]]")),
@@ -168,7 +188,8 @@ fn programs_of_ranks() {
                 .iter()
                 .map(|c| format!("{} over {}: {} bytes", c.kind, c.axes.join(" "), c.nbytes))
                 .collect();
-            let text = made.module.func("f").unwrap().to_string();
+            let funcs = made.module.funcs.iter().map(ToString::to_string);
+            let text = funcs.collect::<Vec<_>>().join("\n");
             writeln!(out, "# {name}, {profile}: [{}]\n{text}", listed.join(", ")).unwrap();
             if !ordered {
                 writeln!(out, "{}", made.explained.replace(" (test:", " (").trim_end()).unwrap();

@@ -60,26 +60,51 @@ fn every_test_file_is_in_the_one_binary_of_its_crate() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// Whether the documentation of a source has a block that rustdoc runs.
+fn has_example(source: &str) -> bool {
+    let docs = source.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))
+    });
+    // Fences open and close in turn; what is no Rust says so behind the one that opens.
+    let fences = docs.filter_map(|line| line.trim_start().strip_prefix("```"));
+    fences.step_by(2).any(|kind| !matches!(kind.trim(), "text" | "ignore" | "python" | "console"))
+}
+
+/// Each costs a run of the compiler, also where there is nothing to find: over the whole library.
 #[test]
-fn libraries_have_a_test_binary_exactly_where_they_have_tests() {
+fn libraries_have_tests_and_examples_run_exactly_where_they_have_some() {
     let mut faults = Vec::new();
     let files = files();
     for manifest in files.iter().filter(|f| f.starts_with("crates/") && f.ends_with("/Cargo.toml"))
     {
         let folder = manifest.trim_end_matches("Cargo.toml");
         let sources = files.iter().filter(|f| f.starts_with(&format!("{folder}src/")));
-        let has_tests = sources.filter_map(|f| text(f)).any(|source| source.contains("#[test]"));
+        let sources: Vec<_> = sources.filter_map(|f| text(f)).collect();
         let Some(manifest_text) = text(manifest) else { continue };
-        let is_built = !manifest_text.split("\n[").any(|table| {
-            table.starts_with("lib]") && table.lines().any(|line| line == "test = false")
-        });
-        if has_tests && !is_built {
-            faults.push(format!("{manifest}: the tests in src do not run: `[lib] test = false`"));
-        } else if !has_tests && is_built {
-            faults.push(format!("{manifest}: write `[lib] test = false`: src has no tests"));
+        let table = manifest_text.split("\n[").find(|table| table.starts_with("lib]"));
+        let runs = |setting: &str| !table.is_some_and(|t| t.lines().any(|line| line == setting));
+        let has_tests = sources.iter().any(|source| source.contains("#[test]"));
+        let has_examples = sources.iter().any(|source| has_example(source));
+        for (has, setting, what) in [
+            (has_tests, "test = false", "tests"),
+            (has_examples, "doctest = false", "examples in its documentation"),
+        ] {
+            if has && !runs(setting) {
+                faults.push(format!("{manifest}: the {what} in src do not run: `[lib] {setting}`"));
+            } else if !has && runs(setting) {
+                faults.push(format!("{manifest}: write `[lib] {setting}`: src has no {what}"));
+            }
         }
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn examples_that_rustdoc_runs_are_found() {
+    assert!(has_example("//! ```\n//! assert!(true);\n//! ```\n"));
+    assert!(has_example("/// ```text\n/// a\n/// ```\n    /// ```no_run\n    /// b();\n"));
+    assert!(!has_example("/// ```text\n/// a\n/// ```\nlet fence = \"```\";\n"));
 }
 
 /// Unit tests in `src` would compile the library a second time: what the tests in `tests` need beyond the

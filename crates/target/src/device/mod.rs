@@ -80,6 +80,12 @@ pub trait Device: Send + Sync {
     /// The platform's own type, for the module that compiles for the kind.
     fn any(&self) -> &dyn Any;
 
+    /// What platforms do before each call for the device, done once for calls in a row on this thread: while the guard lives, no
+    /// code of others runs on it.
+    fn hold(&self) -> Result<Box<dyn Held>> {
+        Ok(Box::new(()))
+    }
+
     /// At least `bytes` bytes for work on the stream, aligned to 256. The contents are not defined. Refused while the
     /// stream is being recorded: a graph would use what the pool gives to others between its launches.
     fn alloc(self: Arc<Self>, bytes: u64, stream: u64) -> Result<Box<dyn Memory>>;
@@ -179,6 +185,11 @@ pub trait Module: Send + Sync {
 }
 
 /// A kernel on a device. It keeps its module.
+/// See [`Device::hold`].
+pub trait Held {}
+
+impl Held for () {}
+
 pub trait Function: Send + Sync {
     fn name(&self) -> &str;
     fn facts(&self) -> FunctionFacts;
@@ -199,6 +210,24 @@ pub trait Function: Send + Sync {
         starts: &[usize],
         stream: u64,
     ) -> Result<()>;
+    /// The launch of one shape with one block of so many bytes of parameters, checked for all times; None where that saves
+    /// nothing.
+    fn prepared(
+        self: Arc<Self>,
+        _: &LaunchShape,
+        _bytes: usize,
+    ) -> Result<Option<Box<dyn Prepared>>> {
+        Ok(None)
+    }
+}
+
+/// See [`Function::prepared`].
+pub trait Prepared: Send + Sync {
+    /// Launches it, in the stream's order.
+    ///
+    /// # Safety
+    /// As for [`Function::launch`]; there are as many bytes as were said.
+    unsafe fn launch(&self, params: &[u8], stream: u64) -> Result<()>;
 }
 
 /// What the work of a graph uses, for as long as the graph lives.

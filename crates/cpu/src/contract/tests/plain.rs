@@ -124,6 +124,7 @@ pub fn module(isa: Isa, kind: Kind, way: Variant, budget: Option<(i64, i64, i64)
         depth,
         whole: way.whole,
         all: [rows, cols],
+        few: true,
         any_order: way.few == Some(true),
         a: if way.computed_left {
             Left::Computed(&a)

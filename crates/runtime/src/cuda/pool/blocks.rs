@@ -115,7 +115,8 @@ impl<M: Memory> Blocks<M> {
         let (bytes, at) = found?;
         let list = state.free.get_mut(&bytes)?;
         let mut block = list.swap_remove(at).block;
-        if list.is_empty() {
+        // There are few small sizes, and small blocks come and go with every call.
+        if list.is_empty() && bytes >= LARGE {
             state.free.remove(&bytes);
         }
         (block.home, block.key) = (stream, key);
