@@ -70,7 +70,7 @@ pub struct Rig {
     once: BTreeMap<Mask, Vec<Sharers>>,
     /// How many ranks have come to each such place, by the first of those that share.
     arrived: Vec<Vec<AtomicUsize>>,
-    /// What others do meanwhile.
+    /// Where ranks wait for the one that does it.
     barrier: Arc<Call>,
     constants: Vec<Option<Block>>,
     /// How many ranks are between two steps that they wait for.
