@@ -176,8 +176,8 @@ impl Rank<'_> {
         Ok(if moved { Ready::Moved } else { Ready::No })
     }
 
-    /// Runs until it waits for something that is not complete, or has ended.
-    fn advance(&mut self, transport: &dyn Transport) -> Result<(), Diagnostics> {
+    /// Runs until it waits for something that is not complete, or has ended. Calls `wake` where there may be work for others by what it started.
+    fn advance(&mut self, transport: &dyn Transport, wake: &dyn Fn()) -> Result<(), Diagnostics> {
         loop {
             if self.is_ready(transport)? != Ready::Yes {
                 return Ok(());
@@ -206,6 +206,8 @@ impl Rank<'_> {
                     }
                     if !matches!(pending.state, State::InFlight(_)) {
                         self.staged.push(self.pending.len());
+                    } else if pending.poll(transport)? || transport.has_work() {
+                        wake();
                     }
                     self.pending.push(pending);
                 }
@@ -237,6 +239,7 @@ struct Ranks<'c> {
     over: Vec<Rank<'c>>,
     /// Workers that run a rank, test those that wait, or do a part of a collective.
     busy: usize,
+    asleep: usize,
     /// Counts what workers did, so that one that tested ranks meanwhile tests them again.
     changes: u64,
     error: Option<Diagnostics>,
@@ -275,7 +278,7 @@ pub fn run(
         Order::Random(seed) => Some(Random(seed)),
     };
     let (waiting, over) = (Vec::new(), Vec::new());
-    let ranks = Ranks { ready, waiting, over, busy: 0, changes: 0, error: None, random };
+    let ranks = Ranks { ready, waiting, over, busy: 0, asleep: 0, changes: 0, error: None, random };
     let pool = Pool { transport, ranks: Mutex::new(ranks), change: Condvar::new() };
     workers.each(&|| pool.work());
     let error = pool.lock().error.take();
@@ -325,6 +328,15 @@ impl<'c> Pool<'c, '_> {
         self.change.notify_all();
     }
 
+    /// Wakes workers that sleep: they test again what ranks wait for.
+    fn wake(&self) {
+        let mut ranks = self.lock();
+        if ranks.asleep > 0 {
+            ranks.changes += 1;
+            self.change.notify_all();
+        }
+    }
+
     fn run_one<'g>(
         &'g self,
         mut ranks: MutexGuard<'g, Ranks<'c>>,
@@ -332,7 +344,7 @@ impl<'c> Pool<'c, '_> {
     ) -> MutexGuard<'g, Ranks<'c>> {
         ranks.busy += 1;
         drop(ranks);
-        let done = rank.advance(self.transport);
+        let done = rank.advance(self.transport, &|| self.wake());
         let mut ranks = self.lock();
         ranks.busy -= 1;
         ranks.changes += 1;
@@ -394,7 +406,10 @@ impl<'c> Pool<'c, '_> {
             return ranks;
         }
         if ranks.busy > 0 {
-            return self.change.wait(ranks).unwrap_or_else(PoisonError::into_inner);
+            ranks.asleep += 1;
+            ranks = self.change.wait(ranks).unwrap_or_else(PoisonError::into_inner);
+            ranks.asleep -= 1;
+            return ranks;
         }
         if ranks.waiting.is_empty() {
             return ranks;

@@ -157,6 +157,11 @@ pub trait Transport: Send + Sync {
     /// Whether a collective is complete for the rank that started it. After `true` the token is used up.
     fn test(&self, token: Token) -> Result<bool, Diagnostic>;
 
+    /// Whether a call of [`Transport::progress`] would find some, as far as that is known without waiting.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// Does some of the work in flight. Any thread may call it, several may together.
     fn progress(&self) -> Result<Progress, Diagnostic>;
 

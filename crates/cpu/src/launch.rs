@@ -15,7 +15,7 @@ use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_numerics::Scalar;
 use tessera_support::ForkLock;
 use tessera_target::frame::{Param, ParamKind};
-use tessera_target::{ArgValue, LaunchArgs, Poll, Settled, interruption};
+use tessera_target::{ArgValue, LaunchArgs, Poll, Settled, interruption, most_threads};
 use tessera_tile::KernelKind;
 
 /// Lanes of one group.
@@ -41,8 +41,8 @@ impl About {
     pub fn threads(&self) -> usize {
         match (self.serial, self.threads) {
             (true, _) => 1,
-            (false, 0) => crate::threads(),
-            (false, n) => n,
+            (false, 0) => crate::threads().min(most_threads()),
+            (false, n) => n.min(most_threads()),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod frame;
 mod interrupt;
 mod launch;
 mod print;
+mod share;
 pub mod speed;
 mod store;
 mod worker;
@@ -19,6 +20,7 @@ pub use footprint::{BESIDE_TILES, Footprint};
 pub use interrupt::{Poll, interruption, is_interrupt, set_interrupt_check};
 pub use launch::{ArgValue, BufferArg, LaunchArgs, Packed, Queue, Settled};
 pub use print::{set_print, show, show_elements, show_tile, tell};
+pub use share::{most_threads, with_threads};
 pub use store::{NoStore, ObjectStore};
 pub use worker::{beside, deep, helper, is_helper};
 

@@ -15,7 +15,7 @@ from .. import _core
 from ..arrays.create import array, numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype as dtype_of
-from ..trace.tracer import Tracer
+from ..trace.tracer import Blocks, Tracer
 from . import _blocks, _events, _given, _implicit, _mapper
 from ._domain import Rect
 from ._draw import Drawing, draw
@@ -123,6 +123,16 @@ class DistArray:
         """The same value in another placement."""
         return reshard(self, spec)
 
+    def _even(self, splits: list[list[str]], known: dict[str, Any]) -> list[numpy.ndarray] | None:
+        """The block of each rank, as `tessera.trace.tracer.Gathered.blocks` says."""
+        if known.get("rows") is not self._rows:
+            if self._placed.combine or any([runs != even_block(self.mesh, self.shape, splits, ranks[0]) for ranks, runs, _ in self._rows]):
+                return None
+            known["rows"] = self._rows
+        self._wait("read")
+        found = [self._blocks[self._block_of[rank]] for rank in range(self.mesh.size)]
+        return found if all([isinstance(b, numpy.ndarray) for b in self._blocks]) else None
+
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
         axes = _given.axes(axis)
@@ -152,7 +162,8 @@ class DistArray:
         return self._storage, self._positions, privilege
 
     def _wait(self, privilege: str) -> None:
-        if self._storage != in_order.get():
+        # Tasks know it by its positions and those of its parts: without any, no task uses it.
+        if ("_positions" in self.__dict__ or self._parts) and self._storage != in_order.get():
             TASKS.wait_for(self._use(privilege))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,6 +181,18 @@ class DistArray:
 
     def __repr__(self) -> str:
         return f"DistArray({self.shape}, {self.dtype}, {self._placed.spec()!r} on {self.mesh!r})"
+
+
+def even_block(mesh: Mesh, shape: tuple[int, ...], splits: list[list[str]], rank: int) -> list[_blocks.Runs]:
+    """The positions that a rank has where each dim is split evenly over these axes."""
+    found = []
+    for extent, axes in zip(shape, splits, strict=True):
+        place, count = 0, 1
+        for axis in axes:
+            size = mesh.axis_size(axis)
+            place, count = place * size + mesh.coords(rank)[mesh.axes.index(axis)], count * size
+        found.append([(place * (extent // count), 1, extent // count)])
+    return found
 
 
 class Part:
@@ -432,6 +455,28 @@ def shard(x: Any, spec: Any, mesh: Mesh | None = None) -> DistArray:
     wanted = as_spec(spec, values.ndim)
     on = chosen(mesh, wanted.axes)
     return _initial(values.shape, of, place(values.shape, of, wanted, on), on, wanted, values, True)
+
+
+def from_blocks(x: Blocks, spec: ShardSpec, mesh: Mesh) -> DistArray:
+    """An array of blocks that a program made and that nobody else has. Where they are in another placement, they are copied into it."""
+    known = x.known
+    if known.get("spec") is not spec or known["mesh"] is not mesh:
+        of = dtype_of(x.dtype)
+        placed = place(x.shape, of, spec, mesh)
+        rows = placed.blocks()
+        fits = not placed.combine
+        for ranks, runs, _ in rows:
+            block = x.of_rank[ranks[0]]
+            fits = fits and all([x.of_rank[rank] is block for rank in ranks]) and runs == even_block(mesh, x.shape, x.splits, ranks[0])
+        known.update(spec=spec, mesh=mesh, of=of, placed=placed, rows=rows, fits=fits)
+    if not known["fits"]:
+        whole = numpy.empty(x.shape, numpy_dtype(known["of"]))
+        for rank, block in enumerate(x.of_rank):
+            whole[_blocks.places(even_block(mesh, x.shape, x.splits, rank))] = block
+        return shard(whole, spec, mesh)
+    rows = known["rows"]
+    held = [_blocks.on(x.of_rank[ranks[0]], mesh.player(ranks[0])) for ranks, _, _ in rows]
+    return DistArray(x.shape, known["placed"], mesh, spec, known["of"], held, True, rows)
 
 
 def replicate(x: Any, mesh: Mesh | None = None) -> DistArray:

@@ -67,6 +67,7 @@ class Mesh:
 
     def _set(self, grid: Any) -> None:
         self._grid = grid
+        self._hash = hash(grid)
         #: Names of the axes.
         self.axes: tuple[str, ...] = tuple(grid.axes)
         #: Extents of the axes.
@@ -166,10 +167,10 @@ class Mesh:
             wait(raised)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mesh) and self._grid == other._grid
+        return other is self or isinstance(other, Mesh) and self._grid == other._grid
 
     def __hash__(self) -> int:
-        return hash(self._grid)
+        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._grid.is_part:

@@ -140,6 +140,8 @@ class ShardSpec:
         if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < 2**32:
             raise fail("E_PLACEMENT", f"expected a priority from 0 on, got {priority!r}", "0 is the most urgent")
         self._core = _core.PlacementSpec(splits, combine, priority, bool(require_even))
+        # Specs are in the keys of calls, once for each argument.
+        self._hash = hash(self._core)
         self._fields = (splits, combine, priority, bool(require_even))
         #: Placements of arrays by it, by shape, mesh and names of dims.
         self._bound: dict[tuple, Any] = {}
@@ -167,10 +169,10 @@ class ShardSpec:
         return tuple(_core.PlacedArray(mesh._grid, self._core, [1] * ndim, []).states())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShardSpec) and self._core == other._core
+        return other is self or isinstance(other, ShardSpec) and self._core == other._core
 
     def __hash__(self) -> int:
-        return hash(self._core)
+        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardSpec._of, self._fields

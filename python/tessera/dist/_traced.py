@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from ..base.caller import fail
 from ..trace import placing
-from ..trace.tracer import Frame, Gathered, Tracer, as_tracer, aval, current, is_array, one, outermost, to_numpy
+from ..trace.tracer import Blocks, Frame, Gathered, Tracer, as_tracer, aval, current, is_array, one, outermost, to_numpy
 from ..tree import pytree
 from . import _implicit
-from ._array import DistArray, replicate, shard
+from ._array import DistArray, from_blocks, replicate, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, spec_of
 from ._spec import Distribution, ShardSpec, as_spec
@@ -156,7 +156,8 @@ def _back(known: Placement, array: Any) -> Any:
         # What a transform traces inside a function is placed where it comes from.
         frame = current()
         return TracedArray(array, known.mesh, known.spec, known.requires_grad, frame is not None and frame.parent is None) if same else array
-    made = shard(to_numpy(array), known.spec if same else ShardSpec(), known.mesh)
+    spec = known.spec if same else ShardSpec()
+    made = from_blocks(array, spec, known.mesh) if type(array) is Blocks else shard(to_numpy(array), spec, known.mesh)
     made.requires_grad = known.requires_grad
     return made
 

@@ -16,7 +16,7 @@ from ..arrays.host import HostArray, WeakArray, host
 from ..base.dtypes import dtype as as_dtype
 from ..base.error_location import placed
 from ..base.numeric_profile import current as profile_now
-from .tracer import Gathered, Tracer, aval, fail, leaked, to_numpy
+from .tracer import Blocks, Gathered, Tracer, aval, fail, leaked, to_numpy
 
 #: How many compiled sizes a traced function with open extents keeps; the oldest is dropped first.
 MOST_SIZES = 256
@@ -82,6 +82,9 @@ class Runner:
         self._shapes: dict[tuple, list[tuple]] = {}
         self._compiled: dict[tuple[int, str | None, tuple | None, int], Any] = {}
         self._gifts: dict[int, list[tuple[int, int]]] = {}
+        #: The mesh that results are on: they may be left in blocks.
+        self.mesh: Any = None
+        self._boundaries: dict[int, Any] = {}
 
     @property
     def _kernels(self) -> _Kernels | None:
@@ -127,6 +130,7 @@ class Runner:
             if len(self._compiled) >= MOST_SIZES:
                 gone = self._compiled.pop(next(iter(self._compiled), None), None)
                 self._gifts.pop(id(gone), None)
+                self._boundaries.pop(id(gone), None)
             self._compiled[key] = found
         return found
 
@@ -161,6 +165,8 @@ class Runner:
             made = self.compiled(device, sizes)
             if made.on_device:
                 return self._on_device(made, arrays, device, donated, self.shapes(sizes))
+        if self.mesh is not None and _mode.get() != "oracle" and (found := self._boundary(sizes)) is not None:
+            return self._in_blocks(found, arrays, sizes)
         ready = [_row_major(a, t) for a, t in zip(arrays, self.params, strict=True)]
         if _mode.get() == "oracle":
             inputs = [((list(a.shape), d), a.tobytes()) for a, (_, d, _) in zip(ready, self.params, strict=True)]
@@ -168,6 +174,46 @@ class Runner:
             return [host(numpy.frombuffer(bytearray(b), numpy_dtype(d)).reshape(s), w) for (s, d, b), w in zip(made, self.weak, strict=True)]
         outputs = [aligned_empty(WeakArray if w else HostArray, s, kind) for (s, _, kind), w in zip(self.shapes(sizes), self.weak, strict=True)]
         self.compiled(None, sizes).run(ready, outputs, self._kernels)
+        return outputs
+
+    def _boundary(self, sizes: tuple | None) -> Any:
+        """Where a program of ranks takes and leaves blocks; None where it takes whole arrays."""
+        made = self.compiled(None, sizes)
+        if id(made) not in self._boundaries:
+            self._boundaries[id(made)] = self._bounded(made.boundary)
+        return self._boundaries[id(made)]
+
+    def _bounded(self, found: Any) -> Any:
+        """What a program says of its boundary, for the ranks of the mesh: it has a rank for each position along the axes that it splits something
+        over. First for each of its ranks one of the mesh."""
+        if found is None:
+            return None
+        axes, extents, takes, leaves = found
+        if any([a not in self.mesh.axes or self.mesh.axis_size(a) != n for a, n in zip(axes, extents, strict=True)]):
+            return None
+        ranks = []
+        for rank in range(self.mesh.size):
+            at = dict(zip(self.mesh.axes, self.mesh.coords(rank), strict=True))
+            place = 0
+            for axis, extent in zip(axes, extents, strict=True):
+                place = place * extent + at[axis]
+            ranks.append(place)
+        first = [ranks.index(place) for place in range(math.prod(extents))]
+        made = [(splits, tuple(block), [of_rank[place] for place in ranks], {}) for splits, block, of_rank in leaves]
+        return first, [(splits, {}) for splits in takes], made
+
+    def _in_blocks(self, boundary: Any, arrays: list[Any], sizes: tuple | None) -> list[Any]:
+        """Runs a program of ranks: blocks of arguments are used where they are, and each block of a result is made once."""
+        first, takes, leaves = boundary
+        ready: list[Any] = []
+        for a, of, (splits, known) in zip(arrays, self.params, takes, strict=True):
+            blocks = a.blocks(splits, known) if type(a) is Gathered and splits is not None else None
+            ready.append(_row_major(a, of) if blocks is None else [blocks[rank] for rank in first])
+        outputs = []
+        for (shape, name, kind), (splits, extents, of_rank, known) in zip(self.shapes(sizes), leaves, strict=True):
+            made = [aligned_empty(HostArray, extents, kind) for _ in range(max(of_rank) + 1)]
+            outputs.append(Blocks(shape, name, splits, [made[at] for at in of_rank], known))
+        self.compiled(None, sizes).run_blocks(ready, [[out.of_rank[rank] for rank in first] for out in outputs])
         return outputs
 
     def ran(self, arrays: list[Any]) -> Any:

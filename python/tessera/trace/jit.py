@@ -90,6 +90,7 @@ class Traced:
         self.gifts: set[int] | None = None
         weak = [t._weak for t in tracers]
         self.runner = Runner(self.program, self.func, frame.kernels, backend, profile, capture, plan, weak, frame.composites)
+        self.runner.mesh = frame.mesh
         self._there: dict[int, list] = {}
         self._memo: dict[Any, Any] = {}
 

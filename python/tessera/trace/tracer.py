@@ -371,9 +371,24 @@ class Gathered:
         self.shape, self.dtype = array.shape, array.dtype
         self._array = array
 
+    def blocks(self, splits: list[list[str]], known: dict[str, Any]) -> list[numpy.ndarray] | None:
+        """Its block on each rank, where these are even blocks of neighbouring elements in host memory, each dim split over these axes; None
+        where they are others. ``known`` keeps what was found for arrays in the same placement."""
+        return self._array._even(splits, known)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
-        made = self._array.numpy()
+        # Copies are not copied: calls read what they are given, and do not keep it.
+        copies = self.blocks([[] for _ in self.shape], {})
+        made = self._array.numpy() if copies is None else copies[0]
         return made if dtype is None else made.astype(dtype, copy=False)
+
+
+class Blocks:
+    """An array that a program left in blocks: one for each rank, the same one for ranks that share it. ``known`` keeps what is found of its
+    placement for later calls of the program."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, splits: list[list[str]], of_rank: list[numpy.ndarray], known: dict[str, Any]) -> None:
+        self.shape, self.dtype, self.splits, self.of_rank, self.known = shape, dtype, splits, of_rank, known
 
 
 def is_array(x: Any) -> bool:

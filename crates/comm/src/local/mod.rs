@@ -290,6 +290,10 @@ impl Transport for Local {
         Ok(true)
     }
 
+    fn has_work(&self) -> bool {
+        !self.state().parts.is_empty()
+    }
+
     fn progress(&self) -> Result<Progress, Diagnostic> {
         let mut state = self.state();
         if let Some(why) = &state.failed {

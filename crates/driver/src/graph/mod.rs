@@ -5,6 +5,7 @@
 //! [`GraphProgram::run_on`] on those of a device, and [`GraphProgram::replay_on`] as one graph of it.
 
 mod arena;
+mod blocks;
 mod calls;
 mod captured;
 mod device;
@@ -15,10 +16,13 @@ mod kernels;
 mod layouts;
 mod list;
 mod program;
+mod rank_code;
 mod rank_run;
 mod ranks;
 mod run;
+mod shared;
 
+pub use blocks::{Boundary, Given};
 pub use calls::{MadeKernel, MadeKernels};
 pub(crate) use kernels::census as kernels_alive;
 pub use kernels::compiled_kernels;

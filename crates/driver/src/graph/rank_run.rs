@@ -1,19 +1,27 @@
 //! Runs programs of ranks (`ranks.rs`): each rank is a cursor over its own memory, and collectives go over the transport inside the process.
 
 use super::arena::Block;
+use super::blocks::{Blocks, Given};
 use super::joint::Joint;
-use super::list::{Addresses, Command, Executor, List, WIDEST, one};
+use super::list::{Addresses, Executor, List, WIDEST, one};
+use super::rank_code::{Code, Instr};
 use super::ranks::{RankProgram, RankPrograms};
 use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
+use super::shared::{Mask, sharers};
 use crate::profile::{self, Span};
-use std::collections::{BTreeMap, BTreeSet};
-use tessera_comm::{Cursor, Local, LocalOptions, Memory, Order, Request, Threads, Transport, run};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tessera_comm::{
+    Call, Cursor, GroupId, Kind, Local, LocalOptions, Memory, Order, Request, Threads, Transport,
+    run,
+};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
-use tessera_graph::ops::collective::{MeshAxes, Split};
 use tessera_interp::NoKernels;
 use tessera_ir::{Attrs, Privilege};
-use tessera_plan::{ALIGN, Array, Collective};
-use tessera_target::{BufferArg, Queue};
+use tessera_numerics::DType;
+use tessera_plan::{ALIGN, Array};
+use tessera_target::{BufferArg, Queue, with_threads};
 
 /// Kernels that a function calls, and the programs of ranks that it does.
 pub struct WithRanks<'a> {
@@ -32,44 +40,16 @@ impl GraphKernels for WithRanks<'_> {
         loc: &Loc,
     ) -> Result<(), Diagnostics> {
         match self.ranks.get(kernel) {
-            Some(program) => program.run(args),
+            Some(program) => {
+                let (ins, outs) = args.split_at(program.manual.ins.len().min(args.len()));
+                let whole = |arrays: &[BufferArg]| -> Vec<Given> {
+                    arrays.iter().cloned().map(Given::Whole).collect()
+                };
+                program.run(&whole(ins), &whole(outs))
+            }
             None => self.kernels.call(kernel, config, privileges, args, queue, loc),
         }
     }
-}
-
-/// Copies a box of elements between two row-major arrays.
-fn copy_box(
-    (from, from_dims, from_start): (*const u8, &[usize], &[usize]),
-    (to, to_dims, to_start): (*mut u8, &[usize], &[usize]),
-    dims: &[usize],
-    item: usize,
-) {
-    if dims.contains(&0) {
-        return;
-    }
-    let place = |dims: &[usize], start: &[usize], at: &[usize]| {
-        let each = dims.iter().zip(start).zip(at);
-        each.fold(0, |n, ((d, s), i)| n * d + s + i)
-    };
-    let row = dims.last().copied().unwrap_or(1) * item;
-    let outer = dims.len().saturating_sub(1);
-    let mut at = vec![0; dims.len()];
-    loop {
-        // SAFETY: the box is inside both arrays, which do not overlap.
-        unsafe {
-            let source = from.add(place(from_dims, from_start, &at) * item);
-            let target = to.add(place(to_dims, to_start, &at) * item);
-            std::ptr::copy_nonoverlapping(source, target, row);
-        }
-        let Some(dim) = (0..outer).rev().find(|&d| at[d] + 1 < dims[d]) else { return };
-        at[dim] += 1;
-        at[dim + 1..].fill(0);
-    }
-}
-
-fn extents(array: &BufferArg) -> Vec<usize> {
-    array.dims.iter().map(|&d| d.max(0) as usize).collect()
 }
 
 /// A thread that runs ranks is worth starting where they have this many bytes of values, and so many between two collectives: threads that
@@ -77,204 +57,47 @@ fn extents(array: &BufferArg) -> Vec<usize> {
 const SHARE: usize = 1 << 20;
 const BETWEEN: usize = SHARE / 4;
 
-/// Whether a block of a row-major array is contiguous in it.
-fn is_contiguous(dims: &[usize], block: &[usize]) -> bool {
-    let first = dims.iter().zip(block).rposition(|(d, b)| d != b);
-    first.is_none_or(|first| block[..first].iter().all(|&b| b == 1))
-}
-
-/// The byte at which a block begins in a row-major array.
-fn begin(dims: &[usize], start: &[usize], item: usize) -> usize {
-    dims.iter().zip(start).fold(0, |n, (d, s)| n * d + s) * item
-}
-
-/// Blocks of a whole array: where the ranks have them.
-struct Blocks<'a> {
-    array: &'a BufferArg,
-    dims: Vec<usize>,
-    split: &'a Split,
-    /// Ranks work on the whole array: their blocks are contiguous in it.
-    in_place: bool,
-}
-
-impl<'a> Blocks<'a> {
-    fn all(mesh: &MeshAxes, arrays: &'a [BufferArg], splits: &'a [Split]) -> Vec<Self> {
-        arrays.iter().zip(splits).map(|(a, s)| Self::of(mesh, a, s)).collect()
-    }
-
-    fn of(mesh: &MeshAxes, array: &'a BufferArg, split: &'a Split) -> Self {
-        let dims = extents(array);
-        let (_, block) = mesh.block(split, &dims, 0);
-        let in_place = is_contiguous(&dims, &block);
-        Self { array, dims, split, in_place }
-    }
-
-    fn item(&self) -> usize {
-        self.array.dtype.bytes()
-    }
-
-    /// The bytes of a block.
-    fn bytes(&self, mesh: &MeshAxes) -> usize {
-        let (_, block) = mesh.block(self.split, &self.dims, 0);
-        block.iter().product::<usize>() * self.item()
-    }
-
-    /// The block of a rank in the whole array.
-    fn direct(&self, mesh: &MeshAxes, rank: usize) -> *mut u8 {
-        let (start, _) = mesh.block(self.split, &self.dims, rank);
-        self.array.data.wrapping_add(begin(&self.dims, &start, self.item()))
-    }
-
-    /// Copies the block of a rank from the whole array or to it.
-    fn copy(&self, mesh: &MeshAxes, rank: usize, block: *mut u8, into_whole: bool) {
-        let (start, dims) = mesh.block(self.split, &self.dims, rank);
-        let zero = vec![0; dims.len()];
-        let whole = self.array.data;
-        match into_whole {
-            true => {
-                copy_box((block, &dims, &zero), (whole, &self.dims, &start), &dims, self.item())
-            }
-            false => {
-                copy_box((whole, &self.dims, &start), (block, &dims, &zero), &dims, self.item())
-            }
-        }
-    }
-}
-
 /// What one run at a time needs: a transport with its groups, and the memory of each rank.
 pub struct Rig {
     local: Local,
     /// By their numbers in the code.
     collectives: Vec<Joint>,
-    /// For each rank its values, and the blocks that are not in the arrays of the caller.
-    memory: Vec<[Block; 2]>,
+    /// Of each home of values, the memory of each rank: the same one for ranks that share it.
+    memory: BTreeMap<Mask, Vec<Arc<Block>>>,
+    /// For each rank the blocks that are not in the arrays of the caller.
+    aside: Vec<Block>,
+    /// Of what one of several ranks does, by the axes that it is done along: for each rank their group, its size and its first.
+    once: BTreeMap<Mask, Vec<Sharers>>,
+    /// How many ranks have come to each such place, by the first of those that share.
+    arrived: Vec<Vec<AtomicUsize>>,
+    /// Where ranks wait for the one that does it.
+    barrier: Arc<Call>,
     constants: Vec<Option<Block>>,
+    /// How many ranks are between two steps that they wait for.
+    running: AtomicUsize,
+    /// How many threads launches have.
+    threads: usize,
 }
 
-/// The plan of a rank as a worker runs it: lists with a collective inside are instructions with jumps, so that a rank can leave at any of
-/// them, and another go on.
-pub struct Code {
-    instrs: Vec<Instr>,
-    /// How the arrays were aligned that launches were settled for.
-    aligned: Option<Vec<u8>>,
-}
+impl Rig {
+    /// How many threads a launch may use: ranks that run side by side have a part of them each.
+    fn threads(&self) -> usize {
+        self.threads / self.running.load(Ordering::Relaxed).max(1)
+    }
 
-enum Instr {
-    Do(Command),
-    /// The number is that of the collective in the code.
-    Start {
-        how: Collective,
-        from: Array,
-        to: Array,
-        number: usize,
-    },
-    /// An event behind the collectives so far.
-    Record(usize),
-    Wait(usize),
-    Unless {
-        pred: Array,
-        to: usize,
-    },
-    Jump(usize),
-    /// The next iteration of a loop, or its end.
-    Iterate {
-        id: usize,
-        trip: i64,
-        reverse: bool,
-        position: Array,
-        end: usize,
-    },
-}
-
-fn is_for_ranks(command: &Command) -> bool {
-    let any = |list: &[Command]| list.iter().any(is_for_ranks);
-    match command {
-        Command::Collective { .. } => true,
-        Command::Launch { .. }
-        | Command::Host { .. }
-        | Command::Call { .. }
-        | Command::Copy { .. }
-        | Command::Record { .. }
-        | Command::Wait { .. } => false,
-        Command::If { branches: [then, otherwise], .. } => any(then) || any(otherwise),
-        Command::While { test, body, .. } => any(test) || any(body),
-        Command::Loop { body, .. } => any(body),
+    fn barrier(&self, group: GroupId) -> Request {
+        let (from, to) = (Memory::NONE, Memory::NONE);
+        let none = Arc::from([]);
+        let call = self.barrier.clone();
+        Request { group, call, from, send: Arc::clone(&none), to, receive: none }
     }
 }
 
-#[derive(Default)]
-struct Coder {
-    instrs: Vec<Instr>,
-    collectives: usize,
-}
-
-impl Coder {
-    fn list(&mut self, commands: Vec<Command>) {
-        for command in commands {
-            self.command(command);
-        }
-    }
-
-    fn unless(&mut self, pred: Array) -> usize {
-        self.instrs.push(Instr::Unless { pred, to: 0 });
-        self.instrs.len() - 1
-    }
-
-    /// Sets where a jump goes: behind what there is so far.
-    fn land(&mut self, jump: usize) {
-        let here = self.instrs.len();
-        match &mut self.instrs[jump] {
-            Instr::Unless { to, .. } | Instr::Jump(to) | Instr::Iterate { end: to, .. } => {
-                *to = here;
-            }
-            Instr::Do(_) | Instr::Start { .. } | Instr::Record(_) | Instr::Wait(_) => {}
-        }
-    }
-
-    fn command(&mut self, command: Command) {
-        if !is_for_ranks(&command) {
-            self.instrs.push(match command {
-                // Other queues than the main one are that of collectives, and the host is over with a step when it goes on.
-                Command::Record { event, on } if on != 0 => Instr::Record(event),
-                Command::Wait { event, on: 0 } => Instr::Wait(event),
-                Command::Record { .. } | Command::Wait { .. } => return,
-                command => Instr::Do(command),
-            });
-            return;
-        }
-        match command {
-            Command::Collective { how, from, to } => {
-                let number = self.collectives;
-                self.collectives += 1;
-                self.instrs.push(Instr::Start { how, from, to, number });
-            }
-            Command::If { pred, branches: [then, otherwise], .. } => {
-                let skip = self.unless(pred);
-                self.list(then);
-                let over = self.instrs.len();
-                self.instrs.push(Instr::Jump(0));
-                self.land(skip);
-                self.list(otherwise);
-                self.land(over);
-            }
-            Command::While { test, pred, body, .. } => {
-                let again = self.instrs.len();
-                self.list(test);
-                let over = self.unless(pred);
-                self.list(body);
-                self.instrs.push(Instr::Jump(again));
-                self.land(over);
-            }
-            Command::Loop { id, trip, reverse, position, body } => {
-                let again = self.instrs.len();
-                self.instrs.push(Instr::Iterate { id, trip, reverse, position, end: 0 });
-                self.list(body);
-                self.instrs.push(Instr::Jump(again));
-                self.land(again);
-            }
-            command => self.instrs.push(Instr::Do(command)),
-        }
-    }
+#[derive(Copy, Clone)]
+struct Sharers {
+    group: GroupId,
+    count: usize,
+    first: usize,
 }
 
 fn out_of_memory(bytes: usize) -> Diagnostics {
@@ -295,11 +118,7 @@ impl RankProgram {
         let known = self.codes.lock().pop();
         match known {
             Some(code) => Ok(code),
-            None => {
-                let mut coder = Coder::default();
-                coder.list(List::new(&self.program.written)?.commands);
-                Ok(Code { instrs: coder.instrs, aligned: None })
-            }
+            None => Ok(Code::new(List::new(&self.program.written)?.commands, &self.shared)),
         }
     }
 
@@ -308,29 +127,98 @@ impl RankProgram {
         let mesh = &self.manual.mesh;
         let n = mesh.count() as usize;
         let local = Local::new(n, LocalOptions::default());
-        let mut collectives = Vec::new();
+        let (mut collectives, mut once, mut arrived) = (Vec::new(), BTreeMap::new(), Vec::new());
         let code = self.code()?;
         for instr in &code.instrs {
-            if let Instr::Start { how, from, to, .. } = instr {
-                let of = |rank| local.group(&mesh.group(rank, &how.axes.names));
-                let groups = (0..n).map(of).collect::<Result<_, _>>()?;
-                let (_, members) = mesh.position(0, &how.axes.names);
-                collectives.push(Joint::new(how, from, to, members, groups));
+            match instr {
+                Instr::Start { how, from, to, .. } => {
+                    let of = |rank| local.group(&mesh.group(rank, &how.axes.names));
+                    let groups = (0..n).map(of).collect::<Result<_, _>>()?;
+                    let (_, members) = mesh.position(0, &how.axes.names);
+                    collectives.push(Joint::new(how, from, to, members, groups));
+                }
+                Instr::Once { along, .. } => {
+                    arrived.push((0..n).map(|_| AtomicUsize::new(0)).collect());
+                    let of = |rank| {
+                        let all = sharers(mesh, rank, *along);
+                        let group = local.group(&all)?;
+                        Ok(Sharers { group, count: all.len(), first: all[0] })
+                    };
+                    if !once.contains_key(along) {
+                        once.insert(*along, (0..n).map(of).collect::<Result<_, Diagnostic>>()?);
+                    }
+                }
+                Instr::Do(_)
+                | Instr::Record(_)
+                | Instr::Wait(_)
+                | Instr::Unless { .. }
+                | Instr::Jump(_)
+                | Instr::Iterate { .. } => {}
             }
         }
         self.codes.lock().push(code);
         let block = |bytes| Block::new(bytes).ok_or_else(|| out_of_memory(bytes));
-        let bytes = self.program.written.places.bytes;
-        let memory = (0..n)
-            .map(|_| Ok([block(bytes)?, block(aside)?]))
-            .collect::<Result<_, Diagnostics>>()?;
-        Ok(Rig { local, collectives, memory, constants: self.program.constants()? })
+        let mut ends: BTreeMap<Mask, usize> = BTreeMap::new();
+        let buffers = self.program.plan().buffers.iter().zip(&self.program.written.places.offsets);
+        for ((buffer, offset), home) in buffers.zip(&self.shared.homes) {
+            let end = ends.entry(*home).or_default();
+            *end = offset.map_or(*end, |offset| (offset + buffer.bytes).max(*end));
+        }
+        let mut memory = BTreeMap::new();
+        for (home, end) in ends {
+            let mut of: Vec<Arc<Block>> = Vec::with_capacity(n);
+            for rank in 0..n {
+                let first = sharers(mesh, rank, home)[0];
+                of.push(match of.get(first) {
+                    Some(known) => known.clone(),
+                    None => Arc::new(block(end)?),
+                });
+            }
+            memory.insert(home, of);
+        }
+        let aside = (0..n).map(|_| block(aside)).collect::<Result<_, Diagnostics>>()?;
+        let constants = self.program.constants()?;
+        let (running, threads) = (AtomicUsize::new(0), crate::threads()?);
+        let barrier = Call {
+            kind: Kind::Barrier,
+            dtype: DType::U8,
+            counts: Vec::new(),
+            at: Loc::unknown(),
+            part_of: None,
+        };
+        let barrier = Arc::new(barrier);
+        Ok(Rig {
+            local,
+            collectives,
+            memory,
+            aside,
+            once,
+            arrived,
+            barrier,
+            constants,
+            running,
+            threads,
+        })
     }
 
-    /// Runs all ranks on whole arrays: the operands, then memory for the results.
-    fn run(&self, args: &[BufferArg]) -> Result<(), Diagnostics> {
+    /// Where the buffers of a rank are that are the plan's own.
+    fn bases(&self, rig: &Rig, rank: usize) -> Vec<u64> {
+        let offsets = &self.program.written.places.offsets;
+        let each = rig.constants.iter().zip(offsets).zip(&self.shared.homes);
+        let address = |((constant, offset), home): ((&Option<Block>, &Option<usize>), &Mask)| {
+            let memory = |at: usize| rig.memory[home][rank].address().wrapping_add(at);
+            match (constant, offset) {
+                (Some(block), _) => block.address() as u64,
+                (None, Some(offset)) => memory(*offset) as u64,
+                (None, None) => 0,
+            }
+        };
+        each.map(address).collect()
+    }
+
+    /// Runs all ranks on the operands, and on memory for the results.
+    pub(super) fn run(&self, ins: &[Given], outs: &[Given]) -> Result<(), Diagnostics> {
         let mesh = &self.manual.mesh;
-        let (ins, outs) = args.split_at(self.manual.ins.len().min(args.len()));
         let (ins, outs) =
             (Blocks::all(mesh, ins, &self.manual.ins), Blocks::all(mesh, outs, &self.manual.outs));
         // Where blocks that are not in the arrays of the caller are in the memory of a rank; the positions come last.
@@ -347,21 +235,25 @@ impl RankProgram {
             Some(rig) => rig,
             None => self.rig(aside)?,
         };
-        let n = rig.memory.len();
-        // Of copies the lowest rank's counts: it alone writes the whole array.
-        let mut written = vec![BTreeSet::new(); outs.len()];
+        let n = rig.aside.len();
+        let homes: Vec<Mask> = self.result_homes();
         let mut joined: Vec<(usize, usize, *mut u8)> = Vec::new();
         let mut cursors: Vec<RankCursor<'_>> = Vec::with_capacity(n);
         for rank in 0..n {
-            let own = |at: usize| rig.memory[rank][1].address().wrapping_add(at);
-            let mut bases = self.program.bases(&rig.constants, rig.memory[rank][0].address());
+            let of = |rank: usize, at: usize| rig.aside[rank].address().wrapping_add(at);
+            let own = |at| of(rank, at);
+            let mut bases = self.bases(&rig, rank);
             let mut addresses = Vec::with_capacity(places.len());
             for (blocks, &at) in ins.iter().zip(&places) {
+                // Ranks that have the same block share it.
+                let first = blocks.first(mesh, rank);
                 addresses.push(match blocks.in_place {
                     true => blocks.direct(mesh, rank),
                     false => {
-                        blocks.copy(mesh, rank, own(at), false);
-                        own(at)
+                        if first == rank {
+                            blocks.copy(mesh, rank, own(at), false);
+                        }
+                        of(first, at)
                     }
                 });
             }
@@ -372,14 +264,15 @@ impl RankProgram {
                 addresses.push(own(at));
             }
             let params = addresses.len();
-            for (i, (blocks, &at)) in outs.iter().zip(&places[ins.len()..]).enumerate() {
-                let (start, _) = mesh.block(blocks.split, &blocks.dims, rank);
-                let is_first = written[i].insert(start);
-                addresses.push(match is_first && blocks.in_place {
+            let results = outs.iter().zip(&places[ins.len()..]).zip(&homes);
+            for (i, ((blocks, &at), &home)) in results.enumerate() {
+                // Of copies the lowest rank's counts: it alone writes the whole array, or those that share its memory.
+                let (first, lowest) = (blocks.first(mesh, rank), sharers(mesh, rank, home)[0]);
+                addresses.push(match first == lowest && blocks.in_place {
                     true => blocks.direct(mesh, rank),
-                    false => own(at),
+                    false => of(lowest, at),
                 });
-                if is_first && !blocks.in_place {
+                if first == rank && !blocks.in_place {
                     joined.push((i, rank, own(at)));
                 }
             }
@@ -395,6 +288,11 @@ impl RankProgram {
         }
         self.idle.lock().push(rig);
         Ok(())
+    }
+
+    /// Along which axes each result has memory of its own.
+    fn result_homes(&self) -> Vec<Mask> {
+        self.program.plan().results.iter().map(|(b, _)| self.shared.homes[*b]).collect()
     }
 }
 
@@ -424,6 +322,8 @@ struct RankCursor<'a> {
     flying: Vec<Flying>,
     /// For each event how many collectives were started before it.
     events: BTreeMap<usize, usize>,
+    /// The collective at which it waits for the rank that does what several share.
+    behind: Option<usize>,
     /// The iterations that loops with collectives have begun.
     iterations: BTreeMap<usize, i64>,
 }
@@ -448,6 +348,7 @@ impl<'a> RankCursor<'a> {
             waited: 0,
             flying: Vec::new(),
             events: BTreeMap::new(),
+            behind: None,
             iterations: BTreeMap::new(),
         })
     }
@@ -509,12 +410,38 @@ impl<'a> RankCursor<'a> {
     fn go(&mut self, code: &mut Code) -> Result<tessera_comm::Step, Diagnostics> {
         let program = &*self.program.program;
         let alike = *code.aligned.get_or_insert_with(|| self.aligned.clone()) == self.aligned;
+        if let Some(number) = self.behind.take() {
+            return Ok(tessera_comm::Step::Wait(number));
+        }
         let (mut none, watched) = (NoKernels, profile::is_on());
         let mut kernels = HostKernels(&mut none);
         let mut host = OnHost { program, kernels: &mut kernels, alike, watched };
         while let Some(instr) = code.instrs.get_mut(self.at) {
             match instr {
-                Instr::Do(command) => one(command, &mut host, &mut self.addresses)?,
+                Instr::Do(command) => {
+                    with_threads(self.rig.threads(), || {
+                        one(command, &mut host, &mut self.addresses)
+                    })?;
+                }
+                Instr::Once { steps, along, number } => {
+                    let sharers = self.rig.once[along][self.rank];
+                    let arrived = &self.rig.arrived[*number][sharers.first];
+                    // The last to come does it: what the others did before is over, and they do not go on.
+                    if arrived.fetch_add(1, Ordering::AcqRel) + 1 == sharers.count {
+                        arrived.store(0, Ordering::Relaxed);
+                        for step in steps {
+                            let work = || one(step, &mut host, &mut self.addresses);
+                            with_threads(self.rig.threads(), work)?;
+                        }
+                    } else {
+                        self.behind = Some(self.started);
+                    }
+                    self.started += 1;
+                    self.at += 1;
+                    return Ok(tessera_comm::Step::Start(Box::new(
+                        self.rig.barrier(sharers.group),
+                    )));
+                }
                 Instr::Start { how, from, to, number } => {
                     let (reads, writes) = (self.range(from), self.range(to));
                     if let Some(number) = self.wait(self.behind(reads, writes)) {
@@ -576,7 +503,9 @@ impl<'a> RankCursor<'a> {
 impl Cursor for RankCursor<'_> {
     fn step(&mut self) -> Result<tessera_comm::Step, Diagnostics> {
         let mut code = self.program.code()?;
+        self.rig.running.fetch_add(1, Ordering::Relaxed);
         let done = self.go(&mut code);
+        self.rig.running.fetch_sub(1, Ordering::Relaxed);
         self.program.codes.lock().push(code);
         done
     }

@@ -6,8 +6,11 @@
 //! programs with calls of kernels or with extents that are not known.
 
 use super::calls::MadeKernels;
+use super::list::List;
 use super::program::GraphProgram;
-use super::rank_run::{Code, Rig};
+use super::rank_code::Code;
+use super::rank_run::Rig;
+use super::shared::Shared;
 use std::collections::BTreeMap;
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_graph::ops::collective::{Manual, MeshAxes};
@@ -28,6 +31,7 @@ pub struct RankProgram {
     pub program: Box<GraphProgram>,
     /// The axes of each position.
     pub positions: Vec<Vec<String>>,
+    pub shared: Shared,
     pub idle: ForkLock<Vec<Rig>>,
     /// Code for a worker at a time.
     pub codes: ForkLock<Vec<Code>>,
@@ -57,7 +61,7 @@ pub fn take_out(
             }
             // No name that a kernel of a user may have.
             let name = format!("{}.ranks_{}", source.name, made.len());
-            if let Some(ranks) = program(module, (&source, id), chosen, compile)? {
+            if let Some(ranks) = program(module, (&source, id), (chosen, off), compile)? {
                 made.insert(name.clone(), ranks);
                 call(&mut module.funcs[at], id, &name)?;
             }
@@ -194,7 +198,7 @@ fn call(func: &mut GraphFunc, id: OpId, name: &str) -> Result<(), Diagnostics> {
 fn program(
     module: &GraphModule,
     (source, id): (&GraphFunc, OpId),
-    chosen: &Chosen,
+    (chosen, off): (&Chosen, Off),
     compile: Compile<'_>,
 ) -> Result<Option<RankProgram>, Diagnostics> {
     let op = &source.ops[id];
@@ -215,8 +219,10 @@ fn program(
     let roots: Vec<&str> = std::iter::once(name.as_str()).chain(chosen.names()).collect();
     dce_module(&mut all, &roots);
     let Some(program) = compile(&all, &name, &types)?.map(Box::new) else { return Ok(None) };
+    let steps = List::new(&program.written)?.commands;
+    let shared = Shared::of(&manual, &positions, program.plan(), &steps, !off.has(Pass::RankShare));
     let (idle, codes) = (ForkLock::default(), ForkLock::default());
-    Ok(Some(RankProgram { manual, program, positions, idle, codes }))
+    Ok(Some(RankProgram { manual, program, positions, shared, idle, codes }))
 }
 
 /// The function of a rank as it becomes one that a planner takes.

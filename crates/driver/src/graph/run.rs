@@ -348,7 +348,7 @@ impl GraphProgram {
 }
 
 /// Whether an array is row-major contiguous, apart from axes of extent 1.
-fn dense(array: &BufferArg) -> bool {
+pub(super) fn dense(array: &BufferArg) -> bool {
     let mut stride = array.dtype.bytes() as i64;
     for (&d, &s) in array.dims.iter().zip(&array.strides).rev() {
         if d > 1 && s != stride {

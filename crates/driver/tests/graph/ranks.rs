@@ -25,10 +25,11 @@ impl Draw {
     }
 }
 
-/// The text of a program of `ranks` ranks, each with a block of [4, 6].
+/// The text of a program of `ranks` ranks along `tp`, each with a block of [4, 6], and of `beside` such groups along `dp`.
 struct Text {
     draw: Draw,
     ranks: usize,
+    beside: usize,
     lines: Vec<String>,
     next: usize,
     deep: usize,
@@ -59,11 +60,25 @@ impl Text {
         known[at].clone()
     }
 
+    /// The attributes of axes, and how many ranks there are along them.
+    fn axes(&self, names: &[&str]) -> (String, usize) {
+        let size = |name: &&str| if *name == "dp" { self.beside } else { self.ranks };
+        let sizes: Vec<usize> = names.iter().map(size).collect();
+        (format!("axes = [{}], sizes = {sizes:?}", names.join(", ")), sizes.iter().product())
+    }
+
     fn collective(&mut self, x: &str) -> String {
         let n = self.ranks;
         let axes = format!("axes = [tp], sizes = [{n}]");
         let tall = format!("tensor<[{}, 6], f32>", 4 * n);
-        match self.draw.below(7) {
+        match self.draw.below(8) {
+            7 => {
+                let names: &[&str] = [&["dp"][..], &["dp", "tp"]][self.draw.below(2)];
+                let (axes, n) = self.axes(names);
+                let sum = self.made(&format!("graph.all_reduce {x} {{{axes}, op = sum}}"), T);
+                let part = self.made(&format!("graph.const {{value = {:?}}}", 1.0 / n as f64), T);
+                self.made(&format!("graph.mul {sum}, {part}"), T)
+            }
             0 => {
                 let sum = self.made(&format!("graph.all_reduce {x} {{{axes}, op = sum}}"), T);
                 let part = self.made(&format!("graph.const {{value = {:?}}}", 1.0 / n as f64), T);
@@ -103,7 +118,7 @@ impl Text {
 
     /// A condition of which all ranks have the same.
     fn condition(&mut self, x: &str) -> String {
-        let axes = format!("axes = [tp], sizes = [{}]", self.ranks);
+        let (axes, _) = self.axes(&["dp", "tp"]);
         let sum =
             self.made(&format!("graph.reduce {x} {{op = sum, axes = [0, 1]}}"), "tensor<[], f32>");
         let all =
@@ -200,15 +215,26 @@ impl Text {
 fn program(seed: u64) -> (GraphModule, Vec<HostArray>) {
     let mut draw = Draw(seed);
     let ranks = 1 + draw.below(4);
-    let mut text = Text { draw, ranks, lines: Vec::new(), next: 0, deep: 0 };
-    let axes = format!("axes = [tp], sizes = [{ranks}]");
+    let beside = 1 + draw.below(3);
+    let mut text = Text { draw, ranks, beside, lines: Vec::new(), next: 0, deep: 0 };
+    let (axes, _) = text.axes(&["tp"]);
     let index = text.made(&format!("graph.axis_index {{{axes}}}"), "tensor<[], i64>");
     let index = text.made(&format!("graph.cast {index}"), "tensor<[], f32>");
     let index = text.made(&format!("graph.broadcast {index} {{dims = []}}"), T);
     let own = text.made(&format!("graph.own %w {{{axes}, dim = 0}}"), T);
+    // What is the same on all ranks, and what differs along the other axis.
+    let slice = "graph.slice %w {start = [0, 0], limit = [4, 6], stride = [1, 1]}";
+    let same = text.made(slice, T);
+    let (other, _) = text.axes(&["dp"]);
+    let row = text.made(&format!("graph.axis_index {{{other}}}"), "tensor<[], i64>");
+    let row = text.made(&format!("graph.cast {row}"), "tensor<[], f32>");
+    let row = text.made(&format!("graph.broadcast {row} {{dims = []}}"), T);
     let count = 2 + text.draw.below(6);
-    let out = text.steps(vec![index, own, "%c".into(), "%k".into()], count);
+    let known = vec![index, own, "%c".into(), "%k".into(), row, same];
+    let out = text.steps(known, count);
+    let out = text.made(&format!("graph.all_reduce {out} {{{other}, op = max}}"), T);
     let out = text.made(&format!("graph.add {out}, %k"), T);
+    let (axes, _) = text.axes(&["dp", "tp"]);
     let rows = 4 * ranks;
     let body = format!(
         "func @f(%x: tensor<[{rows}, 6], f32>, %y: tensor<[4, {}], f32>, %z: tensor<[{rows}, 6], f32>) {{\n  %a, %b = graph.manual %x, %y, %z {{{axes}, in = [[[tp], []], [[], [tp]], [[], []]], out = [[[tp], []], [[], [tp]]]}} : tensor<[{rows}, 6], f32>, tensor<[4, {}], f32> do (%k: {T}, %c: {T}, %w: tensor<[{rows}, 6], f32>) {{\n{}\n    graph.yield {out}, {out}\n  }}\n  graph.return %a, %b\n}}",
@@ -243,7 +269,8 @@ fn random_programs_of_ranks_agree_with_the_interpreter() {
         let (module, args) = program(seed.wrapping_mul(1_000_003).wrapping_add(case));
         let wanted = run_graph(&module, "f", &args, &mut NoKernels)
             .unwrap_or_else(|e| panic!("case {case}: {e}\n{module}"));
-        for off in [Off::default(), Off::default().with(Pass::Overlap)] {
+        let all = Off::default();
+        for off in [all, all.with(Pass::Overlap), all.with(Pass::RankShare)] {
             let program = compiled(&module, &args, off);
             assert_eq!(program.rank_plans().len(), 1, "it ran as rows:\n{module}");
             for time in 0..2 {

@@ -91,6 +91,8 @@ steps! {
     Queues = "queues",
     /// Small programs of ranks are one function with a row for each rank; without it they run rank by rank.
     RankRows = "rank_rows",
+    /// Ranks that run in one process compute a value that is the same on some of them once; without it each rank does.
+    RankShare = "rank_share",
     /// Collectives start as soon as their operands are there; without it, where the program has them.
     Overlap = "overlap",
     /// Operands of MMAs that cannot be copied asynchronously are first copied to aligned rows.

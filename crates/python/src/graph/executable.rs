@@ -11,18 +11,19 @@ use crate::kernel::BACKENDS;
 use crate::replay::notes;
 use crate::streams::Found;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_driver::graph::{
-    Chosen, GraphOptions, GraphProgram, HostKernels, MadeKernels, OnMesh, PlanOptions,
-    compile_graph_for, machine_text,
+    Boundary, Chosen, Given, GraphOptions, GraphProgram, HostKernels, MadeKernels, OnMesh,
+    PlanOptions, compile_graph_for, machine_text,
 };
 use tessera_driver::{
     Arg, BufferArg, DeviceId, Flights, ForkLock, NoKernels, Place, Queue, Streams, beside, device,
 };
 use tessera_graph::GraphModule;
+use tessera_graph::ops::collective::Split;
 use tessera_ir::Type;
 use tessera_numerics::Profile;
 
@@ -256,9 +257,61 @@ impl Executable {
     }
 }
 
+/// The axes of the program's mesh and their extents. For each argument how its dims are split, None where it is taken whole; for each result that, the extents of a block, and which of its
+/// blocks each rank has.
+type InBlocks = (Vec<String>, Vec<i64>, Vec<Option<Split>>, Vec<(Split, Vec<usize>, Vec<usize>)>);
+
 #[tessera_entry::entry]
 #[pymethods]
 impl Executable {
+    /// How arguments and results of a program of ranks may be given in blocks; None where whole arrays are taken.
+    #[getter]
+    fn boundary(&self) -> Option<InBlocks> {
+        let Boundary { mesh, arguments, results } = self.program.boundary()?;
+        let types = self.program.results();
+        let result = |(split, ty): (Split, &Type)| {
+            let dims = ty.static_shape().unwrap_or_default();
+            let dims: Vec<usize> = dims.iter().map(|&d| d.max(0) as usize).collect();
+            let (_, extents) = mesh.block(&split, &dims, 0);
+            let mut starts = Vec::new();
+            let of_rank = (0..mesh.count() as usize).map(|rank| {
+                let (start, _) = mesh.block(&split, &dims, rank);
+                starts.iter().position(|s| *s == start).unwrap_or_else(|| {
+                    starts.push(start);
+                    starts.len() - 1
+                })
+            });
+            let of_rank = of_rank.collect();
+            (split, extents, of_rank)
+        };
+        let results = results.into_iter().zip(&types).map(result).collect();
+        Some((mesh.names, mesh.sizes, arguments, results))
+    }
+
+    /// Runs a program of ranks: each argument is an array or a list with the block of each rank, each result such a list.
+    fn run_blocks(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        outputs: Vec<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<()> {
+        notes::spoil();
+        let one = |array: &Bound<'_, PyAny>| match array.cast::<PyList>() {
+            Ok(blocks) => {
+                let blocks: Vec<Bound<'_, PyAny>> = blocks.iter().collect();
+                Ok(Given::Blocks(buffers(py, &blocks, "blocks")?))
+            }
+            Err(_) => {
+                let mut whole = buffers(py, std::slice::from_ref(array), "arguments")?;
+                Ok(Given::Whole(whole.remove(0)))
+            }
+        };
+        let ins = inputs.iter().map(one).collect::<PyResult<Vec<_>>>()?;
+        let blocks = |b: &Vec<Bound<'_, PyAny>>| Ok(Given::Blocks(buffers(py, b, "blocks")?));
+        let outs = outputs.iter().map(blocks).collect::<PyResult<Vec<_>>>()?;
+        enter(py, move || self.program.run_blocks(ins, outs))
+    }
+
     /// Runs on row-major arrays, all of them on the host or all on the device that it was
     /// compiled for; results are written into `outputs`. On a device everything is put on the
     /// libraries' current stream; `capture` records it and does it again as one.
