@@ -200,7 +200,6 @@ impl Program {
     /// decomposition itself. Where some are missing there is no function, and they are given at the end.
     #[pyo3(signature = (func, in_axes, out_axes, size, ruled=Vec::new(), rules=Vec::new()))]
     #[expect(clippy::too_many_arguments, reason = "names of Python's")]
-    #[expect(clippy::type_complexity, reason = "a tuple of Python's")]
     fn vmap(
         &self,
         py: Python<'_>,
