@@ -42,6 +42,7 @@ pub fn gradient(py: Python<'_>, program: &Program, func: &str, wrt: &[usize]) ->
     change(py, program, |m, k| tessera_autodiff::gradient_with(m, k, func, wrt))
 }
 
+#[expect(clippy::type_complexity, reason = "a tuple of Python's")]
 pub fn vmap(
     py: Python<'_>,
     program: &Program,
