@@ -209,7 +209,7 @@ impl Program {
         size: Bound<'_, PyAny>,
         ruled: Vec<String>,
         rules: Vec<(String, Vec<bool>, Option<String>)>,
-    ) -> PyResult<(Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>)> {
+    ) -> PyResult<transform::Batched> {
         let rules = BatchRules {
             decompositions: ruled.into_iter().collect(),
             funcs: rules.into_iter().map(|(name, on, func)| ((name, on), func)).collect(),

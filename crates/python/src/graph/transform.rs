@@ -42,7 +42,9 @@ pub fn gradient(py: Python<'_>, program: &Program, func: &str, wrt: &[usize]) ->
     change(py, program, |m, k| tessera_autodiff::gradient_with(m, k, func, wrt))
 }
 
-#[expect(clippy::type_complexity, reason = "a tuple of Python's")]
+/// A function with one more axis and which of its results have it, and the batching rules that are missing for it.
+pub type Batched = (Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>);
+
 pub fn vmap(
     py: Python<'_>,
     program: &Program,
@@ -51,7 +53,7 @@ pub fn vmap(
     out_axes: &[Option<usize>],
     size: &DimExpr,
     rules: &BatchRules,
-) -> PyResult<(Option<String>, Vec<bool>, Vec<(String, Vec<bool>)>)> {
+) -> PyResult<Batched> {
     let size = Dim::from(size.clone());
     if rules.decompositions.is_empty() {
         let made =
