@@ -81,7 +81,7 @@ enum Part<'a> {
     Gather(&'a [BlockMove]),
 }
 
-/// Fills the blocks of `to` from those of `from`, both in the order of [`Placed::blocks`], by at most so many threads.
+/// Fills the blocks of `to` from those of `from`, both in the order of [`Placed::blocks`], by `most` threads or fewer.
 pub fn exchange(
     from: &Placed,
     to: &Placed,

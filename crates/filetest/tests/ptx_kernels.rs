@@ -322,7 +322,7 @@ fn scans_and_shapes() {
     ]);
 }
 
-/// Tiles that do not fit into shared memory. Each case takes long, so each is a test: tests run side by side.
+/// Tiles that do not fit into shared memory. Each case takes long, so each is a test: tests run concurrently.
 #[test]
 fn transposes_of_tiles_larger_than_shared_memory() {
     check(vec![Case::new(

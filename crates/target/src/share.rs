@@ -1,4 +1,4 @@
-//! How many threads a launch may use, where several threads of the host launch kernels side by side.
+//! How many threads a launch may use, where several threads of the host launch kernels concurrently.
 
 use std::cell::Cell;
 

@@ -52,7 +52,7 @@ impl GraphKernels for WithRanks<'_> {
     }
 }
 
-/// A thread that runs ranks is worth starting where they have this many bytes of values, and so many between two collectives: threads that
+/// A thread that runs ranks is worth starting where they have this many bytes of values, and `BETWEEN` between two collectives: threads that
 /// hand ranks to each other take longer than a small one.
 const SHARE: usize = 1 << 20;
 const BETWEEN: usize = SHARE / 4;
@@ -80,7 +80,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// How many threads a launch may use: ranks that run side by side have a part of them each.
+    /// How many threads a launch may use: ranks that run concurrently have a part of them each.
     fn threads(&self) -> usize {
         self.threads / self.running.load(Ordering::Relaxed).max(1)
     }

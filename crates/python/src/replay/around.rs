@@ -16,7 +16,7 @@ static PROFILE: AtomicUsize = AtomicUsize::new(0);
 /// Whether anything was set for a part of the program. It stays: a task may keep the context of a block that is left.
 static SCOPED: AtomicBool = AtomicBool::new(false);
 
-/// The profile of calls where nothing else is set; `None` where Python must be asked.
+/// The profile of calls where nothing else is set; `None` where Python must decide.
 #[inline]
 pub fn plain() -> Option<usize> {
     let is_plain = TRACES.get() == 0 && !SCOPED.load(Ordering::Relaxed);

@@ -132,7 +132,7 @@ impl Function {
         Ok(())
     }
 
-    /// Whether a launch has parameters of so many bytes, in one block.
+    /// Whether a launch has parameters of this many bytes, in one block.
     fn takes(&self, bytes: usize) -> bool {
         self.attributes().param_bytes.is_none_or(|least| bytes >= least as usize)
     }

@@ -127,9 +127,9 @@ pub fn partition(
     }
     dce_module(&mut all, &[&func.name]);
     let mut collectives = collectives(&all, &func.name);
-    let asked = requests(func);
+    let requested = requests(func);
     for found in &mut collectives {
-        found.is_written = asked.contains(&place(&found.loc));
+        found.is_written = requested.contains(&place(&found.loc));
     }
     Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
 }

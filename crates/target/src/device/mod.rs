@@ -210,7 +210,7 @@ pub trait Function: Send + Sync {
         starts: &[usize],
         stream: u64,
     ) -> Result<()>;
-    /// The launch of one shape with one block of so many bytes of parameters, checked for all times; None where that saves
+    /// The launch of one shape with one block of this many bytes of parameters, checked for all times; None where that saves
     /// nothing.
     fn prepared(
         self: Arc<Self>,
