@@ -4,6 +4,7 @@ NumPy on whole arrays."""
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -94,8 +95,8 @@ def test_random_placements_give_the_product():
         w = random.integers(-4, 5, (k, n)).astype(np.float32)
         mesh = dist.mesh(6, *MESH)
         specs = [dist.spec(*rows[random.integers(len(rows))]) for _ in range(2)]
-        with np.testing.suppress_warnings() as quiet:
-            quiet.filter(ts.TesseraWarning)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ts.TesseraWarning)
             placed = [dist.shard(v, s, mesh) for v, s in zip((x, w), specs, strict=True)]
         f = ts.jit(lambda a, b: product(a, b) + 1.0)
         np.testing.assert_array_equal(f(*placed).numpy(), x @ w + 1.0, err_msg=f"{(m, k, n)} {specs}")

@@ -32,8 +32,6 @@ WORDS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("psum", "pmean", "pmax", "pmin"), "write `ts.collective.all_reduce(x, axis, op)` in a function of `ts.dist.shard_map`"),
         "ppermute": "write `ts.collective.permute(x, axis, pairs)` in a function of `ts.dist.shard_map`",
         "psum_scatter": "write `ts.collective.reduce_scatter(x, axis)` in a function of `ts.dist.shard_map`",
-        "all_gather": "write `ts.collective.all_gather(x, axis)`",
-        "all_to_all": "write `ts.collective.all_to_all(x, axis, split_dim)`",
         "axis_index": "write `ts.dist.axis_index(axis)` in a function of `ts.dist.shard_map`",
         "disable_jit": "call the function without `ts.jit`: `ts.xp` runs immediately outside traced functions",
         "block_until_ready": "calls on the CPU return when they are done, and `ts.runtime.synchronize()` waits for a device",
