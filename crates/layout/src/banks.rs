@@ -9,22 +9,29 @@ use crate::shared::Shared;
 pub(crate) const BANKS: u32 = 32;
 pub(crate) const WORD: u32 = 4;
 
+/// The address of a thread that a layout's padding leaves without an element.
+const OUTSIDE: u32 = u32::MAX;
+
 /// The wavefronts of one access of a warp, `bytes` from each address, and the fewest it could be.
-fn served(addresses: &[Option<u32>; LANES as usize], bytes: u32) -> (u32, u32) {
+fn served(addresses: &[u32; LANES as usize], bytes: u32) -> (u32, u32) {
     let words = bytes.div_ceil(WORD);
     let (mut taken, mut least) = (0, 0);
-    let mut wanted = Vec::with_capacity(LANES as usize);
     for together in addresses.chunks((LANES / words) as usize) {
-        wanted.clear();
-        for address in together.iter().flatten() {
-            wanted.extend((0..words).map(|word| address / WORD + word));
+        // The different words of each bank: at most one for each thread, since the words of a thread are in banks of their own.
+        let mut wanted = [[0; LANES as usize]; BANKS as usize];
+        let mut counts = [0; BANKS as usize];
+        for &address in together.iter().filter(|&&address| address != OUTSIDE) {
+            for word in (0..words).map(|word| address / WORD + word) {
+                let bank = (word % BANKS) as usize;
+                if !wanted[bank][..counts[bank]].contains(&word) {
+                    wanted[bank][counts[bank]] = word;
+                    counts[bank] += 1;
+                }
+            }
         }
-        wanted.sort_unstable();
-        wanted.dedup();
-        let mut banks = [0; BANKS as usize];
-        wanted.iter().for_each(|word| banks[(word % BANKS) as usize] += 1);
-        taken += banks.into_iter().max().unwrap_or(0);
-        least += u32::from(!wanted.is_empty());
+        let most = counts.into_iter().max().unwrap_or(0) as u32;
+        taken += most;
+        least += most.min(1);
     }
     (taken, least)
 }
@@ -36,6 +43,15 @@ pub(crate) struct Held<'l> {
     regs: Vec<Vec<u32>>,
     /// For each warp, its lanes.
     warps: Vec<Vec<Vec<u32>>>,
+}
+
+/// Where the threads of one cta find their elements in a tile without a swizzle.
+pub(crate) struct Addresses {
+    /// Of the lanes, for each warp and register of it.
+    accesses: Vec<[u32; LANES as usize]>,
+    /// Those of the other registers and warps are the first, XORed with a constant: that renames banks and changes nothing else.
+    /// They are left out.
+    alike: bool,
 }
 
 /// The totals of all accesses of one cta to a tile.
@@ -58,31 +74,64 @@ impl<'l> Held<'l> {
         }
     }
 
-    /// Counts accesses of `vector` elements, until there are more than `limit` wavefronts.
-    pub fn accesses(&self, shared: &Shared, vector: u32, limit: u32) -> Accesses {
-        let places = shared.places();
-        let access = |reg: &[u32], lanes: &[Vec<u32>]| {
-            let mut addresses = [None; LANES as usize];
+    /// The same for tiles that differ in their swizzle only.
+    pub fn addresses(&self, shared: &Shared) -> Addresses {
+        let plain = Shared { swizzle: None, ..shared.clone() };
+        let places = plain.places();
+        let shape = self.layout.shape();
+        let mut coords = vec![0; shape.len()];
+        let mut access = |reg: &[u32], lanes: &[Vec<u32>]| {
+            let mut addresses = [OUTSIDE; LANES as usize];
             for (address, lane) in addresses.iter_mut().zip(lanes) {
-                let coords = reg.iter().zip(lane).map(|(reg, lane)| reg ^ lane);
-                let mut bounds = coords.clone().zip(self.layout.shape());
-                if !self.padding || bounds.all(|(at, &extent)| at < extent) {
-                    *address = Some(places.offset(coords));
+                for (dim, at) in coords.iter_mut().enumerate() {
+                    *at = reg[dim] ^ lane[dim];
+                }
+                if !self.padding || coords.iter().zip(shape).all(|(at, extent)| at < extent) {
+                    *address = places.offset(&coords);
                 }
             }
-            served(&addresses, vector * shared.elem_bytes)
+            addresses
         };
-        if shared.is_linear() && !self.padding {
-            // The addresses of any register and warp are those of the first, XORed with a
-            // constant: that renames banks and changes nothing else.
-            let (taken, least) = access(&self.regs[0], &self.warps[0]);
+        if plain.is_linear() && !self.padding {
+            return Addresses {
+                accesses: vec![access(&self.regs[0], &self.warps[0])],
+                alike: true,
+            };
+        }
+        let mut accesses = Vec::with_capacity(self.warps.len() * self.regs.len());
+        for lanes in &self.warps {
+            accesses.extend(self.regs.iter().map(|reg| access(reg, lanes)));
+        }
+        Addresses { accesses, alike: false }
+    }
+
+    /// Counts accesses of `vector` elements at `addresses`, until there are more than `limit` wavefronts.
+    pub fn accesses(
+        &self,
+        shared: &Shared,
+        addresses: &Addresses,
+        vector: u32,
+        limit: u32,
+    ) -> Accesses {
+        let access = |plain: &[u32; LANES as usize]| {
+            let bytes = vector * shared.elem_bytes;
+            match shared.swizzle {
+                Some(swizzle) => served(
+                    &plain.map(|at| if at == OUTSIDE { at } else { swizzle.apply(at) }),
+                    bytes,
+                ),
+                None => served(plain, bytes),
+            }
+        };
+        if addresses.alike {
+            let (taken, least) = access(&addresses.accesses[0]);
             let count = (self.regs.len() * self.warps.len()) as u32 / vector;
             return Accesses { wavefronts: taken * count, worst: taken - least };
         }
         let mut all = Accesses::default();
-        for lanes in &self.warps {
-            for reg in self.regs.iter().step_by(vector as usize) {
-                let (taken, least) = access(reg, lanes);
+        for warp in addresses.accesses.chunks(self.regs.len()) {
+            for plain in warp.iter().step_by(vector as usize) {
+                let (taken, least) = access(plain);
                 all.wavefronts += taken;
                 all.worst = all.worst.max(taken - least);
                 if all.wavefronts > limit {
@@ -92,19 +141,23 @@ impl<'l> Held<'l> {
         }
         all
     }
+
+    fn all_accesses(&self, shared: &Shared, vector: u32) -> Accesses {
+        self.accesses(shared, &self.addresses(shared), vector, u32::MAX)
+    }
 }
 
 impl Shared {
     /// The most extra wavefronts of one access of a warp, of `vector` elements each. `vector` must
     /// not be more than [`Shared::vector`] says.
     pub fn conflicts(&self, layout: &Layout, vector: u32) -> u32 {
-        let worst = |cta| Held::new(layout, cta).accesses(self, vector, u32::MAX).worst;
+        let worst = |cta| Held::new(layout, cta).all_accesses(self, vector).worst;
         (0..layout.ctas()).map(worst).max().unwrap_or(0)
     }
 
     /// The wavefronts that all warps of a cta together take to write or read their part of a tile.
     pub fn wavefronts(&self, layout: &Layout, vector: u32) -> u32 {
-        Held::new(layout, 0).accesses(self, vector, u32::MAX).wavefronts
+        Held::new(layout, 0).all_accesses(self, vector).wavefronts
     }
 
     /// Whether the bits of an address are sums of bits of the coordinates: all factors of the

@@ -1,6 +1,6 @@
 //! The choice of shared memory layout for a conversion.
 
-use crate::banks::{BANKS, Held, WORD};
+use crate::banks::{Addresses, BANKS, Held, WORD};
 use crate::layout::Layout;
 use crate::shared::{Shared, Swizzle, WIDEST};
 
@@ -8,22 +8,37 @@ use crate::shared::{Shared, Swizzle, WIDEST};
 /// padded rows and swizzles it is the one with the fewest wavefronts, written and read; of equals
 /// the smallest, then the simplest.
 pub fn best_shared_for(write: &Layout, read: &Layout, elem_bytes: u32) -> Shared {
+    best_with_wavefronts(write, read, elem_bytes).1
+}
+
+/// [`best_shared_for`], and its wavefronts.
+fn best_with_wavefronts(write: &Layout, read: &Layout, elem_bytes: u32) -> (u32, Shared) {
     assert_eq!(write.shape(), read.shape(), "a conversion keeps the shape");
     let ends = [(write, Held::new(write, 0)), (read, Held::new(read, 0))];
+    let mut plain: Vec<(Vec<usize>, u32, [Addresses; 2])> = Vec::new();
     let mut best: Option<(u32, u32, Shared)> = None;
     for shared in candidates(write.shape(), elem_bytes) {
+        let found =
+            plain.iter().position(|(order, pad, _)| (order, *pad) == (&shared.order, shared.pad));
+        let found = found.unwrap_or_else(|| {
+            let addresses = ends.each_ref().map(|(_, held)| held.addresses(&shared));
+            plain.push((shared.order.clone(), shared.pad, addresses));
+            plain.len() - 1
+        });
         let limit = best.as_ref().map_or(u32::MAX, |best| best.0);
         let mut wavefronts = 0;
-        for (layout, held) in &ends {
+        for ((layout, held), addresses) in ends.iter().zip(&plain[found].2) {
             let vector = shared.vector(layout);
-            wavefronts += held.accesses(&shared, vector, limit - wavefronts.min(limit)).wavefronts;
+            wavefronts +=
+                held.accesses(&shared, addresses, vector, limit - wavefronts.min(limit)).wavefronts;
         }
         let bytes = shared.bytes();
         if best.as_ref().is_none_or(|best| (wavefronts, bytes) < (best.0, best.1)) {
             best = Some((wavefronts, bytes, shared));
         }
     }
-    best.expect("row-major is always there").2
+    let (wavefronts, _, shared) = best.expect("row-major is always there");
+    (wavefronts, shared)
 }
 
 /// Shared memory for a conversion with registers in any order: the orders of both ends, and the
@@ -37,22 +52,17 @@ pub struct Between {
 /// The cheapest in wavefronts, over all dims to order registers along and the orders as they are.
 /// Reordering registers is free, or nearly so.
 pub fn best_between(write: &Layout, read: &Layout, elem_bytes: u32) -> Between {
-    let wavefronts = |b: &Between| {
-        let of = |layout: &Layout| b.shared.wavefronts(layout, b.shared.vector(layout));
-        of(&b.write) + of(&b.read)
-    };
-    let shared = best_shared_for(write, read, elem_bytes);
+    let (mut least, shared) = best_with_wavefronts(write, read, elem_bytes);
     let mut best = Between { write: write.clone(), read: read.clone(), shared };
     for dim in 0..write.rank() {
         let ends = [write, read].map(|layout| layout.regs_along(dim));
         if [write, read] == [&ends[0], &ends[1]] {
             continue;
         }
-        let shared = best_shared_for(&ends[0], &ends[1], elem_bytes);
-        let [write, read] = ends;
-        let other = Between { write, read, shared };
-        if wavefronts(&other) < wavefronts(&best) {
-            best = other;
+        let (wavefronts, shared) = best_with_wavefronts(&ends[0], &ends[1], elem_bytes);
+        if wavefronts < least {
+            let [write, read] = ends;
+            (least, best) = (wavefronts, Between { write, read, shared });
         }
     }
     best

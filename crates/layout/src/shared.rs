@@ -89,7 +89,7 @@ impl Shared {
 
     /// The byte of an element, from the start of the tile in its block, which is aligned to [`Shared::align`].
     pub fn offset(&self, coords: &[u32]) -> u32 {
-        self.places().offset(coords.iter().copied())
+        self.places().offset(coords)
     }
 
     /// The strides of each dim in elements, in memory order; and the stride of panels.
@@ -163,9 +163,9 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub fn offset(&self, coords: impl Iterator<Item = u32>) -> u32 {
+    pub fn offset(&self, coords: &[u32]) -> u32 {
         let mut at = 0;
-        for (dim, (coord, stride)) in coords.zip(&self.strides).enumerate() {
+        for (dim, (&coord, stride)) in coords.iter().zip(&self.strides).enumerate() {
             let coord = match self.part {
                 Some((fast, part)) if dim == fast => coord % part,
                 _ => coord,
