@@ -8,7 +8,8 @@ source scripts/setup.sh
 PLAN=("${TEST_SETUP[@]}" "Formatting" "Clippy" "Build" "Rust tests" "Python tests")
 set_up tests
 openly "Formatting" cargo fmt --all --check
-openly "Clippy" cargo clippy --workspace --all-targets "${CARGO_FLAGS[@]}" -- -D warnings
+# Not `--all-targets`: its `--benches` would check each library once more, as a test, also where `test = false`.
+openly "Clippy" cargo clippy --workspace --lib --bins --tests --examples "${CARGO_FLAGS[@]}" -- -D warnings
 quietly "Build" scripts/build-extension.sh
 openly "Rust tests" cargo test --workspace "${CARGO_FLAGS[@]}"
 openly "Python tests" scripts/python-tests.sh
