@@ -76,39 +76,74 @@ pub fn combine_arrays(op: ReduceOp, dtype: DType, values: &[&[u8]], out: &mut [u
     }
 }
 
-fn run<T: Copy + Default, const N: usize>(
+fn run<T: Copy, const N: usize>(
     values: &[&[u8]],
     out: &mut [u8],
     load: impl Fn([u8; N]) -> T,
     store: impl Fn(T) -> [u8; N],
     join: impl Fn(T, T) -> T,
 ) {
-    let lanes = values.len().min(LANES);
-    let mut held = vec![vec![T::default(); SOME]; lanes];
-    let count = out.len() / N;
-    for start in (0..count).step_by(SOME) {
-        let n = SOME.min(count - start);
-        let bytes = start * N..(start + n) * N;
-        for (at, value) in values.iter().enumerate() {
-            let (given, _) = value[bytes.clone()].as_chunks::<N>();
-            let lane = &mut held[at % LANES][..n];
-            for (here, x) in lane.iter_mut().zip(given) {
-                *here = if at < LANES { load(*x) } else { join(*here, load(*x)) };
-            }
+    let join = |a: [u8; N], b: [u8; N]| store(join(load(a), load(b)));
+    let (out, _) = out.as_chunks_mut::<N>();
+    let values: Vec<&[[u8; N]]> = values.iter().map(|value| value.as_chunks::<N>().0).collect();
+    let mut held = vec![[0; N]; (LANES.ilog2() as usize + 1) * SOME.min(out.len())];
+    for (start, out) in out.chunks_mut(SOME).enumerate().map(|(i, out)| (i * SOME, out)) {
+        let some: Vec<&[[u8; N]]> = values.iter().map(|v| &v[start..start + out.len()]).collect();
+        if let Some(only) = fold(&some, 0, 1, out, &mut held, &join) {
+            out.copy_from_slice(only);
         }
-        let mut half = LANES / 2;
-        while half > 0 {
-            let (low, high) = held.split_at_mut(half.min(lanes));
-            for (a, b) in low.iter_mut().zip(high.iter().take(half)) {
-                for (x, y) in a[..n].iter_mut().zip(&b[..n]) {
-                    *x = join(*x, *y);
-                }
-            }
-            half /= 2;
-        }
-        let (there, _) = out[bytes].as_chunks_mut::<N>();
-        for (to, x) in there.iter_mut().zip(&held[0]) {
-            *to = store(*x);
-        }
+    }
+}
+
+/// Lane `lane` once the tree has joined all lanes that are a multiple of `apart` from it: in `to`, or, where it is one of the values,
+/// that value and nothing in `to`. What is joined is read where it is: each join is one pass.
+fn fold<'v, const N: usize>(
+    values: &[&'v [[u8; N]]],
+    lane: usize,
+    apart: usize,
+    to: &mut [[u8; N]],
+    held: &mut [[u8; N]],
+    join: &impl Fn([u8; N], [u8; N]) -> [u8; N],
+) -> Option<&'v [[u8; N]]> {
+    if apart == LANES {
+        let mut later = values[lane..].iter().step_by(LANES);
+        let first = later.next()?;
+        let Some(second) = later.next() else { return Some(first) };
+        pass(to, first, second, join);
+        later.for_each(|value| pass_on(to, value, join));
+        return None;
+    }
+    let low = fold(values, lane, 2 * apart, to, held, join);
+    if lane + apart >= values.len() {
+        return low;
+    }
+    let (here, deeper) = held.split_at_mut(to.len());
+    let high = fold(values, lane + apart, 2 * apart, here, deeper, join);
+    match (low, high) {
+        (Some(low), Some(high)) => pass(to, low, high, join),
+        (Some(low), None) => pass(to, low, here, join),
+        (None, high) => pass_on(to, high.unwrap_or(here), join),
+    }
+    None
+}
+
+fn pass<const N: usize>(
+    to: &mut [[u8; N]],
+    a: &[[u8; N]],
+    b: &[[u8; N]],
+    join: &impl Fn([u8; N], [u8; N]) -> [u8; N],
+) {
+    for ((to, a), b) in to.iter_mut().zip(a).zip(b) {
+        *to = join(*a, *b);
+    }
+}
+
+fn pass_on<const N: usize>(
+    to: &mut [[u8; N]],
+    b: &[[u8; N]],
+    join: &impl Fn([u8; N], [u8; N]) -> [u8; N],
+) {
+    for (to, b) in to.iter_mut().zip(b) {
+        *to = join(*to, *b);
     }
 }
