@@ -1,11 +1,11 @@
 //! Counts of a launch that its time depends on: MMAs, other flops, bytes, cache lines.
 
 use crate::tally::Tally;
-use crate::{Launch, Work, tallied};
+use crate::{Launch, Work, ops, tallied};
 use tessera_ir::Type;
 use tessera_numerics::DType;
 use tessera_target::speed::LINE;
-use tessera_tile::TileFunc;
+use tessera_tile::{TileFunc, TileOp};
 
 /// An MMA on tiles, and how often a launch executes it.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -84,6 +84,10 @@ pub struct Counts {
     pub requested: u64,
     /// The largest tile, in bytes.
     pub tile: u64,
+    /// Flops outside MMAs of a group that goes through its code one time: how long the code is.
+    pub code: u64,
+    /// How often groups wait for loads, all groups together.
+    pub waits: u64,
 }
 
 impl Counts {
@@ -125,6 +129,8 @@ impl Counts {
             products: tally.products.iter().map(product).collect(),
             requested: tally.requested,
             tile: results.map(|r| bytes(func.ty(r))).max().unwrap_or(0),
+            code: length(func),
+            waits: tally.waits,
         };
         Ok((counts, tally))
     }
@@ -134,6 +140,14 @@ impl Counts {
         let products: f64 = self.products.iter().map(|p| 2.0 * p.multiply_adds()).sum();
         (self.work.flops as f64 - products).max(0.0)
     }
+}
+
+/// Every op outside MMAs counted one time, whatever loops and branches are around it.
+fn length(func: &TileFunc) -> u64 {
+    let mut each = Tally::new(func.params().len());
+    let all = func.walk().into_iter().map(|id| &func.ops[id]);
+    all.filter(|op| op.code != TileOp::Mma).for_each(|op| ops::count(func, op, &mut each));
+    each.flops
 }
 
 /// The cache lines that a row of `bytes` bytes touches, on average over its possible starts:

@@ -15,6 +15,8 @@ pub struct Requested {
     pub stages: Option<u64>,
     /// Blocks that a processor holds together: while one waits for memory, the others compute.
     pub resident: u64,
+    /// Warps of a block, where they are known.
+    pub warps: Option<u64>,
     /// Whether rows of arrays begin at cache lines: no piece is in two lines.
     pub whole_lines: bool,
     /// Registers of a thread that its tiles take beyond those it may have.
@@ -25,7 +27,14 @@ pub struct Requested {
 
 impl Default for Requested {
     fn default() -> Self {
-        Self { stages: None, resident: 1, whole_lines: true, spilled: 0, by_warps: false }
+        Self {
+            stages: None,
+            resident: 1,
+            warps: None,
+            whole_lines: true,
+            spilled: 0,
+            by_warps: false,
+        }
     }
 }
 
@@ -35,6 +44,8 @@ pub enum Limit {
     Arithmetic,
     Cache,
     Memory,
+    /// Groups that wait for their own loads, and warps for their own results.
+    Latency,
     /// The beginning and end of groups.
     Groups,
 }
@@ -45,6 +56,7 @@ impl fmt::Display for Limit {
             Limit::Arithmetic => "arithmetic",
             Limit::Cache => "reads of the cache",
             Limit::Memory => "memory",
+            Limit::Latency => "waiting for loads",
             Limit::Groups => "the beginnings and ends of groups",
         })
     }
@@ -57,6 +69,7 @@ pub struct Estimate {
     pub arithmetic: f64,
     pub cache: f64,
     pub memory: f64,
+    pub latency: f64,
     pub epilogue_overhead: f64,
     /// Waves: how many groups each processor runs one after another.
     pub rounds: u64,
@@ -70,6 +83,7 @@ impl Estimate {
             (self.arithmetic, Limit::Arithmetic),
             (self.cache, Limit::Cache),
             (self.memory, Limit::Memory),
+            (self.latency, Limit::Latency),
             (self.epilogue_overhead, Limit::Groups),
         ];
         parts.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).map_or(Limit::Groups, |(_, l)| l)
@@ -85,6 +99,14 @@ const BY_WARPS: f64 = 1.8;
 /// With this many registers too few, a thread takes twice as long: spills go to memory and back in
 /// every iteration, and MMAs wait for them (measured, docs/perf/untuned.md).
 const SPILLED: f64 = 32.0;
+/// How much longer the code of a loop with several MMAs is: for masked and unmasked iterations, the first and the last ones
+/// (textbook attention, docs/perf/wild.md).
+const SEVERAL: f64 = 5.0;
+/// The clocks of one multiply-add in a warp that has its unit to itself (rows and reductions of fewer groups than processors,
+/// docs/perf/wild.md).
+const STEP: f64 = 0.65;
+/// Threads of a warp.
+const LANES: u64 = 32;
 /// The fraction of the processors that reaches the full memory bandwidth.
 const ENOUGH: f64 = 0.4;
 
@@ -95,10 +117,13 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
     let rounds = groups.div_ceil(processors);
     // The last wave takes as long as the others, however few groups are in it.
     let uneven = (rounds * processors) as f64 / groups as f64;
+    let latency = if has_products { 0.0 } else { latency(counts, requested, speed) };
     // As many as there are in a wave.
     let requested = Requested { resident: requested.resident.clamp(1, rounds), ..requested };
     let products: f64 = counts.products.iter().map(|p| clocks(p, requested, speed)).sum();
-    let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0));
+    // Between MMAs the warps that multiply wait for each other in any case.
+    let busy = if has_products { 1.0 } else { busy(requested, speed) };
+    let others = counts.other_flops() / (2.0 * speed.scalar.max(1.0) * busy);
     let slower = 1.0 + f64::from(requested.spilled) / SPILLED;
     let arithmetic = (products + others) * slower * uneven / (processors as f64 * speed.clock);
     let twice = if requested.whole_lines { 1.0 } else { 2.0 };
@@ -115,21 +140,52 @@ pub fn estimate(counts: &Counts, requested: Requested, speed: &Speed) -> Estimat
             groups.div_ceil(processors * speed.max_resident_blocks.max(1)) as f64 * speed.group;
         (begun, begun)
     };
-    let parts = [arithmetic, cache, memory, begun];
+    // Tiles of many elements a thread are long code, which the first groups wait for.
+    let fetched = requested.warps.map_or(0.0, |warps| {
+        let longer = match counts.products.len() {
+            0 => 1.0,
+            // The code of the MMA itself is most of it, and is not counted.
+            1 => 0.0,
+            _ => SEVERAL,
+        };
+        longer * speed.fetch * counts.code as f64 / (LANES * warps.max(1)) as f64
+    });
+    let parts = [arithmetic, cache, memory, latency, begun];
     let longest = parts.into_iter().fold(0.0, f64::max);
     let overlapped = longest + REST * (parts.iter().sum::<f64>() - longest);
     let spilled = if counts.tile > speed.local_bytes { 2 * counts.tile } else { 0 };
     let spilled = (spilled * rounds * processors) as f64 / speed.memory;
-    let seconds = speed.launch + overlapped + (epilogue_overhead - begun) + spilled;
+    let seconds = speed.launch + fetched + overlapped + (epilogue_overhead - begun) + spilled;
     Estimate {
         seconds,
         arithmetic,
         cache,
         memory,
+        latency,
         epilogue_overhead,
         rounds,
         spilled: requested.spilled,
     }
+}
+
+/// The seconds of groups one after another, each by itself: it waits for the loads of an iteration before those of the next are
+/// issued, and its warps for their own results. Groups that a processor holds together wait together.
+fn latency(counts: &Counts, requested: Requested, speed: &Speed) -> f64 {
+    let Some(warps) = requested.warps else { return 0.0 };
+    let groups = counts.groups.max(1);
+    let together = speed.processors.max(1) * requested.resident.max(1);
+    let threads = (LANES * warps.max(1)) as f64;
+    let steps = counts.other_flops() / (2.0 * groups as f64 * threads);
+    let one = counts.waits as f64 / groups as f64 * speed.wait + steps * STEP / speed.clock;
+    groups.div_ceil(together) as f64 * one
+}
+
+/// The fraction of a processor's rate that the warps of its blocks reach: a warp waits for its own results, and issues to one of
+/// several units.
+fn busy(requested: Requested, speed: &Speed) -> f64 {
+    let Some(warps) = requested.warps else { return 1.0 };
+    let all = (warps * requested.resident).max(1) as f64;
+    (1.0 + (speed.warps / all).powi(2)).sqrt().recip()
 }
 
 /// The clocks of one processor for an MMA, over all its executions.

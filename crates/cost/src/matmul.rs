@@ -188,7 +188,15 @@ pub fn counts(shape: &Shape, rows: u64, columns: u64, split: u64) -> Counts {
         exact: true,
     };
     let products = vec![Product { rows, columns, depth, weight, times: groups }];
-    Counts { work, groups, products, requested: read, tile: SUM * rows * columns }
+    Counts {
+        work,
+        groups,
+        products,
+        requested: read,
+        tile: SUM * rows * columns,
+        code: 0,
+        waits: 0,
+    }
 }
 
 /// The tile width for a grouped matmul, whose rows are in groups with a matrix each: `count` tiles

@@ -14,13 +14,15 @@ pub struct Tally {
     pub requested: u64,
     pub rows: BTreeMap<(usize, u64), u64>,
     pub products: BTreeMap<OpId, u64>,
+    /// How often a group waits for loads: those of one pass through a block are in flight together.
+    pub waits: u64,
 }
 
 impl Tally {
     pub fn new(params: usize) -> Self {
         let (read, written) = (vec![0; params], vec![0; params]);
         let (rows, products) = (BTreeMap::new(), BTreeMap::new());
-        Self { flops: 0, read, written, requested: 0, rows, products }
+        Self { flops: 0, read, written, requested: 0, rows, products, waits: 0 }
     }
 
     /// Adds `other`, `times` times.
@@ -28,6 +30,7 @@ impl Tally {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from.saturating_mul(times));
         sum(&mut self.flops, other.flops);
         sum(&mut self.requested, other.requested);
+        sum(&mut self.waits, other.waits);
         for (row, from) in &other.rows {
             sum(self.rows.entry(*row).or_default(), *from);
         }

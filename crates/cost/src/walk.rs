@@ -96,6 +96,7 @@ impl<'a> Walk<'a> {
         }
         let func = self.known.func;
         let mut once = self.empty();
+        let mut waits = false;
         for &id in &func.blocks[block].ops {
             let inner = match func.ops[id].code {
                 TileOp::For => self.iterations(id, lanes),
@@ -112,6 +113,7 @@ impl<'a> Walk<'a> {
                     if code == TileOp::Mma {
                         *once.products.entry(id).or_default() += 1;
                     }
+                    waits |= matches!(code, TileOp::Load | TileOp::Gather);
                     count(func, &func.ops[id], &mut once);
                     continue;
                 }
@@ -119,6 +121,7 @@ impl<'a> Walk<'a> {
             total.add(&inner, 1);
         }
         total.add(&once, (lanes.end - lanes.start) as u64);
+        total.waits = total.waits.saturating_add(waits.into());
         total
     }
 

@@ -8,6 +8,7 @@ const HOPPER: Speed = Speed {
     clock: 1.755e9,
     matrix: 2048.0,
     scalar: 128.0,
+    warps: 3.0,
     local_bytes: 1 << 18,
     shared_bytes: 227 << 10,
     l2_lines_per_s: 1.5e11,
@@ -15,6 +16,8 @@ const HOPPER: Speed = Speed {
     memory_latency: 2048.0,
     group: 1.5e-6,
     max_resident_blocks: 16,
+    fetch: 2e-9,
+    wait: 4.5e-7,
     epilogue_overhead: 96.0,
     launch: 3.9e-6,
 };
@@ -38,6 +41,8 @@ fn gemm(n: u64, b: u64) -> Counts {
         products: vec![Product { rows: b, columns: b, depth: 64, weight: Some(1.0), times }],
         requested: read + 2 * padded * padded,
         tile: 4 * b * b,
+        code: 0,
+        waits: 0,
     }
 }
 
@@ -96,6 +101,8 @@ fn where_nothing_is_multiplied_bytes_count() {
             products: Vec::new(),
             requested: 2 * n,
             tile,
+            code: 0,
+            waits: 0,
         };
         estimate(&counts, Requested::default(), &HOPPER)
     };
@@ -112,4 +119,42 @@ fn short_and_misaligned_rows_touch_more_lines() {
     assert_eq!(lines(64, 64), 1.0);
     // The same bytes in pieces of half the length are more lines.
     assert!(2.0 * lines(64, 16) > lines(128, 16));
+}
+
+/// A row for each group, in pieces: with fewer groups than processors, what one group's warps reach is the time.
+#[test]
+fn few_groups_of_few_warps_wait_for_themselves() {
+    let rows = |groups: u64, warps: u64, resident: u64| {
+        let work = Work { flops: groups * 18_000_000, ..Work::moved(groups << 17) };
+        // A piece has 1024 elements for each warp.
+        let waits = groups * 200 / warps;
+        let (products, requested, tile) = (Vec::new(), groups << 18, 1 << 12);
+        let counts = Counts { work, groups, products, requested, tile, code: 0, waits };
+        estimate(
+            &counts,
+            Requested { warps: Some(warps), resident, ..Requested::default() },
+            &HOPPER,
+        )
+    };
+    let few = |warps| rows(78, warps, 16).seconds;
+    assert_eq!(rows(78, 1, 16).limit(), Limit::Latency);
+    assert!(few(1) > 1.8 * few(2) && few(2) > 1.5 * few(4) && few(4) > few(8));
+    // Where a processor has many groups, their size matters little.
+    assert!(rows(13_200, 1, 16).seconds < 1.1 * rows(13_200, 8, 4).seconds);
+    // Where nothing is known of the warps, it is left out.
+    let counts = gemm(256, 64);
+    assert_eq!(estimate(&counts, Requested::default(), &HOPPER).latency, 0.0);
+}
+
+/// Few groups of two MMAs each: the time to fetch their code decides.
+#[test]
+fn long_code_is_fetched_before_anything_else() {
+    let with = |warps| Requested { warps, ..Requested::default() };
+    let mut counts = gemm(256, 64);
+    counts.products.push(counts.products[0]);
+    let before = estimate(&counts, with(Some(4)), &HOPPER).seconds;
+    counts.code = 64 * 64 * 20;
+    let seconds = |warps| estimate(&counts, with(warps), &HOPPER).seconds;
+    assert!(seconds(Some(4)) > before + 2e-6 && seconds(Some(8)) < seconds(Some(4)));
+    assert_eq!(seconds(None), before);
 }

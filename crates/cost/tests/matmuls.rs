@@ -15,6 +15,7 @@ const HOPPER: Speed = Speed {
     clock: 1.755e9,
     matrix: 2048.0,
     scalar: 128.0,
+    warps: 3.0,
     local_bytes: 1 << 18,
     shared_bytes: 227 << 10,
     l2_lines_per_s: 2048.0 * 1.755e9 / 24.0,
@@ -22,6 +23,8 @@ const HOPPER: Speed = Speed {
     memory_latency: 2048.0,
     group: 1.5e-6,
     max_resident_blocks: 16,
+    fetch: 2e-9,
+    wait: 4.5e-7,
     epilogue_overhead: 96.0,
     launch: 3.9e-6,
 };

@@ -6,6 +6,9 @@ use tessera_target::speed::{LINE, Speed};
 use tessera_target::{BufferArg, Footprint};
 use tessera_tile::TileFunc;
 
+/// Threads of a warp.
+const LANES: u32 = 32;
+
 /// What is known of a launch beside its Tile IR.
 pub struct Known<'a> {
     pub launch: Launch<'a>,
@@ -25,6 +28,7 @@ pub fn predict(func: &TileFunc, known: &Known<'_>, speed: &Speed) -> Option<Esti
         stages: staged.or(known.stages),
         resident: known.footprint.map_or(1, |f| f.resident.into()),
         whole_lines: whole || !counts.products.is_empty(),
+        warps: known.footprint.map(|f| u64::from(f.threads.div_ceil(LANES))),
         spilled: known.footprint.map_or(0, Footprint::spilled),
         by_warps: known.footprint.is_some_and(|f| f.async_mma == Some(false)),
     };

@@ -52,6 +52,7 @@ const SPEED: Speed = Speed {
     clock: 1e9,
     matrix: 1024.0,
     scalar: 128.0,
+    warps: 3.0,
     local_bytes: 1 << 18,
     shared_bytes: 227 << 10,
     l2_lines_per_s: 1e11,
@@ -59,6 +60,8 @@ const SPEED: Speed = Speed {
     memory_latency: 2048.0,
     group: 1e-6,
     max_resident_blocks: 16,
+    fetch: 2e-9,
+    wait: 4.5e-7,
     epilogue_overhead: 96.0,
     launch: 4e-6,
 };

@@ -298,6 +298,7 @@ const MACHINE: Speed = Speed {
     clock: 1.6e9,
     matrix: 4096.0,
     scalar: 128.0,
+    warps: 3.0,
     local_bytes: 1 << 18,
     shared_bytes: 227 << 10,
     l2_lines_per_s: 4096.0 * 1.6e9 / 24.0,
@@ -305,6 +306,8 @@ const MACHINE: Speed = Speed {
     memory_latency: 2048.0,
     group: 1.5e-6,
     max_resident_blocks: 16,
+    fetch: 2e-9,
+    wait: 4.5e-7,
     epilogue_overhead: 96.0,
     launch: 3.9e-6,
 };

@@ -40,6 +40,8 @@ pub fn speed(sm: u32, registers_per_sm: u32, shared_per_block: u32) -> Speed {
         clock: row.clock,
         matrix: row.matrix,
         scalar: row.scalar,
+        // This, `fetch` and `wait`: rows in pieces, reductions and attention of few groups (docs/perf/wild.md).
+        warps: 3.0,
         local_bytes: u64::from(registers_per_sm) * 4,
         shared_bytes: shared_per_block.into(),
         // 24 multiply-adds of one multiprocessor of Hopper.
@@ -48,6 +50,8 @@ pub fn speed(sm: u32, registers_per_sm: u32, shared_per_block: u32) -> Speed {
         memory_latency: 2048.0,
         group: 1.5e-6,
         max_resident_blocks: 16,
+        fetch: 2e-9,
+        wait: 4.5e-7,
         epilogue_overhead: 96.0,
         launch: 3.9e-6,
     }

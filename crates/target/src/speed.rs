@@ -14,6 +14,8 @@ pub struct Speed {
     /// are none), and of f32 on its other units.
     pub matrix: f64,
     pub scalar: f64,
+    /// The warps of a processor with which the other units reach 0.7 of that; 0 where one thread reaches all of it.
+    pub warps: f64,
     /// Bytes that a processor holds in registers or its nearest cache: larger tiles go to memory
     /// and back.
     pub local_bytes: u64,
@@ -28,6 +30,10 @@ pub struct Speed {
     /// Seconds of a group before it does anything, and resident groups without MMAs of a processor.
     pub group: f64,
     pub max_resident_blocks: u64,
+    /// Seconds to fetch an instruction of a thread that none has executed before.
+    pub fetch: f64,
+    /// Seconds that a group waits for its loads from memory.
+    pub wait: f64,
     /// The overhead of an output tile beside its MMAs (its first loads, its epilogue), as
     /// multiply-adds of each element.
     pub epilogue_overhead: f64,

@@ -77,6 +77,7 @@ pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
         matrix: 0.0,
         // Two fused multiply-adds of eight lanes a cycle.
         scalar: 16.0,
+        warps: 0.0,
         // The cache of a core that is nearest, or little more.
         local_bytes: 1 << 16,
         shared_bytes: 1 << 16,
@@ -85,6 +86,8 @@ pub fn speed(choice: &Choice) -> Result<Speed, Diagnostics> {
         memory_latency: 200.0,
         group: 1e-8,
         max_resident_blocks: 1,
+        fetch: 0.0,
+        wait: 0.0,
         epilogue_overhead: 0.0,
         launch: 5e-6,
     })
