@@ -144,7 +144,9 @@ def test_collectives_are_steps_of_the_plan_and_a_track_of_the_profile(monkeypatc
     mesh = dist.mesh(2, ("tp",), (2,))
     params, (tokens, targets) = placed(arrays(), mesh, megatron), batch()
     step = ts.jit(ts.value_and_grad(loss, argnums=0))
-    plan = step.compiled(params, tokens, targets).rank_plan
+    made = step.compiled(params, tokens, targets)
+    assert all(made.stats[name] > 0 for name in ("partition_s", "plan_s", "compile_s"))
+    plan = made.rank_plan
     steps = [line.split("{")[0].split() for line in plan.splitlines() if "sched." in line]
     kinds = [next(word for word in words if word.startswith("sched.")) for words in steps]
     started = [place for place, kind in enumerate(kinds) if kind == "sched.collective"]
