@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import numpy as np
@@ -159,6 +160,80 @@ def test_collectives_are_steps_of_the_plan_and_a_track_of_the_profile(monkeypatc
     found = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "collective"]
     assert Counter((e["name"], e["tid"]) for e in found) == {("all_reduce over tp", rank): 4 * LAYERS for rank in range(2)}
     assert all(e["dur"] > 0 and e["args"]["bytes (counted)"] == 2 * BATCH * LENGTH * SIZE * 4 for e in found)
+
+
+def fully_sharded(_, x):
+    return dist.spec("dp", priority=2)
+
+
+@pytest.mark.parametrize("profile", ["default", "deterministic", "strict"])
+@pytest.mark.parametrize("specs", [lambda *_: dist.spec(), megatron, fully_sharded], ids=["dp", "dp and tp", "fsdp"])
+def test_gradients_are_combined_in_buckets(specs, profile, monkeypatch):
+    """Fewer collectives, of the same bytes and with the same bits. Gradients are results too, which the caller keeps one by one."""
+    mesh = dist.mesh(4, ("dp", "tp"), (2, 2) if specs is megatron else (4, 1))
+    params, given = placed(arrays(), mesh, specs), [dist.shard(x, dist.spec("dp"), mesh) for x in batch()]
+    optimiser = ts.optim.AdamW(lr=1e-2)
+    state, found = optimiser.init(params), []
+
+    def step(params, state, tokens, targets):
+        value, grads = ts.value_and_grad(loss, argnums=0)(params, tokens, targets)
+        return value, grads, optimiser.update(params, grads, state)
+
+    for off in ("rank_rows,buckets", "rank_rows"):
+        monkeypatch.setenv("TESSERA_OFF", off)
+        run = ts.jit(step, numerics=profile)
+        made = run.compiled(params, state, *given)
+        with dist.count() as c:
+            out = run(params, state, *given)
+        bits = [np.asarray(x).tobytes() for x in ts.tree.leaves(out)]
+        found.append((bits, counted(made), c.nbytes, sum(c[kind] for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"))))
+        steps = [line for line in made.rank_plan.splitlines() if "sched.collective" in line]
+        joined = Counter(x.bucket for x in made.collectives if x.bucket is not None)
+        assert len(steps) == found[-1][-1] == len(made.collectives) - sum(joined.values()) + len(joined)
+        assert sorted(joined.values()) == sorted(int(line.split("joined = ")[1].split(",")[0]) for line in steps if "joined" in line)
+    (apart, programs, nbytes, before), (together, same, again, after) = found
+    assert apart == together and programs == same and nbytes == again
+    if profile == "strict":
+        # Sums of floats are not combined over ranks: operands are gathered.
+        assert before == after
+    else:
+        # One bucket for each kind of gradients: those that are alike along `tp`, and those that are not.
+        assert before - after == sum(joined.values()) - len(joined) >= 20 and len(joined) == (2 if specs is megatron else 1)
+        assert f"bucket {max(joined)}" in run.explain(params, state, *given)
+
+
+def test_what_is_needed_before_the_next_is_combined_by_itself(monkeypatch):
+    """A sum that the next one is computed from is in no bucket with it; nor are sums of another operator, dtype or axis."""
+    monkeypatch.setenv("TESSERA_OFF", "rank_rows")
+    mesh = dist.mesh(4, ("dp", "tp"), (2, 2))
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def chained(x):
+        a = dist.all_reduce(x, "dp")
+        b = dist.all_reduce(xp.tanh(a), "dp")
+        return a + b + x
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def others(x):
+        sums = dist.all_reduce(x, "dp"), dist.all_reduce(xp.tanh(x), "tp"), dist.all_reduce(xp.sin(x), "dp", op="max")
+        wide = dist.all_reduce(xp.astype(x, "float64"), "dp")
+        return sums[0] + sums[1] + sums[2] + xp.astype(wide, "float32")
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def alike(x):
+        return dist.all_reduce(xp.cos(x), "dp") + dist.all_reduce(xp.tanh(x), "dp") + x
+
+    x = np.random.default_rng(3).standard_normal((8, 6)).astype(np.float32)
+    for f, buckets in ((chained, set()), (others, set()), (alike, {0})):
+        assert {c.bucket for c in ts.jit(f).compiled(x).collectives} - {None} == buckets
+        rows = x.reshape(2, 2, 2, 6)
+        both = lambda v: v.sum(0, keepdims=True)  # noqa: E731
+        want = {
+            chained: both(rows) + both(np.tanh(both(rows) + 0 * rows)) + rows,
+            others: both(rows) + np.tanh(rows).sum(1, keepdims=True) + np.sin(rows).max(0, keepdims=True) + both(rows),
+            alike: both(np.cos(rows)) + both(np.tanh(rows)) + rows,
+        }[f]
+        np.testing.assert_allclose(np.asarray(ts.jit(f)(x)), want.reshape(8, 6), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [True, False])

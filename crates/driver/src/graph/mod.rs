@@ -22,6 +22,7 @@ mod rank_run;
 mod ranks;
 mod run;
 mod shared;
+mod strided;
 
 pub use blocks::{Boundary, Given};
 pub use calls::{MadeKernel, MadeKernels};

@@ -1,13 +1,13 @@
 //! A function on a mesh as the program of a rank, before it is compiled.
 
 use super::calls::MadeKernels;
-use super::ranks::is_for_cursors;
+use super::ranks::{RankPrograms, is_for_cursors};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::{Collective, GraphFunc, GraphModule, GraphOp};
 use tessera_ir::{Attr, Type};
 use tessera_numerics::Profile;
-use tessera_plan::{Chosen, Site};
+use tessera_plan::{Chosen, Site, Step};
 
 /// Names the kernel for arrays of these types.
 pub type OnBlocks<'a, E> = &'a mut dyn FnMut(&str, &[Type]) -> Result<String, E>;
@@ -109,4 +109,49 @@ pub fn on_mesh(
         let collectives = tessera_graph::collectives(&all, func);
         OnMesh { module: all, collectives, explained: None, took: Duration::ZERO }
     }))
+}
+
+/// Collectives with the numbers of the buckets that plans of ranks have them in.
+pub(super) fn in_buckets(all: &[Collective], programs: &RankPrograms) -> Vec<Collective> {
+    let (mut all, mut count) = (all.to_vec(), 0);
+    for program in programs.values() {
+        joined(&program.program.plan().steps, &mut |how| {
+            for member in &how.members {
+                let found = all.iter_mut().find(|c| {
+                    // A program of one rank may say a narrower dtype than it is combined in.
+                    let is_as_large = [c.nbytes, 2 * c.nbytes].contains(&member.bytes);
+                    let is_same = c.kind == how.name() && c.axes == how.axes.names;
+                    c.bucket.is_none() && is_same && is_as_large && c.loc == member.loc
+                });
+                if let Some(found) = found {
+                    found.bucket = Some(count);
+                }
+            }
+            count += 1;
+        });
+    }
+    all
+}
+
+/// The collectives of steps that are several of the program.
+fn joined(steps: &[Step], with: &mut dyn FnMut(&tessera_plan::Collective)) {
+    for step in steps {
+        match step {
+            Step::Collective { how, .. } if !how.members.is_empty() => with(how),
+            Step::Cond { then, otherwise, .. } => {
+                joined(then, with);
+                joined(otherwise, with);
+            }
+            Step::While { test, body, .. } => {
+                joined(test, with);
+                joined(body, with);
+            }
+            Step::Loop { body, .. } => joined(body, with),
+            Step::Launch { .. }
+            | Step::Host { .. }
+            | Step::Call { .. }
+            | Step::Copy { .. }
+            | Step::Collective { .. } => {}
+        }
+    }
 }

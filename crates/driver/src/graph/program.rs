@@ -4,8 +4,8 @@ use super::calls::{MadeKernels, place};
 use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
-use super::on_mesh::{OnMesh, on_mesh};
-use super::ranks::{RankPrograms, take_out};
+use super::on_mesh::{OnMesh, in_buckets, on_mesh};
+use super::ranks::{Change, RankPrograms, take_out};
 use super::run::{Recorded, bytes_of};
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
@@ -81,6 +81,7 @@ pub struct GraphProgram {
     pub(super) ranks: RankPrograms,
     /// None of a function without a mesh.
     rank: Option<Arc<OnMesh>>,
+    collectives: Vec<Collective>,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -164,9 +165,9 @@ pub fn compile_graph_for(
                 &mut all,
                 crate::knobs::off()?.and(off),
                 (&options.plan.chosen, &options.kernels),
-                &mut |module, func, args| {
+                &mut |called, change| {
                     let compiled = |options: &GraphOptions| {
-                        compile_flat(module, func, args, choice.clone(), options, Instant::now())
+                        compile_flat(called, choice.clone(), (options, change), Instant::now())
                     };
                     // A rank launches kernels, and calls none that its plan does not hold.
                     let made = compiled(&chosen)?;
@@ -187,7 +188,7 @@ pub fn compile_graph_for(
     let partition = rank.as_ref().map_or(Duration::ZERO, |rank| rank.took);
     let (expanded, ranks) = rank.as_ref().map(expand).transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
-    let mut made = compile_flat(module, func, args, choice, options, start)?;
+    let mut made = compile_flat((module, func, args), choice, (options, &|_| Ok(())), start)?;
     let ranks = ranks.unwrap_or_default();
     // What was measured from the beginning has all of that in it.
     let is_known = options.on_mesh.is_some();
@@ -200,16 +201,15 @@ pub fn compile_graph_for(
     made.stats.plan = made.stats.plan.saturating_sub(inside);
     made.stats.compile += of_ranks;
     made.stats.partition = partition;
-    Ok(GraphProgram { ranks, rank, ..made })
+    let collectives = rank.as_ref().map_or(Vec::new(), |r| in_buckets(&r.collectives, &ranks));
+    Ok(GraphProgram { ranks, rank, collectives, ..made })
 }
 
 /// Compiles a verified function that is one of one device, or the program of a rank.
 fn compile_flat(
-    module: &GraphModule,
-    func: &str,
-    args: &[Type],
+    (module, func, args): (&GraphModule, &str, &[Type]),
     choice: Choice,
-    options: &GraphOptions,
+    (options, change): (&GraphOptions, Change<'_>),
     start: Instant,
 ) -> Result<GraphProgram, Diagnostics> {
     let machine = machine(&choice)?;
@@ -222,6 +222,7 @@ fn compile_flat(
         let mut plan = plan_graph(module, func, args, requested)?;
         let made = place(&mut plan, &options.kernels)?;
         spread(&mut plan, &choice, requested)?;
+        change(&mut plan)?;
         Ok((plan, made))
     };
     let (plan, made) = planned(&requested)?;
@@ -332,6 +333,7 @@ impl GraphProgram {
             idle: ForkLock::default(),
             ranks: RankPrograms::new(),
             rank: None,
+            collectives: Vec::new(),
             there: ForkLock::default(),
             counted: ForkLock::default(),
         })
@@ -397,9 +399,9 @@ impl GraphProgram {
         self.ranks.values().map(|ranks| ranks.program.plan_text()).collect()
     }
 
-    /// The collectives that it runs, in order.
+    /// The collectives of the program of a rank, in order.
     pub fn collectives(&self) -> &[Collective] {
-        self.rank.as_ref().map_or(&[], |rank| &rank.collectives)
+        &self.collectives
     }
 
     /// Why values are where they are on a mesh, and what requested the collectives; None of a function without placements.
