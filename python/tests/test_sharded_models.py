@@ -114,6 +114,30 @@ def test_sequence_parallel_blocks_gather_and_scatter():
     assert forward == {("reduce_scatter", "tp"): 2 * LAYERS, ("all_gather", "tp"): 2 * LAYERS}
 
 
+def test_ranks_add_to_their_rows_of_a_table():
+    """The gradient of an embedding whose rows are split: each rank has a block, and no whole table."""
+    mesh = dist.mesh(8, ("dp", "tp"), (2, 4))
+    rng = np.random.default_rng(2)
+    table, targets = (rng.standard_normal(s).astype(np.float32) for s in ((WORDS + 2, SIZE), (BATCH, LENGTH, SIZE)))
+    # Words outside are those at the ends.
+    tokens = rng.integers(-3, WORDS + 5, (BATCH, LENGTH)).astype(np.int32)
+
+    def cost(table, tokens, targets):
+        return xp.sum((xp.take(table, tokens, axis=0, mode="clip") - targets) ** 2)
+
+    for profile in ("default", "strict"):
+        step = ts.jit(ts.grad(cost, argnums=0), numerics=profile)
+        placed = dist.shard(table, dist.spec("tp"), mesh), *(dist.shard(x, dist.spec("dp"), mesh) for x in (tokens, targets))
+        made = step.compiled(*placed)
+        scatters = [line for line in made.spmd.splitlines() if "graph.scatter" in line]
+        rows = -(-(WORDS + 2) // 4)
+        assert len(scatters) == 1 and f"tensor<[{rows}, {SIZE}], f32>" in scatters[0]
+        assert not any(f"[{WORDS + 2}, {SIZE}]" in line for line in made.spmd.splitlines() if "scatter" in line or "const" in line)
+        got, want = step(*placed).numpy(), np.asarray(step(table, tokens, targets))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert profile == "default" or got.tobytes() == want.tobytes()
+
+
 def test_data_parallel_steps_sum_gradients_once():
     mesh = dist.mesh(4, ("dp",), (4,))
     params = placed(arrays(), mesh, lambda *_: dist.spec())

@@ -204,6 +204,11 @@ impl Study {
             let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0).max(0) as usize;
             self.whole.push((op.result(), axis));
         }
+        if op.code == GraphOp::Scatter {
+            // Nor which rows it has.
+            let axes = op.attr("axes").and_then(Attr::as_ints).unwrap_or_default();
+            self.whole.extend(axes.iter().map(|&axis| (op.result(), axis.max(0) as usize)));
+        }
     }
 }
 

@@ -194,6 +194,8 @@ impl Build<'_> {
         for (at, dim) in rest.enumerate() {
             self.pass(&[In(0, dim), In(2, indices - 1 + at), Out(0, dim)]);
         }
+        // A rank writes what falls into its block.
+        axes.iter().for_each(|&axis| self.pass(&[In(0, axis), Out(0, axis)]));
     }
 
     fn dot(&mut self, ordered: bool) {

@@ -21,7 +21,7 @@ use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
 use tessera_graph::states::is_collective;
 use tessera_graph::walk::{dce, dce_module, returned};
 use tessera_graph::{Collective, GraphBuilder, GraphFunc, GraphModule, GraphOp, collectives};
-use tessera_ir::{BlockId, OpId, OpSpec, Type, Value};
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Type, Value};
 use tessera_numerics::ReduceOp;
 use tessera_support::SideTable;
 
@@ -196,7 +196,22 @@ impl Partition<'_> {
         let local = self.local(value, loc)?;
         let from = Placement { dims: local.dims, contributes: Vec::new() };
         let ty = self.func.ty(value).clone();
+        if let Some(number) = self.number_of(value).filter(|_| from.dims != *dims) {
+            let to = self.block_of(value, dims);
+            let spec = OpSpec::new(GraphOp::Const, &[]).attr("value", number.clone()).result(to);
+            return self.b.value(spec, loc.clone());
+        }
         self.move_to(local.value, &ty, &from, (None, dims), loc)
+    }
+
+    /// The number that all elements of a value are, where that is known: every rank has any block of it.
+    fn number_of(&self, value: Value) -> Option<&Attr> {
+        let op = self.func.def(value)?;
+        match op.code {
+            GraphOp::Const => op.attr("value"),
+            GraphOp::Broadcast => self.number_of(op.operands[0]),
+            _ => None,
+        }
     }
 
     /// An op on blocks.
@@ -253,6 +268,9 @@ impl Partition<'_> {
                 let split = axes(&rule.operands[0], false);
                 vec![self.lookup(id, &operands, (&split, &dims[0]), *how)?]
             }
+            (GraphOp::Scatter, _) if emit::puts_along_split(op, &dims[0]) => {
+                vec![self.put(id, &operands, &dims[0], combined.is_some())?]
+            }
             (GraphOp::Composite, _) if on_blocks.is_some() => {
                 self.composite(id, &operands, &dims, on_blocks)?
             }
@@ -291,9 +309,15 @@ impl Partition<'_> {
             return vec![Vec::new(); rule.kinds.len()];
         }
         let n = op.results.len();
-        // Results alone, results and then operands, then each operand and after it the others.
-        let mut orders: Vec<Vec<usize>> = vec![(0..rows.len()).collect(), (0..n).collect()];
-        for first in n..rows.len().min(n + 4) {
+        // Updates of a table stay where they are: what ranks add to it is combined with what they add to it elsewhere.
+        let adds = op.code == GraphOp::Scatter && rule.kinds.iter().any(|k| *k != Kind::Pass);
+        // Else results alone, results and then operands, then each operand and after it the others.
+        let mut orders: Vec<Vec<usize>> = match adds {
+            true => vec![vec![n + 2, n + 1, 0, n]],
+            false => vec![(0..rows.len()).collect(), (0..n).collect()],
+        };
+        let firsts = if adds { 0..0 } else { n..rows.len().min(n + 4) };
+        for first in firsts {
             let others = (0..rows.len()).filter(|&i| i != first);
             orders.push(std::iter::once(first).chain(others).collect());
         }
@@ -389,6 +413,9 @@ impl Partition<'_> {
                 let from = Placement { dims: axes(row, true), contributes: contributes.clone() };
                 cost(self.mesh(), ty, &from, dims)
             } else {
+                if self.number_of(*value).is_some() {
+                    continue;
+                }
                 let from = Placement { dims: dims.clone(), contributes: Vec::new() };
                 cost(self.mesh(), ty, &from, &axes(row, false))
             };
