@@ -5,7 +5,7 @@ use crate::composites::Known;
 use crate::placement::Dims;
 use crate::rules::OpRule;
 use crate::{Found, find};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_graph::walk::{called, dce, fresh_name, returned};
 use tessera_graph::{GraphBuilder, GraphModule, GraphOp, states};
@@ -68,6 +68,7 @@ impl Partition<'_> {
             b: GraphBuilder::new(&base),
             of: SideTable::new(None),
             moved: vec![BTreeMap::new()],
+            gathered: BTreeSet::new(),
         };
         let built = p.blocks_of(ins, outs);
         let Partition { b, module, blocks, .. } = p;

@@ -91,6 +91,7 @@ impl Partition<'_> {
         let whole = self.func.ops[id].operands.iter().map(|&v| self.func.ty(v));
         if whole.eq(operands.iter().map(|&v| self.b.ty(v))) {
             // It is the kernel that it was.
+            self.gathered.insert(id);
             attrs.remove("sharding");
             attrs.remove("contract");
         }

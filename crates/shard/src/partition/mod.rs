@@ -55,6 +55,8 @@ struct Partition<'a> {
     of: SideTable<Value, Option<Local>>,
     /// What values became in other placements, for each open block.
     moved: Vec<BTreeMap<(Value, Placement), Value>>,
+    /// Kernels that run on whole arrays though they name dims to split.
+    gathered: BTreeSet<OpId>,
 }
 
 /// Axes for the factors of an op.
@@ -77,6 +79,7 @@ pub fn partition(
         b: GraphBuilder::new(&func.name),
         of: SideTable::new(None),
         moved: vec![BTreeMap::new()],
+        gathered: BTreeSet::new(),
     };
     let params: Vec<Value> = func.params().to_vec();
     let mut given = Vec::new();
@@ -115,12 +118,12 @@ pub fn partition(
         *value = p.clipped(*value, func.ty(out), &loc)?;
     }
     let placed = outs.iter().map(|&v| named(&mesh, &p.placements.of(func, v))).collect();
-    let Partition { b, placements, rules, module: mut all, .. } = p;
+    let Partition { b, placements, rules, gathered, module: mut all, .. } = p;
     let mut made = b.finish(&results, loc)?;
     canonical(&mut made)?;
     dce(&mut made, &|_| true);
     let explained = explain::values(func, &placements)
-        + &explain::whole_kernels(func, &rules, &placements)
+        + &explain::whole_kernels(func, &rules, &placements, &gathered)
         + &explain::moves(&made);
     if let Some(old) = all.funcs.iter_mut().find(|f| f.name == func.name) {
         *old = GraphFunc { attrs: old.attrs.clone(), ..made };
