@@ -152,7 +152,7 @@ def test_blocks_that_are_not_equal_are_gathered_and_noted():
     assert not kinds(f, y, B) and "N_WHOLE_KERNEL" not in f.compiled(y, B).explain()
 
 
-def test_a_call_outside_of_a_function_says_where_to_write_it():
+def test_a_call_outside_a_function_says_where_to_write_it():
     x = dist.shard(A, dist.spec("dp"), dist.mesh(2, ("dp",), (2,)))
     with pytest.raises(ts.TesseraError, match="E_ARGUMENT") as error:
         whole(x)

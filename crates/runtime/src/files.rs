@@ -185,15 +185,15 @@ fn total(files: &[Found]) -> Total {
 
 /// What the files are together by those of some folders, each time of others; none where they are few.
 fn estimate(root: &Path) -> io::Result<Option<Total>> {
-    static TURN: AtomicU64 = AtomicU64::new(0);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     let folders = folders(root)?;
     if folders.len() < SAMPLE {
         return Ok(None);
     }
-    let turn = u64::from(std::process::id()) + TURN.fetch_add(1, Ordering::Relaxed);
+    let first = u64::from(std::process::id()) + COUNT.fetch_add(1, Ordering::Relaxed);
     let sample: Vec<Found> = folders
         .iter()
-        .skip((turn % SAMPLE as u64) as usize)
+        .skip((first % SAMPLE as u64) as usize)
         .step_by(SAMPLE)
         .flat_map(|folder| entries(folder))
         .collect();

@@ -1,4 +1,4 @@
-//! Copies between arrays of one shape whose elements are not all side by side: as copies of the runs that are so in both.
+//! Copies between arrays of one shape that are not contiguous: as copies of the runs that are contiguous in both.
 
 use tessera_plan::Array;
 

@@ -164,7 +164,7 @@ pub fn puts_along_split(op: &Op<Graph>, dims: &Dims) -> bool {
     op.code == GraphOp::Scatter && axes.iter().any(|&axis| !dims[axis.max(0) as usize].is_empty())
 }
 
-/// Positions in the blocks of other ranks are outside of this one, and those outside the whole are in it already where they are clamped.
+/// Positions in the blocks of other ranks are outside this one, and those outside the whole are in it already where they are clamped.
 fn drop_elsewhere(op: &Op<Graph>, dims: &Dims, attrs: &mut Attrs) {
     if puts_along_split(op, dims) {
         attrs.set("oob", Attr::word("drop"));
