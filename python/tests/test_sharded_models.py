@@ -331,6 +331,47 @@ def test_a_kernel_computes_the_blocks_of_a_composite(rank_by_rank, split, whole)
     assert ("whole = tripled" in f.compiled(x).spmd) == whole
 
 
+@ts.kernel
+def scaled_and_summed(x: ts.Tensor["M", "N", ts.f32], y: ts.Out["M", "N", ts.f32], s: ts.Out["N", ts.f32]):
+    """One group: it adds the rows up."""
+    total = ts.tile.zeros((N,), ts.f32)
+    for i in ts.tile.range(M):
+        y[i, :] = x[i, :] * 3.0
+        total = total + x[i, :]
+    s[:] = total
+
+
+@pytest.mark.parametrize(("n", "whole"), [(3, True), (2, True), (4, False)])
+def test_a_result_that_is_a_sum_over_blocks_is_combined(rank_by_rank, n, whole):
+    """As of the gradient of a scale: each rank's kernel sums its rows. Blocks that are not equal are not for kernels."""
+
+    @ts.composite
+    def both(x):
+        return x * 3.0, xp.sum(x, axis=0)
+
+    both.kernel(scaled_and_summed)
+    x = dist.shard(ROWS, dist.spec("dp"), dist.mesh(n, ("dp",), (n,)))
+    f = ts.jit(lambda x: both(x + 0.0))
+    y, s = f(x)
+    np.testing.assert_array_equal(y.numpy(), ROWS * 3.0)
+    np.testing.assert_array_equal(s.numpy(), ROWS.sum(0))
+    assert any("scaled_and_summed" in line for line in launched(f, x)) == whole
+    assert [c.kind for c in f.compiled(x).collectives] == ["all_reduce"] and y.placements == ("S(0)",) and s.placements == ("R",)
+
+    # Read by another op of the decomposition, a sum is one of all rows.
+    @ts.composite
+    def normed(x):
+        s = xp.sum(x, axis=0)
+        return x - s, s
+
+    g = ts.jit(lambda x: normed(x + 0.0))
+    y, s = g(x)
+    np.testing.assert_array_equal(y.numpy(), ROWS - ROWS.sum(0))
+    np.testing.assert_array_equal(s.numpy(), ROWS.sum(0))
+    with ts.numerics.profile("strict"):
+        assert f(x)[1].numpy().tobytes() == ROWS.sum(0).tobytes()
+
+
 def test_a_block_of_a_function_of_extents_is_its_decomposition(rank_by_rank):
     """A kernel for the block would count the rows of the block."""
 

@@ -15,6 +15,7 @@ use crate::explain;
 use crate::placement::{Axes, Dims, Placement, block, cost, count, divides, may_split, named};
 use crate::propagate::Placements;
 use crate::rules::{Kind, OpRule, neutral};
+pub use moves::wide;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
@@ -57,6 +58,8 @@ struct Partition<'a> {
     moved: Vec<BTreeMap<(Value, Placement), Value>>,
     /// Kernels that run on whole arrays though they name dims to split.
     gathered: BTreeSet<OpId>,
+    /// Sums of which each rank keeps its contribution.
+    kept: BTreeSet<Value>,
 }
 
 /// Axes for the factors of an op.
@@ -80,6 +83,7 @@ pub fn partition(
         of: SideTable::new(None),
         moved: vec![BTreeMap::new()],
         gathered: BTreeSet::new(),
+        kept: BTreeSet::new(),
     };
     let params: Vec<Value> = func.params().to_vec();
     let mut given = Vec::new();
@@ -135,6 +139,14 @@ pub fn partition(
         found.is_written = requested.contains(&place(&found.loc));
     }
     Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
+}
+
+/// The axes along which ranks have contributions to a result of an op whose factors pass.
+fn added(rule: &OpRule, chosen: &Chosen, result: usize) -> Axes {
+    let factors = rule.adds.iter().filter(|(_, at)| *at == result);
+    let mut axes: Axes = factors.flat_map(|(factor, _)| chosen[*factor].clone()).collect();
+    axes.sort_unstable();
+    axes
 }
 
 /// A place in the source, to compare.
@@ -279,12 +291,19 @@ impl Partition<'_> {
             }
             _ => self.emit(id, &operands, &dims, combined.is_some())?,
         };
-        for ((&old, new), dims) in op.results.iter().zip(results).zip(dims) {
+        for (at, ((&old, new), dims)) in op.results.iter().zip(results).zip(dims).enumerate() {
             let ty = func.ty(old).clone();
-            let contributes = combined.as_ref().map_or(Vec::new(), |(_, a)| a.clone());
+            let added = added(&rule, &chosen, at);
+            let (how, contributes) = match &combined {
+                Some((how, axes)) => (Some(*how), axes.clone()),
+                None => (Some(ReduceOp::Sum).filter(|_| !added.is_empty()), added),
+            };
+            if self.kept.contains(&old) {
+                self.of.set(old, Some(Local { value: new, dims }));
+                continue;
+            }
             let from = Placement { dims, contributes };
             let wanted = self.placements.of(func, old);
-            let how = combined.as_ref().map(|(how, _)| *how);
             let value = self.move_to(new, &ty, &from, (how, &wanted), &loc)?;
             if let Some(name) = func.name_of(old) {
                 self.b.name(value, name);
@@ -413,7 +432,9 @@ impl Partition<'_> {
         for (at, (value, dims, row)) in rows.iter().enumerate() {
             let ty = self.func.ty(*value);
             total += if at < results {
-                let from = Placement { dims: axes(row, true), contributes: contributes.clone() };
+                let mut contributes = contributes.clone();
+                contributes.extend(added(rule, chosen, at));
+                let from = Placement { dims: axes(row, true), contributes };
                 cost(self.mesh(), ty, &from, dims)
             } else {
                 if self.number_of(*value).is_some() {
