@@ -3,7 +3,7 @@
     PYTHONPATH=build/bench-package build/bench-venv/bin/python -m bench.sharded_compile [--rounds 5] [--layers 12]
 
 Each measurement is a process of its own with an empty cache, which has compiled a small function before; they run in turn. A row is the median
-over the rounds.
+over the rounds. "Partitioning" is the propagation of placements and the rewriting as the program of a rank.
 """
 
 import argparse
@@ -79,9 +79,9 @@ def measure(name, layers):
     begin = time.perf_counter(), time.process_time()
     step.trace(params, state, *tokens)
     traced = time.perf_counter() - begin[0], time.process_time() - begin[1]
-    step.compiled(params, state, *tokens)
+    made = step.compiled(params, state, *tokens)
     wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
-    print(wall, cpu, *traced)
+    print(wall, cpu, *traced, made.stats["partition_s"])
 
 
 def main():
@@ -101,9 +101,10 @@ def main():
                 done = subprocess.run(call, env=os.environ | {"TESSERA_CACHE_DIR": cache}, capture_output=True, text=True, check=True)
             times[name].append([float(x) for x in done.stdout.split()])
     for name, rows in times.items():
-        wall, cpu, traced, _ = [statistics.median(column) for column in zip(*rows, strict=True)]
+        wall, cpu, traced, _, partition = [statistics.median(column) for column in zip(*rows, strict=True)]
         ratio = [statistics.median(a[i] / b[i] for a, b in zip(rows, times["one device"], strict=True)) for i in (0, 1)]
-        print(f"{name:12} {wall:6.2f} s, {ratio[0]:.2f} of one device; processors {cpu:6.2f} s, {ratio[1]:.2f}; tracing and placing {traced:.2f} s")
+        print(f"{name:12} {wall:6.2f} s, {ratio[0]:.2f} of one device; processors {cpu:6.2f} s, {ratio[1]:.2f}; "
+              f"tracing and placing {traced:.2f} s; partitioning {partition:.2f} s")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -141,6 +141,24 @@ def test_narrow_results_and_kernels_for_whole_arrays():
     assert kinds(g, y) == ["all_gather"] and "N_WHOLE_KERNEL: `whole`" in g.compiled(y).explain()
 
 
+def test_blocks_that_are_not_equal_are_gathered_and_noted():
+    mesh = dist.mesh(4, ("dp",), (4,))
+    f = ts.jit(lambda a, b: product(a, b))
+    x = dist.shard(A, dist.spec("dp"), mesh)
+    np.testing.assert_array_equal(f(x, B).numpy(), A @ B)
+    (note,) = [line for line in f.compiled(x, B).explain().splitlines() if "N_WHOLE_KERNEL" in line]
+    assert kinds(f, x, B) == ["all_gather"] and "`product` runs on whole arrays" in note and "equal blocks" in note
+    y = dist.shard(A[:4], dist.spec("dp"), mesh)
+    assert not kinds(f, y, B) and "N_WHOLE_KERNEL" not in f.compiled(y, B).explain()
+
+
+def test_a_call_outside_a_function_says_where_to_write_it():
+    x = dist.shard(A, dist.spec("dp"), dist.mesh(2, ("dp",), (2,)))
+    with pytest.raises(ts.TesseraError, match="E_ARGUMENT") as error:
+        whole(x)
+    assert "ts.jit" in str(error.value) and "ts.index_launch" in str(error.value)
+
+
 def test_gradients_run_on_whole_arrays():
     mesh = dist.mesh(2, ("dp",), (2,))
     x, w = dist.shard(A, dist.spec("dp"), mesh), dist.replicate(B, mesh)

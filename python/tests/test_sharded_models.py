@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import numpy as np
@@ -113,6 +114,30 @@ def test_sequence_parallel_blocks_gather_and_scatter():
     assert forward == {("reduce_scatter", "tp"): 2 * LAYERS, ("all_gather", "tp"): 2 * LAYERS}
 
 
+def test_ranks_add_to_their_rows_of_a_table():
+    """The gradient of an embedding whose rows are split: each rank has a block, and no whole table."""
+    mesh = dist.mesh(8, ("dp", "tp"), (2, 4))
+    rng = np.random.default_rng(2)
+    table, targets = (rng.standard_normal(s).astype(np.float32) for s in ((WORDS + 2, SIZE), (BATCH, LENGTH, SIZE)))
+    # Words outside are those at the ends.
+    tokens = rng.integers(-3, WORDS + 5, (BATCH, LENGTH)).astype(np.int32)
+
+    def cost(table, tokens, targets):
+        return xp.sum((xp.take(table, tokens, axis=0, mode="clip") - targets) ** 2)
+
+    for profile in ("default", "strict"):
+        step = ts.jit(ts.grad(cost, argnums=0), numerics=profile)
+        placed = dist.shard(table, dist.spec("tp"), mesh), *(dist.shard(x, dist.spec("dp"), mesh) for x in (tokens, targets))
+        made = step.compiled(*placed)
+        scatters = [line for line in made.spmd.splitlines() if "graph.scatter" in line]
+        rows = -(-(WORDS + 2) // 4)
+        assert len(scatters) == 1 and f"tensor<[{rows}, {SIZE}], f32>" in scatters[0]
+        assert not any(f"[{WORDS + 2}, {SIZE}]" in line for line in made.spmd.splitlines() if "scatter" in line or "const" in line)
+        got, want = step(*placed).numpy(), np.asarray(step(table, tokens, targets))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert profile == "default" or got.tobytes() == want.tobytes()
+
+
 def test_data_parallel_steps_sum_gradients_once():
     mesh = dist.mesh(4, ("dp",), (4,))
     params = placed(arrays(), mesh, lambda *_: dist.spec())
@@ -144,7 +169,9 @@ def test_collectives_are_steps_of_the_plan_and_a_track_of_the_profile(monkeypatc
     mesh = dist.mesh(2, ("tp",), (2,))
     params, (tokens, targets) = placed(arrays(), mesh, megatron), batch()
     step = ts.jit(ts.value_and_grad(loss, argnums=0))
-    plan = step.compiled(params, tokens, targets).rank_plan
+    made = step.compiled(params, tokens, targets)
+    assert all(made.stats[name] > 0 for name in ("partition_s", "plan_s", "compile_s"))
+    plan = made.rank_plan
     steps = [line.split("{")[0].split() for line in plan.splitlines() if "sched." in line]
     kinds = [next(word for word in words if word.startswith("sched.")) for words in steps]
     started = [place for place, kind in enumerate(kinds) if kind == "sched.collective"]
@@ -157,6 +184,80 @@ def test_collectives_are_steps_of_the_plan_and_a_track_of_the_profile(monkeypatc
     found = [e for e in profile.trace()["traceEvents"] if e.get("cat") == "collective"]
     assert Counter((e["name"], e["tid"]) for e in found) == {("all_reduce over tp", rank): 4 * LAYERS for rank in range(2)}
     assert all(e["dur"] > 0 and e["args"]["bytes (counted)"] == 2 * BATCH * LENGTH * SIZE * 4 for e in found)
+
+
+def fully_sharded(_, x):
+    return dist.spec("dp", priority=2)
+
+
+@pytest.mark.parametrize("profile", ["default", "deterministic", "strict"])
+@pytest.mark.parametrize("specs", [lambda *_: dist.spec(), megatron, fully_sharded], ids=["dp", "dp and tp", "fsdp"])
+def test_gradients_are_combined_in_buckets(specs, profile, monkeypatch):
+    """Fewer collectives, of the same bytes and with the same bits. Gradients are results too, which the caller keeps one by one."""
+    mesh = dist.mesh(4, ("dp", "tp"), (2, 2) if specs is megatron else (4, 1))
+    params, given = placed(arrays(), mesh, specs), [dist.shard(x, dist.spec("dp"), mesh) for x in batch()]
+    optimiser = ts.optim.AdamW(lr=1e-2)
+    state, found = optimiser.init(params), []
+
+    def step(params, state, tokens, targets):
+        value, grads = ts.value_and_grad(loss, argnums=0)(params, tokens, targets)
+        return value, grads, optimiser.update(params, grads, state)
+
+    for off in ("rank_rows,buckets", "rank_rows"):
+        monkeypatch.setenv("TESSERA_OFF", off)
+        run = ts.jit(step, numerics=profile)
+        made = run.compiled(params, state, *given)
+        with dist.count() as c:
+            out = run(params, state, *given)
+        bits = [np.asarray(x).tobytes() for x in ts.tree.leaves(out)]
+        found.append((bits, counted(made), c.nbytes, sum(c[kind] for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all"))))
+        steps = [line for line in made.rank_plan.splitlines() if "sched.collective" in line]
+        joined = Counter(x.bucket for x in made.collectives if x.bucket is not None)
+        assert len(steps) == found[-1][-1] == len(made.collectives) - sum(joined.values()) + len(joined)
+        assert sorted(joined.values()) == sorted(int(line.split("joined = ")[1].split(",")[0]) for line in steps if "joined" in line)
+    (apart, programs, nbytes, before), (together, same, again, after) = found
+    assert apart == together and programs == same and nbytes == again
+    if profile == "strict":
+        # Sums of floats are not combined over ranks: operands are gathered.
+        assert before == after
+    else:
+        # One bucket for each kind of gradients: those that are alike along `tp`, and those that are not.
+        assert before - after == sum(joined.values()) - len(joined) >= 20 and len(joined) == (2 if specs is megatron else 1)
+        assert f"bucket {max(joined)}" in run.explain(params, state, *given)
+
+
+def test_what_is_needed_before_the_next_is_combined_by_itself(monkeypatch):
+    """A sum that the next one is computed from is in no bucket with it; nor are sums of another operator, dtype or axis."""
+    monkeypatch.setenv("TESSERA_OFF", "rank_rows")
+    mesh = dist.mesh(4, ("dp", "tp"), (2, 2))
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def chained(x):
+        a = dist.all_reduce(x, "dp")
+        b = dist.all_reduce(xp.tanh(a), "dp")
+        return a + b + x
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def others(x):
+        sums = dist.all_reduce(x, "dp"), dist.all_reduce(xp.tanh(x), "tp"), dist.all_reduce(xp.sin(x), "dp", op="max")
+        wide = dist.all_reduce(xp.astype(x, "float64"), "dp")
+        return sums[0] + sums[1] + sums[2] + xp.astype(wide, "float32")
+
+    @functools.partial(dist.shard_map, mesh=mesh, in_specs=dist.spec(("dp", "tp")), out_specs=dist.spec(("dp", "tp")))
+    def alike(x):
+        return dist.all_reduce(xp.cos(x), "dp") + dist.all_reduce(xp.tanh(x), "dp") + x
+
+    x = np.random.default_rng(3).standard_normal((8, 6)).astype(np.float32)
+    for f, buckets in ((chained, set()), (others, set()), (alike, {0})):
+        assert {c.bucket for c in ts.jit(f).compiled(x).collectives} - {None} == buckets
+        rows = x.reshape(2, 2, 2, 6)
+        both = lambda v: v.sum(0, keepdims=True)  # noqa: E731
+        want = {
+            chained: both(rows) + both(np.tanh(both(rows) + 0 * rows)) + rows,
+            others: both(rows) + np.tanh(rows).sum(1, keepdims=True) + np.sin(rows).max(0, keepdims=True) + both(rows),
+            alike: both(np.cos(rows)) + both(np.tanh(rows)) + rows,
+        }[f]
+        np.testing.assert_allclose(np.asarray(ts.jit(f)(x)), want.reshape(8, 6), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -228,6 +329,47 @@ def test_a_kernel_computes_the_blocks_of_a_composite(rank_by_rank, split, whole)
     np.testing.assert_allclose(f(x).numpy(), ROWS * 3.0, rtol=1e-6)
     assert any("tripled_rows" in line for line in launched(f, x)) == whole
     assert ("whole = tripled" in f.compiled(x).spmd) == whole
+
+
+@ts.kernel
+def scaled_and_summed(x: ts.Tensor["M", "N", ts.f32], y: ts.Out["M", "N", ts.f32], s: ts.Out["N", ts.f32]):
+    """One group: it adds the rows up."""
+    total = ts.tile.zeros((N,), ts.f32)
+    for i in ts.tile.range(M):
+        y[i, :] = x[i, :] * 3.0
+        total = total + x[i, :]
+    s[:] = total
+
+
+@pytest.mark.parametrize(("n", "whole"), [(3, True), (2, True), (4, False)])
+def test_a_result_that_is_a_sum_over_blocks_is_combined(rank_by_rank, n, whole):
+    """As of the gradient of a scale: each rank's kernel sums its rows. Blocks that are not equal are not for kernels."""
+
+    @ts.composite
+    def both(x):
+        return x * 3.0, xp.sum(x, axis=0)
+
+    both.kernel(scaled_and_summed)
+    x = dist.shard(ROWS, dist.spec("dp"), dist.mesh(n, ("dp",), (n,)))
+    f = ts.jit(lambda x: both(x + 0.0))
+    y, s = f(x)
+    np.testing.assert_array_equal(y.numpy(), ROWS * 3.0)
+    np.testing.assert_array_equal(s.numpy(), ROWS.sum(0))
+    assert any("scaled_and_summed" in line for line in launched(f, x)) == whole
+    assert [c.kind for c in f.compiled(x).collectives] == ["all_reduce"] and y.placements == ("S(0)",) and s.placements == ("R",)
+
+    # Read by another op of the decomposition, a sum is one of all rows.
+    @ts.composite
+    def normed(x):
+        s = xp.sum(x, axis=0)
+        return x - s, s
+
+    g = ts.jit(lambda x: normed(x + 0.0))
+    y, s = g(x)
+    np.testing.assert_array_equal(y.numpy(), ROWS - ROWS.sum(0))
+    np.testing.assert_array_equal(s.numpy(), ROWS.sum(0))
+    with ts.numerics.profile("strict"):
+        assert f(x)[1].numpy().tobytes() == ROWS.sum(0).tobytes()
 
 
 def test_a_block_of_a_function_of_extents_is_its_decomposition(rank_by_rank):

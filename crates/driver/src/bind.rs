@@ -358,7 +358,9 @@ impl<'a> Binder<'a> {
             other => {
                 let message =
                     format!("`{}`: expected an array, got {}", param.shown, other.describe());
-                let help = if param.is_point() {
+                let help = if matches!(other, Arg::Other(name) if name == "DistArray") {
+                    "call it in a function of `ts.jit`, or on the parts of arrays: `ts.index_launch(axis)(kernel)(…)`"
+                } else if param.is_point() {
                     "it has no axes: pass `numpy.array(value, \"f32\")`, or another array of shape ()"
                 } else {
                     "pass a NumPy array, or an object with `__dlpack__` or `__cuda_array_interface__`"

@@ -22,6 +22,8 @@ pub struct Collective {
     pub loc: Loc,
     /// Whether the program says it: as a collective, or as a placement of a value. Otherwise the partitioner needs it for an op.
     pub is_written: bool,
+    /// Those of one number run as one, where they were joined.
+    pub bucket: Option<usize>,
 }
 
 impl Collective {
@@ -96,6 +98,7 @@ fn one(func: &GraphFunc, id: OpId, times: i64) -> Option<Collective> {
         times,
         loc: op.loc.clone(),
         is_written: true,
+        bucket: None,
     })
 }
 

@@ -24,6 +24,16 @@ pub struct Collective {
     pub loc: Loc,
     /// As in the text of a plan.
     pub attrs: Attrs,
+    /// The collectives that it is, where several were joined (`buckets`).
+    pub members: Vec<Member>,
+}
+
+/// A collective of the program that is a part of another one of the plan.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Member {
+    pub loc: Loc,
+    /// Of its operand on a rank.
+    pub bytes: i64,
 }
 
 /// The queue of collectives: steps of queue 0 run beside them.
@@ -62,6 +72,7 @@ impl Collective {
         };
         let attrs = Attrs::new().with("kind", Attr::word(op.code.mnemonic()));
         let attrs = op.attrs.iter().fold(attrs, |all, (name, value)| all.with(name, value.clone()));
-        Ok(Some(Collective { kind, axes: axes()?, loc: op.loc.clone(), attrs }))
+        let (loc, members) = (op.loc.clone(), Vec::new());
+        Ok(Some(Collective { kind, axes: axes()?, loc, attrs, members }))
     }
 }

@@ -92,7 +92,7 @@ pub fn visit(step: &Step, f: &mut dyn FnMut(&Array, bool)) {
     }
 }
 
-fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
+pub fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
     let mut all = |steps: &mut [Step]| steps.iter_mut().for_each(|s| visit_mut(s, f));
     match step {
         Step::Launch { args, .. } => args.iter_mut().for_each(f),
@@ -199,7 +199,7 @@ fn found(plan: &Plan, uses: &[usize], steps: &[Step], place: usize) -> Option<Fo
 }
 
 /// Row by row without gaps.
-fn is_dense(a: &Array) -> bool {
+pub fn is_dense(a: &Array) -> bool {
     let mut next = a.dtype.bytes() as i64;
     a.dims.iter().zip(&a.strides).rev().all(|(&d, &stride)| {
         let right = d == 1 || stride == next;

@@ -8,7 +8,7 @@
 //! - `loop_kernel`: a loop with small iterations as one kernel.
 //! - `planner`: steps and buffers; `forward`: copy elision; `places`: lifetimes and places of
 //!   buffers; `text`: the plan as Schedule IR, which is verified, printed, changed and given back.
-//! - `collective`: the collectives of a rank's program; `overlap`: their order.
+//! - `collective`: the collectives of a rank's program; `overlap`: their order; `buckets`: those that are joined.
 //! - `queues`: list scheduling of steps on several queues; `order`: the events between these.
 //! - `invariant`: loop-invariant code motion.
 //! - `components`: scalar replacement of arrays with a short axis.
@@ -26,6 +26,7 @@
 //! decode the ops and nothing else, and `given` reads a changed text as the same. Steps are on queue 0
 //! where `queues` does not put them on others.
 
+mod buckets;
 mod class;
 mod collective;
 mod components;
@@ -60,7 +61,8 @@ mod text;
 mod vector;
 mod words;
 
-pub use collective::{Collective, Together};
+pub use buckets::{Alike, buckets};
+pub use collective::{Collective, Member, Together};
 pub use composites::{Chosen, Site, undecided};
 pub use flatten::flatten;
 pub use given::rearranged;

@@ -233,7 +233,7 @@ fn names(func: &GraphFunc) -> BTreeMap<Value, String> {
     func.values.ids().map(own).collect()
 }
 
-fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
+pub fn row_major(dims: &[i64], bytes: i64) -> Vec<i64> {
     (0..dims.len())
         .map(|i| bytes * dims[i + 1..].iter().map(|d| d.max(&1)).product::<i64>())
         .collect()

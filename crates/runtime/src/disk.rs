@@ -12,8 +12,9 @@ use tessera_support::{ForkLock, Hash128, StableHasher};
 use tessera_target::ObjectStore;
 use tessera_trust::{Trust, is_unsafe, untrusted};
 
-/// After this many writes the files are counted anew: other processes write too.
-const RECOUNT: u32 = 64;
+/// The files are counted anew after this many writes, or one for this many files where those are more: other processes write too,
+/// and counting takes a time for each file.
+const RECOUNT: u64 = 64;
 const ANEW: &str = "nothing need be done: the kernel is compiled anew";
 
 pub struct DiskStore {
@@ -35,7 +36,8 @@ pub(crate) struct DiskState {
     trusted: Option<bool>,
     /// The bytes on disk, as far as this process knows.
     pub used: Option<u64>,
-    writes: u32,
+    /// How many writes there are until the files are counted anew.
+    writes_left: u64,
     reported: BTreeSet<Trouble>,
     warnings: Diagnostics,
 }
@@ -202,15 +204,17 @@ impl DiskStore {
     /// Looks after the limit once a file was written.
     fn wrote(&self, bytes: u64) {
         let mut state = self.state.lock();
-        state.writes += 1;
-        let known = state.used.filter(|_| !state.writes.is_multiple_of(RECOUNT));
-        state.used = known.map(|used| used + bytes);
+        let is_new = state.writes_left == 0;
+        state.writes_left = state.writes_left.saturating_sub(1);
+        state.used = state.used.filter(|_| !is_new).map(|used| used + bytes);
         if state.used.is_some_and(|used| used <= self.limit) {
             return;
         }
         drop(state);
-        let used = files::bound(&self.root, self.limit).ok();
-        self.state.lock().used = used;
+        let counted = files::bound(&self.root, self.limit).ok();
+        let mut state = self.state.lock();
+        state.used = counted.map(|all| all.bytes);
+        state.writes_left = counted.map_or(0, |all| all.files / RECOUNT).max(RECOUNT);
     }
 }
 

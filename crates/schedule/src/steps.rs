@@ -164,6 +164,10 @@ pub fn verify_collective(func: &Func<Schedule>, id: OpId, errors: &mut OpErrors)
         errors.structure("expected for each axis how many ranks there are along it");
         return;
     }
+    let combines = op.attr("op").and_then(Attr::as_word).is_some();
+    if op.attr("joined").is_some_and(|n| !combines || n.as_int().is_none_or(|n| n < 2)) {
+        errors.structure("expected `joined` to be how many combinations it is, at least two");
+    }
     let Some(dims) = from.static_shape() else { return };
     match combined(op, &dims, sizes.iter().product()) {
         wanted @ Some(_) if to.static_shape() == wanted && from.dtype() == to.dtype() => {}

@@ -153,10 +153,11 @@ define_ops! {
     /// A collective of the ranks along `axes` of a mesh, with the attributes of the op of Graph IR that `kind`
     /// names: reads `from` and writes `to`. It starts when its queue comes to it, and an event behind it is over when
     /// it is complete: what stands between the two runs beside it. All ranks come to their collectives in one order.
+    /// `joined` is how many of the program it is, whose arrays are parts of `from` and `to`.
     Collective = 0x11 "collective" since "0.6" {
         operands: [from: View, to: View], groups: [],
         attrs: [kind: Word required, axes: Words required, sizes: Ints required, op: Word optional, dim: Int optional, split: Int optional,
-                concat: Int optional, pairs: List optional, root: Int optional, device: Int optional, queue: Int optional],
+                concat: Int optional, pairs: List optional, root: Int optional, joined: Int optional, device: Int optional, queue: Int optional],
         regions: [],
         results: Some(0), effects: Collective, infer: None, verify: Some(verify_collective),
         example: "%m = sched.store : view<[8], f32, read_write>\nsched.collective %x, %m {kind = all_reduce, axes = [dp], sizes = [4], op = sum}",

@@ -3,6 +3,8 @@
 //! Where another dim of it is split, the composite is replaced by its decomposition before placements are propagated.
 
 use crate::inline::{Flat, Keep, Path, inline};
+use crate::partition::wide;
+use crate::placement::divides;
 use crate::propagate::Placements;
 use crate::rules::{Kind, OpRule, rule};
 use std::collections::BTreeMap;
@@ -11,6 +13,7 @@ use tessera_diag::Diagnostics;
 use tessera_graph::walk::{called, returned};
 use tessera_graph::{FactorRule, Graph, GraphFunc, GraphModule, GraphOp};
 use tessera_ir::{Attr, Op, OpId, Type, Value};
+use tessera_numerics::ReduceOp;
 use tessera_support::SideTable;
 
 /// What a composite may be split by.
@@ -92,6 +95,18 @@ impl Rules {
             if derived.unread.iter().any(is_split) {
                 return true;
             }
+            let is_cut = |(value, row): (&Value, &Vec<Option<usize>>)| {
+                let (dims, ty) = (placements.of(&flat.func, *value), flat.func.ty(*value));
+                row.iter().enumerate().any(|(dim, f)| {
+                    f.is_some_and(|f| derived.rule.even[f])
+                        && !divides(&placements.mesh, ty, dim, &dims[dim])
+                })
+            };
+            if !derived.rule.adds.is_empty()
+                && op.operands.iter().zip(&derived.rule.operands).any(is_cut)
+            {
+                return true;
+            }
             let split: Vec<usize> =
                 dims.iter().filter(|(_, f)| f.is_some()).flat_map(|(a, _)| a).copied().collect();
             let mut others = dims.iter().filter(|(_, f)| f.is_none()).flat_map(|(axes, _)| axes);
@@ -143,13 +158,24 @@ struct Study {
     whole: Vec<(Value, usize)>,
     /// Dims that are cut into equal blocks only.
     even: Vec<(Value, usize)>,
+    /// Dims that are summed, and the result that is the sum: blocks of them give contributions to it.
+    sums: Vec<((Value, usize), Value)>,
+}
+
+/// Whether a sum is a result of the function and nothing else, in a dtype that contributions have.
+fn is_given_back(func: &GraphFunc, value: Value) -> bool {
+    let uses = |op: &Op<Graph>| op.operands.iter().filter(|v| **v == value).count();
+    let all: usize = func.walk().iter().map(|&id| uses(&func.ops[id])).sum();
+    all == 1
+        && returned(func).contains(&value)
+        && wide(func.ty(value).dtype()) == func.ty(value).dtype()
 }
 
 impl Study {
     /// None where the decomposition places values itself.
     fn of(func: &GraphFunc) -> Option<Self> {
         let (all, light) = (Sets::new(func), Sets::new(func));
-        let mut study = Self { all, light, whole: Vec::new(), even: Vec::new() };
+        let mut study = Self { all, light, whole: Vec::new(), even: Vec::new(), sums: Vec::new() };
         for id in func.walk() {
             let op = &func.ops[id];
             if op.code == GraphOp::Shard {
@@ -192,7 +218,12 @@ impl Study {
             if rule.is_light {
                 self.light.join(&dims);
             }
-            if *kind != Kind::Pass {
+            let is_sum = *kind == Kind::Reduce(ReduceOp::Sum) && op.code == GraphOp::Reduce;
+            if is_sum && is_given_back(func, op.result()) {
+                self.sums.extend(dims.iter().map(|&dim| (dim, op.result())));
+                // What fills up blocks would be added too.
+                self.even.extend(&dims);
+            } else if *kind != Kind::Pass {
                 self.whole.extend(&dims);
             }
             if rule.even[factor] {
@@ -204,18 +235,25 @@ impl Study {
             let axis = op.attr("axis").and_then(Attr::as_int).unwrap_or(0).max(0) as usize;
             self.whole.push((op.result(), axis));
         }
+        if op.code == GraphOp::Scatter {
+            // Nor which rows it has.
+            let axes = op.attr("axes").and_then(Attr::as_ints).unwrap_or_default();
+            self.whole.extend(axes.iter().map(|&axis| (op.result(), axis.max(0) as usize)));
+        }
     }
 }
 
 fn derive(module: &GraphModule, op: &Op<Graph>, types: &[Type]) -> Result<Derived, Diagnostics> {
     let func = inline(module, called(op).unwrap_or_default(), types, &Keep::None)?.func;
-    let Some(Study { mut all, mut light, whole, even }) = Study::of(&func) else {
+    let Some(Study { mut all, mut light, whole, even, sums }) = Study::of(&func) else {
         return Ok(Derived::default());
     };
     let mut roots = |dims: &[(Value, usize)]| -> Vec<usize> {
         dims.iter().map(|&(value, dim)| all.find(value, dim)).collect()
     };
     let (whole, even) = (roots(&whole), roots(&even));
+    let (summed, results): (Vec<(Value, usize)>, Vec<Value>) = sums.into_iter().unzip();
+    let sums: Vec<(usize, Value)> = roots(&summed).into_iter().zip(results).collect();
     let ends: Vec<Value> = func.params().iter().chain(returned(&func)).copied().collect();
     let declared = op.attr("sharding").and_then(Attr::as_str).map(FactorRule::parse);
     let declared = declared.and_then(Result::ok);
@@ -234,9 +272,12 @@ fn derive(module: &GraphModule, op: &Op<Graph>, types: &[Type]) -> Result<Derive
             }
         }
     }
-    // Ranks have a result alike, or each its block of it: a composite shows nothing in between.
+    // Ranks have a result alike, or each its block of it, or what it adds to it.
     let n = func.params().len();
-    factors.retain(|(_, places)| (n..ends.len()).all(|at| places.iter().any(|(p, _)| *p == at)));
+    let adds = |root: usize, at: usize| sums.contains(&(root, ends[at]));
+    factors.retain(|(root, places)| {
+        (n..ends.len()).all(|at| places.iter().any(|(p, _)| *p == at) || adds(*root, at))
+    });
     let mut read: Vec<Value> = Vec::new();
     func.walk().iter().for_each(|&id| read.extend(&func.ops[id].operands));
     let mut unread: Vec<usize> = (0..n).filter(|&at| !read.contains(&ends[at])).collect();
@@ -266,6 +307,8 @@ fn derive(module: &GraphModule, op: &Op<Graph>, types: &[Type]) -> Result<Derive
     for (number, (root, places)) in factors.into_iter().enumerate() {
         rule.kinds.push(Kind::Pass);
         rule.even.push(even.contains(&root));
+        let sums = (n..ends.len()).filter(|&at| adds(root, at)).map(|at| (number, at - n));
+        rule.adds.extend(sums);
         let mut parts: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
         for (at, dim) in places {
             let row = if at < n { &mut rule.operands[at] } else { &mut rule.results[at - n] };

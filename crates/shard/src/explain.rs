@@ -3,11 +3,12 @@
 use crate::composites::Rules;
 use crate::placement::named;
 use crate::propagate::{Placements, Why};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use tessera_diag::{Code, Loc};
 use tessera_graph::ops::collective::MeshAxes;
 use tessera_graph::{GraphFunc, GraphOp, states::is_collective};
-use tessera_ir::{Attr, Opcode, Value};
+use tessera_ir::{Attr, OpId, Opcode, Value};
 
 fn shown(func: &GraphFunc, value: Value) -> String {
     func.name_of(value).map_or_else(|| format!("%{value}"), |name| format!("%{name}"))
@@ -58,17 +59,29 @@ pub fn values(func: &GraphFunc, p: &Placements) -> String {
     out
 }
 
-/// A line for each kernel of a user that runs on whole arrays though ranks have blocks of them.
-pub fn whole_kernels(func: &GraphFunc, rules: &Rules, p: &Placements) -> String {
+/// A line for each kernel of a user that runs on whole arrays though ranks have blocks of them; `gathered` are those that could run on
+/// other blocks.
+pub fn whole_kernels(
+    func: &GraphFunc,
+    rules: &Rules,
+    p: &Placements,
+    gathered: &BTreeSet<OpId>,
+) -> String {
     let mut out = String::new();
     for id in func.walk() {
         let op = &func.ops[id];
         let is_split = |v: &Value| p.of(func, *v).iter().any(|axes| !axes.is_empty());
-        let is_whole = op.code == GraphOp::KernelCall && rules.of(func, id).kinds.is_empty();
+        let is_named = op.code == GraphOp::KernelCall && !rules.of(func, id).kinds.is_empty();
+        let is_whole = op.code == GraphOp::KernelCall && (!is_named || gathered.contains(&id));
         if is_whole && op.operands.iter().any(is_split) {
             let kernel = op.attr("kernel").and_then(Attr::as_ref_name).unwrap_or_default();
             let code = Code::N_WHOLE_KERNEL;
-            let cure = "name the dims that ranks may split: `@ts.kernel(parallel=…, contract=…)`";
+            let cure = match is_named {
+                false => "name the dims that ranks may split: `@ts.kernel(parallel=…, contract=…)`",
+                true => {
+                    "split its arrays in equal blocks along dims that it names; in `strict` those of `parallel=` alone"
+                }
+            };
             let at = at(&op.loc);
             writeln!(out, "{code}: `{kernel}` runs on whole arrays on each rank{at}; {cure}").ok();
         }

@@ -23,6 +23,8 @@ pub struct OpRule {
     pub results: Vec<Vec<Option<usize>>>,
     /// Operands of which one rank's is enough where a `Reduce` factor is split: the others contribute what changes nothing.
     pub once: Vec<usize>,
+    /// Factors that pass, and results of which splitting them gives contributions to a sum.
+    pub adds: Vec<(usize, usize)>,
     /// Elementwise ops and changes of shape: placements go through them first.
     pub is_light: bool,
 }
@@ -194,6 +196,8 @@ impl Build<'_> {
         for (at, dim) in rest.enumerate() {
             self.pass(&[In(0, dim), In(2, indices - 1 + at), Out(0, dim)]);
         }
+        // A rank writes what falls into its block.
+        axes.iter().for_each(|&axis| self.pass(&[In(0, axis), Out(0, axis)]));
     }
 
     fn dot(&mut self, ordered: bool) {

@@ -93,17 +93,26 @@ def collective(kind: str, axes: tuple[str, ...], size: int, nbytes: int) -> None
 _answered: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
+def _sizes(found: list[Any]) -> list[int]:
+    """The bytes of each collective; of those that run as one, of all of them."""
+    whole: dict[int, int] = {}
+    for c in found:
+        if c.bucket is not None:
+            whole[c.bucket] = whole.get(c.bucket, 0) + c.nbytes
+    return [c.nbytes if c.bucket is None else whole[c.bucket] for c in found]
+
+
 def _compiled(made: Any) -> list[Any]:
     """The collectives of compiled code, with the algorithms that the mapper chooses: it answers once for each program and question."""
     found = made.collectives
     mapper = _mapper.current()
     if found and _answered.get(made) is not mapper:
         answers: dict[tuple, str] = {}
-        for c in found:
-            question = c.kind, c.size, c.nbytes
+        questions = [(c.kind, c.size, n) for c, n in zip(found, _sizes(found), strict=True)]
+        for question in questions:
             if question not in answers:
                 answers[question] = _mapper.choose_collective(*question)
-        made.choose([answers[c.kind, c.size, c.nbytes] for c in found])
+        made.choose([answers[question] for question in questions])
         _answered[made] = mapper
         found = made.collectives
     return found
@@ -112,9 +121,14 @@ def _compiled(made: Any) -> list[Any]:
 def _program_ran(program: Any, func: str, memo: dict, made: Any) -> None:
     """The collectives of a program that has run."""
     if made is not None:
-        for c in _compiled(made):
+        found, joined = _compiled(made), set()
+        for c, nbytes in zip(found, _sizes(found), strict=True):
+            if c.bucket is not None:
+                if c.bucket in joined:
+                    continue
+                joined.add(c.bucket)
             for _ in range(c.times):
-                happened(Event(c.kind, c.axes, c.nbytes, c.size, c.algorithm))
+                happened(Event(c.kind, c.axes, nbytes, c.size, c.algorithm))
         return
     if "collectives" not in memo:
         memo["collectives"] = program.collectives(func)

@@ -127,8 +127,8 @@ class composite:
         split together, one in upper case must be whole, and of one that is written ``_`` nothing is said. Where arguments differ in how many
         dims they have, a function gives the rule for these numbers.
 
-        Without a rule a composite is split as its decomposition shows: by dims whose blocks it computes one by one. Where other dims are
-        split it is decomposed. A rule forbids more; and of arguments that a kernel reads and the decomposition does not, it alone can
+        Without a rule a composite is split as its decomposition shows: by dims whose blocks it computes one by one, and by dims that it
+        sums into a result: kernels then give each rank's part of the sum, and blocks are equal. Where other dims are split it is decomposed. A rule forbids more; and of arguments that a kernel reads and the decomposition does not, it alone can
         say what they are split by."""
         if isinstance(rule, str):
             _core.check_factors(rule)

@@ -1,7 +1,8 @@
 //! The commands of a plan: its Schedule IR, decoded once for a run at a time. Executors on the host
 //! and on devices go through the same list.
 
-use super::run::{buffer_arg, bytes_of};
+use super::run::buffer_arg;
+use super::strided::runs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic, Diagnostics, Loc};
@@ -506,12 +507,13 @@ pub fn one(
     match step {
         Command::Launch { .. } | Command::Host { .. } | Command::Call { .. } => to.work(step, at),
         Command::Copy { from, to: target, on } => {
-            let bytes = bytes_of(&target.dims, target.dtype);
-            let (from, target) = (at.of(from), at.of(target));
-            if bytes == 0 || from == target {
+            let (begin, end) = (at.of(from), at.of(target));
+            if begin == end && from.strides == target.strides {
                 return Ok(());
             }
-            to.copy(target, from, bytes, *on)
+            runs(from, target, &mut |a, b, bytes| {
+                to.copy(end.wrapping_add_signed(b), begin.wrapping_add_signed(a), bytes, *on)
+            })
         }
         // Cursors do these (`rank_run`).
         Command::Collective { how, .. } => {

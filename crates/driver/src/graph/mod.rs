@@ -15,21 +15,23 @@ mod joint;
 mod kernels;
 mod layouts;
 mod list;
+mod on_mesh;
 mod program;
 mod rank_code;
 mod rank_run;
 mod ranks;
 mod run;
 mod shared;
+mod strided;
 
 pub use blocks::{Boundary, Given};
 pub use calls::{MadeKernel, MadeKernels};
 pub(crate) use kernels::census as kernels_alive;
 pub use kernels::compiled_kernels;
+pub use on_mesh::{OnMesh, on_mesh};
 pub(crate) use program::census as functions_alive;
 pub use program::{
-    GraphOptions, GraphProgram, GraphStats, OnMesh, compile_graph, compile_graph_for, machine_text,
-    on_mesh,
+    GraphOptions, GraphProgram, GraphStats, compile_graph, compile_graph_for, machine_text,
 };
 pub use run::{GraphKernels, HostKernels};
 pub use tessera_graph::Collective;

@@ -4,7 +4,8 @@ use super::calls::{MadeKernels, place};
 use super::device::There;
 use super::kernels;
 use super::layouts::layouts;
-use super::ranks::{RankPrograms, is_for_cursors, take_out};
+use super::on_mesh::{OnMesh, in_buckets, on_mesh};
+use super::ranks::{Change, RankPrograms, take_out};
 use super::run::{Recorded, bytes_of};
 use crate::backends::{Backends, Choice};
 use crate::location::Location;
@@ -14,12 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_cost::Work;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_graph::{Collective, GraphFunc, GraphModule, GraphOp};
-use tessera_ir::{Attr, Module, PassContext, PassOptions, Type};
+use tessera_graph::{Collective, GraphModule};
+use tessera_ir::{Module, PassContext, PassOptions, Type};
 use tessera_lower::stage::Step as Pass;
 use tessera_numerics::Profile;
 use tessera_plan::{
-    Chosen, Machine, Plan, PlanOptions, Queues, Site, Step, Written, plan_graph, queues, rearranged,
+    Chosen, Machine, Plan, PlanOptions, Queues, Step, Written, plan_graph, queues, rearranged,
 };
 use tessera_support::{Census, ForkLock};
 use tessera_target::Artifact;
@@ -43,6 +44,9 @@ pub struct GraphOptions {
 /// What compiling took.
 #[derive(Clone, Debug, Default)]
 pub struct GraphStats {
+    /// Placing values on a mesh, and writing the program of a rank.
+    pub partition: Duration,
+    /// With those of programs of ranks that it calls, as `compile` and `compiled`.
     pub plan: Duration,
     pub compile: Duration,
     pub launches: usize,
@@ -77,6 +81,7 @@ pub struct GraphProgram {
     pub(super) ranks: RankPrograms,
     /// None of a function without a mesh.
     rank: Option<Arc<OnMesh>>,
+    collectives: Vec<Collective>,
     /// What it has on each device that ran it.
     there: ForkLock<BTreeMap<DeviceId, Arc<There>>>,
     _alive: tessera_support::Counted,
@@ -160,9 +165,9 @@ pub fn compile_graph_for(
                 &mut all,
                 crate::knobs::off()?.and(off),
                 (&options.plan.chosen, &options.kernels),
-                &mut |module, func, args| {
+                &mut |called, change| {
                     let compiled = |options: &GraphOptions| {
-                        compile_flat(module, func, args, choice.clone(), options, Instant::now())
+                        compile_flat(called, choice.clone(), (options, change), Instant::now())
                     };
                     // A rank launches kernels, and calls none that its plan does not hold.
                     let made = compiled(&chosen)?;
@@ -180,19 +185,31 @@ pub fn compile_graph_for(
         is_small(&all)?;
         Ok((all, programs))
     };
+    let partition = rank.as_ref().map_or(Duration::ZERO, |rank| rank.took);
     let (expanded, ranks) = rank.as_ref().map(expand).transpose()?.unzip();
     let module = expanded.as_ref().unwrap_or(module);
-    let made = compile_flat(module, func, args, choice, options, start)?;
-    Ok(GraphProgram { ranks: ranks.unwrap_or_default(), rank, ..made })
+    let mut made = compile_flat((module, func, args), choice, (options, &|_| Ok(())), start)?;
+    let ranks = ranks.unwrap_or_default();
+    // What was measured from the beginning has all of that in it.
+    let is_known = options.on_mesh.is_some();
+    let mut of_ranks = Duration::ZERO;
+    for of_rank in ranks.values().map(|r| &r.program.stats) {
+        of_ranks += of_rank.compile;
+        made.stats.compiled += of_rank.compiled;
+    }
+    let inside = if is_known { of_ranks } else { of_ranks + partition };
+    made.stats.plan = made.stats.plan.saturating_sub(inside);
+    made.stats.compile += of_ranks;
+    made.stats.partition = partition;
+    let collectives = rank.as_ref().map_or(Vec::new(), |r| in_buckets(&r.collectives, &ranks));
+    Ok(GraphProgram { ranks, rank, collectives, ..made })
 }
 
 /// Compiles a verified function that is one of one device, or the program of a rank.
 fn compile_flat(
-    module: &GraphModule,
-    func: &str,
-    args: &[Type],
+    (module, func, args): (&GraphModule, &str, &[Type]),
     choice: Choice,
-    options: &GraphOptions,
+    (options, change): (&GraphOptions, Change<'_>),
     start: Instant,
 ) -> Result<GraphProgram, Diagnostics> {
     let machine = machine(&choice)?;
@@ -205,6 +222,7 @@ fn compile_flat(
         let mut plan = plan_graph(module, func, args, requested)?;
         let made = place(&mut plan, &options.kernels)?;
         spread(&mut plan, &choice, requested)?;
+        change(&mut plan)?;
         Ok((plan, made))
     };
     let (plan, made) = planned(&requested)?;
@@ -213,104 +231,6 @@ fn compile_flat(
         on_host(&plan.steps)?;
     }
     GraphProgram::from_plan(plan, made, choice, (options, given), start.elapsed())
-}
-
-/// Names the kernel for arrays of these types.
-pub type OnBlocks<'a, E> = &'a mut dyn FnMut(&str, &[Type]) -> Result<String, E>;
-
-/// A function on a mesh as the program of a rank.
-#[derive(Debug)]
-pub struct OnMesh {
-    pub module: GraphModule,
-    collectives: Vec<Collective>,
-    /// Why values are where they are, and what requested the collectives; None where nothing was partitioned.
-    explained: Option<String>,
-}
-
-impl OnMesh {
-    /// Its module with the functions that stand for composites.
-    pub fn with_chosen(&self, module: &GraphModule, chosen: &Chosen) -> GraphModule {
-        let mut all = self.module.clone();
-        let roots: Vec<&str> = chosen.names().collect();
-        let reached = tessera_graph::walk::reached(module, &roots);
-        let missing =
-            |f: &&GraphFunc| reached.contains(&f.name) && self.module.func(&f.name).is_none();
-        all.funcs.extend(module.funcs.iter().filter(missing).cloned());
-        all
-    }
-
-    /// Puts the kernels for the blocks of a rank in place of those for whole arrays: `on_blocks(kernel, types of its arrays)` names them.
-    pub fn specialise<E>(&mut self, on_blocks: OnBlocks<'_, E>) -> Result<(), E> {
-        for func in &mut self.module.funcs {
-            for id in func.walk() {
-                let op = &func.ops[id];
-                let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
-                let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) else {
-                    continue;
-                };
-                let types: Vec<Type> = op.operands.iter().map(|&v| func.ty(v).clone()).collect();
-                let name = on_blocks(kernel, &types)?;
-                let attrs = &mut func.ops[id].attrs;
-                attrs.set("kernel", Attr::Ref(name));
-                attrs.remove("sharding");
-                attrs.remove("contract");
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses kernels for whole arrays that are called on blocks.
-    fn check_kernels(&self) -> Result<(), Diagnostics> {
-        for op in self.module.funcs.iter().flat_map(|f| f.ops.iter()).map(|(_, op)| op) {
-            let kernel = op.attr("kernel").and_then(Attr::as_ref_name);
-            if let Some(kernel) = kernel.filter(|_| op.attr("sharding").is_some()) {
-                let message = format!(
-                    "expected a kernel for the blocks of a rank, got @{kernel} for whole arrays"
-                );
-                let help = "compile the traced function, not its text: only that knows the kernel for other extents";
-                let error = Diagnostic::new(Code::E_UNSUPPORTED, message).help(help);
-                return Err(error.at(op.loc.clone()).into());
-            }
-        }
-        Ok(())
-    }
-
-    /// The composites that nobody has decided about. Programs of ranks that run as one function have their decompositions.
-    pub fn undecided(
-        &self,
-        module: &GraphModule,
-        (func, args): (&str, &[Type]),
-        chosen: &Chosen,
-        kernels: &MadeKernels,
-        is_on_device: bool,
-    ) -> Result<Vec<Site>, Diagnostics> {
-        let (all, off) = (self.with_chosen(module, chosen), crate::knobs::off()?);
-        let is_planned =
-            |f: &GraphFunc, id| !is_on_device && is_for_cursors(&all, f, id, kernels, off);
-        tessera_plan::undecided(&all, func, args, chosen, &is_planned)
-    }
-}
-
-/// The function as the program of a rank: partitioned where values of it are placed on a mesh, itself where it has such programs. None
-/// of a function without a mesh.
-pub fn on_mesh(
-    module: &GraphModule,
-    func: &str,
-    args: &[Type],
-    profile: Profile,
-) -> Result<Option<OnMesh>, Diagnostics> {
-    if let Some(made) = tessera_shard::partition(module, func, args, profile == Profile::Strict)? {
-        tessera_graph::verify_module(&made.module)?;
-        let (module, collectives) = (made.module, made.collectives);
-        return Ok(Some(OnMesh { module, collectives, explained: Some(made.explained) }));
-    }
-    let mut of = module.funcs.iter().flat_map(|f| f.ops.iter());
-    Ok(of.any(|(_, op)| op.code == GraphOp::Manual).then(|| {
-        let mut all = module.clone();
-        tessera_graph::walk::dce_module(&mut all, &[func]);
-        let collectives = tessera_graph::collectives(&all, func);
-        OnMesh { module: all, collectives, explained: None }
-    }))
 }
 
 /// Whether steps call kernels that the plan does not hold.
@@ -395,6 +315,7 @@ impl GraphProgram {
             host_ops: counts.host.len(),
             scratch_bytes: written.places.bytes,
             unshared_bytes: written.places.unshared,
+            ..GraphStats::default()
         };
         let arguments = plan.params.iter().map(|&b| &plan.buffers[b].ty);
         let both = arguments.chain(plan.results.iter().map(|(_, ty)| ty));
@@ -412,6 +333,7 @@ impl GraphProgram {
             idle: ForkLock::default(),
             ranks: RankPrograms::new(),
             rank: None,
+            collectives: Vec::new(),
             there: ForkLock::default(),
             counted: ForkLock::default(),
         })
@@ -477,9 +399,9 @@ impl GraphProgram {
         self.ranks.values().map(|ranks| ranks.program.plan_text()).collect()
     }
 
-    /// The collectives that it runs, in order.
+    /// The collectives of the program of a rank, in order.
     pub fn collectives(&self) -> &[Collective] {
-        self.rank.as_ref().map_or(&[], |rank| &rank.collectives)
+        &self.collectives
     }
 
     /// Why values are where they are on a mesh, and what requested the collectives; None of a function without placements.

@@ -21,7 +21,7 @@ use tessera_graph::{
 use tessera_ir::{Attr, Attrs, BlockId, DimExpr, OpId, OpSpec, Type, Value};
 use tessera_lower::stage::{Off, Step as Pass};
 use tessera_numerics::{DType, NumType, ScalarFn};
-use tessera_plan::Chosen;
+use tessera_plan::{Chosen, Plan, Written, buckets};
 use tessera_support::ForkLock;
 
 /// The program of a rank, for all ranks of a mesh.
@@ -40,9 +40,14 @@ pub struct RankProgram {
 /// Programs by the names that calls have for them.
 pub type RankPrograms = BTreeMap<String, RankProgram>;
 
+/// What is done to a plan before its kernels are compiled.
+pub type Change<'a> = &'a dyn Fn(&mut Plan) -> Result<(), Diagnostics>;
+
 /// Compiles a function of a module for arguments of these types; None where its plan is none of ranks.
-type Compile<'a> =
-    &'a mut dyn FnMut(&GraphModule, &str, &[Type]) -> Result<Option<GraphProgram>, Diagnostics>;
+type Compile<'a> = &'a mut dyn FnMut(
+    (&GraphModule, &str, &[Type]),
+    Change<'_>,
+) -> Result<Option<GraphProgram>, Diagnostics>;
 
 /// Replaces the programs of a module that are to run rank by rank by calls, and compiles them.
 pub fn take_out(
@@ -218,9 +223,20 @@ fn program(
     // Its composites may become these functions.
     let roots: Vec<&str> = std::iter::once(name.as_str()).chain(chosen.names()).collect();
     dce_module(&mut all, &roots);
-    let Some(program) = compile(&all, &name, &types)?.map(Box::new) else { return Ok(None) };
-    let steps = List::new(&program.written)?.commands;
-    let shared = Shared::of(&manual, &positions, program.plan(), &steps, !off.has(Pass::RankShare));
+    let sharing = |plan: &Plan, written: &Written| -> Result<Shared, Diagnostics> {
+        let steps = List::new(written)?.commands;
+        Ok(Shared::of(&manual, &positions, plan, &steps, !off.has(Pass::RankShare)))
+    };
+    let join = |plan: &mut Plan| -> Result<(), Diagnostics> {
+        if off.has(Pass::Buckets) {
+            return Ok(());
+        }
+        let shared = sharing(plan, &plan.write("any"))?;
+        buckets(plan, &|buffer| shared.alike(buffer))
+    };
+    let program = compile((&all, &name, &types), &join)?.map(Box::new);
+    let Some(program) = program else { return Ok(None) };
+    let shared = sharing(program.plan(), &program.written)?;
     let (idle, codes) = (ForkLock::default(), ForkLock::default());
     Ok(Some(RankProgram { manual, program, positions, shared, idle, codes }))
 }

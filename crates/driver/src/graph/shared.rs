@@ -155,6 +155,11 @@ impl Shared {
         self.varies[buffer]
     }
 
+    /// What buffers have alike that may be parts of one: nothing is then computed by more ranks, or kept by more.
+    pub fn alike(&self, buffer: usize) -> tessera_plan::Alike {
+        (self.varies[buffer], self.homes[buffer])
+    }
+
     fn widen(&mut self, buffer: usize, varies: Mask, home: Mask) -> bool {
         let before = (self.varies[buffer], self.homes[buffer]);
         self.varies[buffer] |= varies;

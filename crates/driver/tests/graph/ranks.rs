@@ -116,6 +116,32 @@ impl Text {
         }
     }
 
+    /// Sums of several values, as of gradients: they may be joined.
+    fn several(&mut self, known: &[String]) -> String {
+        let n = self.ranks;
+        let axes = format!("axes = [tp], sizes = [{n}]");
+        let dim = self.draw.below(2);
+        let tall = [format!("tensor<[{}, 6], f32>", 4 * n), format!("tensor<[4, {}], f32>", 6 * n)];
+        let (tall, scatters) = (tall[dim].clone(), self.draw.below(2) == 0);
+        let mut values = Vec::new();
+        for _ in 0..2 + self.draw.below(2) {
+            let x = self.some(known);
+            let (what, ty) = match scatters {
+                true => (format!("graph.all_gather {x} {{{axes}, dim = {dim}}}"), &*tall),
+                false => (format!("graph.sub {x}, %k"), T),
+            };
+            let x = self.made(&what, ty);
+            values.push(self.made(&format!("graph.tanh {x}"), ty));
+        }
+        let name = ["all_reduce", "reduce_scatter"][usize::from(scatters)];
+        let cut = if scatters { format!(", dim = {dim}") } else { String::new() };
+        let sum = format!("{{{axes}{cut}, op = sum}}");
+        let sums: Vec<String> =
+            values.iter().map(|x| self.made(&format!("graph.{name} {x} {sum}"), T)).collect();
+        let (first, rest) = sums.split_at(1);
+        rest.iter().fold(first[0].clone(), |all, x| self.made(&format!("graph.sub {all}, {x}"), T))
+    }
+
     /// A condition of which all ranks have the same.
     fn condition(&mut self, x: &str) -> String {
         let (axes, _) = self.axes(&["dp", "tp"]);
@@ -131,14 +157,15 @@ impl Text {
     fn steps(&mut self, mut known: Vec<String>, count: usize) -> String {
         for _ in 0..count {
             let (x, y) = (self.some(&known), self.some(&known));
-            let made = match self.draw.below(if self.deep < 2 { 8 } else { 5 }) {
+            let made = match self.draw.below(if self.deep < 2 { 9 } else { 6 }) {
                 0 => self.made(&format!("graph.sub {x}, {y}"), T),
                 1 => {
                     let sum = self.made(&format!("graph.add {x}, {y}"), T);
                     self.made(&format!("graph.tanh {sum}"), T)
                 }
                 2..=4 => self.collective(&x),
-                5 => {
+                5 => self.several(&known),
+                6 => {
                     let pred = self.condition(&x);
                     let name = self.name();
                     self.line(&format!("{name} = graph.cond {pred} : {T} do {{"));
@@ -148,7 +175,7 @@ impl Text {
                     self.line("}");
                     name
                 }
-                6 => {
+                7 => {
                     let (last, all) = (self.name(), self.name());
                     let (i, carry) = (self.name(), self.name());
                     let reverse = ["", ", reverse = true"][self.draw.below(2)];
@@ -265,14 +292,22 @@ fn random_programs_of_ranks_agree_with_the_interpreter() {
     let seed = given("TESSERA_FUZZ_SEED").unwrap_or(20_261);
     let count = given("TESSERA_FUZZ_CASES").unwrap_or(25);
     println!("TESSERA_FUZZ_SEED={seed}");
+    let mut joined = 0;
     for case in 0..count {
         let (module, args) = program(seed.wrapping_mul(1_000_003).wrapping_add(case));
         let wanted = run_graph(&module, "f", &args, &mut NoKernels)
             .unwrap_or_else(|e| panic!("case {case}: {e}\n{module}"));
         let all = Off::default();
-        for off in [all, all.with(Pass::Overlap), all.with(Pass::RankShare)] {
+        for off in [Pass::Overlap, Pass::RankShare, Pass::Buckets]
+            .map(|p| all.with(p))
+            .into_iter()
+            .chain([all])
+        {
             let program = compiled(&module, &args, off);
             assert_eq!(program.rank_plans().len(), 1, "it ran as rows:\n{module}");
+            let parts = program.collectives().iter().filter(|c| c.bucket.is_some()).count();
+            assert!(parts == 0 || !off.has(Pass::Buckets));
+            joined += parts;
             for time in 0..2 {
                 let got = program.run(&args).unwrap_or_else(|e| panic!("{e}\n{module}"));
                 for (i, (g, w)) in got.iter().zip(&wanted).enumerate() {
@@ -282,6 +317,7 @@ fn random_programs_of_ranks_agree_with_the_interpreter() {
             }
         }
     }
+    assert!(joined > 0 || count < 25, "no sums were joined");
 }
 
 /// The places of lines that hold these words, one for each.

@@ -95,6 +95,8 @@ steps! {
     RankShare = "rank_share",
     /// Collectives start as soon as their operands are there; without it, where the program has them.
     Overlap = "overlap",
+    /// Small arrays that ranks combine are combined together; without it each by itself.
+    Buckets = "buckets",
     /// Operands of MMAs that cannot be copied asynchronously are first copied to aligned rows.
     OperandPadding = "operand_padding",
     /// A loop of MMAs is divided among several groups where there are few.

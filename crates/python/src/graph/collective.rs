@@ -77,6 +77,12 @@ impl Collective {
         self.found.is_written
     }
 
+    /// The number of the collective that it is a part of, where several of small arrays run as one; else None.
+    #[getter]
+    fn bucket(&self) -> Option<usize> {
+        self.found.bucket
+    }
+
     /// The algorithm that the mapper chose.
     #[getter]
     fn algorithm(&self) -> String {
@@ -113,6 +119,8 @@ impl Collective {
     fn text(&self) -> String {
         let f = &self.found;
         let times = if f.times == 1 { String::new() } else { format!(", {} times", f.times) };
-        format!("{}({}, {} bytes, {}{times})", f.kind, f.axes.join(", "), f.nbytes, self.algorithm)
+        let bucket = f.bucket.map_or(String::new(), |n| format!(", bucket {n}"));
+        let axes = f.axes.join(", ");
+        format!("{}({axes}, {} bytes, {}{times}{bucket})", f.kind, f.nbytes, self.algorithm)
     }
 }

@@ -435,6 +435,7 @@ impl Executable {
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (out, found) = (PyDict::new(py), self.program.stats());
+        out.set_item("partition_s", found.partition.as_secs_f64())?;
         out.set_item("plan_s", found.plan.as_secs_f64())?;
         out.set_item("compile_s", found.compile.as_secs_f64())?;
         out.set_item("launches", found.launches)?;

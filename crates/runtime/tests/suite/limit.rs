@@ -80,3 +80,46 @@ fn files_of_dead_writers_are_removed_in_time() {
     folder.store().put(key("b"), "b", b"code");
     assert!(!dead.exists() && alive.exists());
 }
+
+/// A folder for each beginning of a name, with as many files of other processes, and one of a dead writer.
+fn filled(folder: &Folder, each: usize, bytes: usize) -> Vec<PathBuf> {
+    folder.store().put(key("first"), "first", b"code");
+    let root = folder.files()[0].parent().unwrap().parent().unwrap().to_path_buf();
+    let mut dead = Vec::new();
+    for first in 0..256 {
+        let shard = root.join(format!("{first:02x}"));
+        fs::create_dir_all(&shard).unwrap();
+        for n in 0..each {
+            fs::write(shard.join(format!("{first:02x}{n:030x}")), vec![0; bytes]).unwrap();
+        }
+        dead.push(shard.join(".tmp-1-1"));
+        fs::write(&dead[first], "half of an entry").unwrap();
+        age(&dead[first], 2 * 60 * 60);
+    }
+    dead
+}
+
+#[test]
+fn of_many_files_a_part_is_looked_at_where_there_is_room() {
+    let folder = Folder::new();
+    let dead = filled(&folder, 20, 16);
+    folder.store().put(key("b"), "b", b"code");
+    // Those of dead writers are removed where it looks.
+    assert_eq!(dead.iter().filter(|f| !f.exists()).count(), 8);
+    // Each time it looks somewhere else, so that in time all are gone. Tests beside this one take turns too.
+    for n in 0..96 {
+        folder.store().put(key(&n.to_string()), "b", b"code");
+    }
+    assert_eq!(dead.iter().filter(|f| f.exists()).count(), 0);
+}
+
+#[test]
+fn many_files_stay_within_the_limit() {
+    let folder = Folder::new();
+    filled(&folder, 20, 100);
+    let full = on_disk(&folder);
+    let store = DiskStore::new(folder.path(), COMPILER, full / 2, folder.trust());
+    store.put(key("b"), "b", b"code");
+    assert!(on_disk(&folder) <= full / 2);
+    assert!(store.get(key("b")).is_some());
+}

@@ -1,22 +1,25 @@
 //! Composites on blocks: the decomposition becomes a function on the blocks of a rank, in which no rank needs another.
 
-use super::{Chosen, Local, Partition};
+use super::{Chosen, Local, Partition, added};
 use crate::composites::Known;
 use crate::placement::Dims;
 use crate::rules::OpRule;
 use crate::{Found, find};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics};
 use tessera_graph::walk::{called, dce, fresh_name, returned};
 use tessera_graph::{GraphBuilder, GraphModule, GraphOp, states};
 use tessera_ir::{Attr, Attrs, OpId, Type, Value};
 use tessera_support::SideTable;
 
+/// A composite, the types of its operands, the placements of operands and results, and which results are sums over ranks.
+type Key = (String, Vec<String>, Vec<Dims>, Vec<usize>);
+
 /// The functions that were made.
 #[derive(Default)]
 pub struct Blocks {
     pub known: Known,
-    pub made: BTreeMap<(String, Vec<String>, Vec<Dims>), Option<String>>,
+    pub made: BTreeMap<Key, Option<String>>,
 }
 
 impl Partition<'_> {
@@ -36,22 +39,25 @@ impl Partition<'_> {
         let types: Vec<Type> = op.operands.iter().map(|&v| self.func.ty(v).clone()).collect();
         let name = called(op).unwrap_or_default().to_string();
         let texts = types.iter().map(Type::to_string).collect();
-        let key = (name.clone(), texts, ins.iter().chain(&outs).cloned().collect());
+        // Results that ranks have contributions to.
+        let sums = (0..outs.len()).filter(|&at| !added(rule, chosen, at).is_empty());
+        let sums: Vec<usize> = sums.collect();
+        let key = (name.clone(), texts, ins.iter().chain(&outs).cloned().collect(), sums.clone());
         if let Some(made) = self.blocks.made.get(&key) {
             return Ok(made.clone());
         }
         // What a decomposition is refused for was refused when it was read.
-        let made = self.function(&name, &types, &ins, &outs).map_err(first)?;
+        let made = self.function((&name, &types), &ins, &outs, &sums).map_err(first)?;
         self.blocks.made.insert(key, made.clone());
         Ok(made)
     }
 
     fn function(
         &mut self,
-        name: &str,
-        types: &[Type],
+        (name, types): (&str, &[Type]),
         ins: &[Dims],
         outs: &[Dims],
+        sums: &[usize],
     ) -> Result<Option<String>, Diagnostics> {
         let mesh = self.mesh().clone();
         let edges = Some((&mesh, ins, outs));
@@ -68,6 +74,8 @@ impl Partition<'_> {
             b: GraphBuilder::new(&base),
             of: SideTable::new(None),
             moved: vec![BTreeMap::new()],
+            gathered: BTreeSet::new(),
+            kept: sums.iter().map(|&at| returned(func)[at]).collect(),
         };
         let built = p.blocks_of(ins, outs);
         let Partition { b, module, blocks, .. } = p;

@@ -5,8 +5,8 @@ use super::moves::wide;
 use crate::placement::{Dims, cut};
 use tessera_diag::{Diagnostic, Loc};
 use tessera_graph::ops::kernel;
-use tessera_graph::{GraphOp, elem, extents, tensor};
-use tessera_ir::{Attr, Attrs, DimExpr, OpId, OpSpec, Opcode, Privilege, Type, Value};
+use tessera_graph::{Graph, GraphOp, elem, extents, tensor};
+use tessera_ir::{Attr, Attrs, DimExpr, Op, OpId, OpSpec, Opcode, Privilege, Type, Value};
 use tessera_numerics::{DType, NumType, ScalarFn};
 
 impl Partition<'_> {
@@ -62,6 +62,7 @@ impl Partition<'_> {
                 return each.collect();
             }
             GraphOp::Reduce | GraphOp::Scatter if contributes => {
+                drop_elsewhere(op, &dims[0], &mut attrs);
                 for operand in &mut operands {
                     if self.b.ty(*operand).dtype().is_float() {
                         *operand = self.widened(*operand, &loc)?;
@@ -72,6 +73,7 @@ impl Partition<'_> {
                     types[0] = tensor(types[0].shape().to_vec(), NumType::plain(to));
                 }
             }
+            GraphOp::Scatter => drop_elsewhere(op, &dims[0], &mut attrs),
             _ => {}
         }
         self.copy(id, &operands, attrs, types, &loc)
@@ -89,6 +91,7 @@ impl Partition<'_> {
         let whole = self.func.ops[id].operands.iter().map(|&v| self.func.ty(v));
         if whole.eq(operands.iter().map(|&v| self.b.ty(v))) {
             // It is the kernel that it was.
+            self.gathered.insert(id);
             attrs.remove("sharding");
             attrs.remove("contract");
         }
@@ -152,6 +155,19 @@ impl Partition<'_> {
             return Ok(all);
         }
         self.b.value(OpSpec::new(GraphOp::Cast, &[all]).result(ty.clone()), loc.clone())
+    }
+}
+
+/// Whether a scatter writes to positions along a dim that is split.
+pub fn puts_along_split(op: &Op<Graph>, dims: &Dims) -> bool {
+    let axes = op.attr("axes").and_then(Attr::as_ints).unwrap_or_default();
+    op.code == GraphOp::Scatter && axes.iter().any(|&axis| !dims[axis.max(0) as usize].is_empty())
+}
+
+/// Positions in the blocks of other ranks are outside this one, and those outside the whole are in it already where they are clamped.
+fn drop_elsewhere(op: &Op<Graph>, dims: &Dims, attrs: &mut Attrs) {
+    if puts_along_split(op, dims) {
+        attrs.set("oob", Attr::word("drop"));
     }
 }
 

@@ -15,13 +15,14 @@ use crate::explain;
 use crate::placement::{Axes, Dims, Placement, block, cost, count, divides, may_split, named};
 use crate::propagate::Placements;
 use crate::rules::{Kind, OpRule, neutral};
+pub use moves::wide;
 use std::collections::{BTreeMap, BTreeSet};
 use tessera_diag::{Diagnostic, Diagnostics, Loc};
 use tessera_graph::ops::collective::{Manual, MeshAxes, Split};
 use tessera_graph::states::is_collective;
 use tessera_graph::walk::{dce, dce_module, returned};
 use tessera_graph::{Collective, GraphBuilder, GraphFunc, GraphModule, GraphOp, collectives};
-use tessera_ir::{BlockId, OpId, OpSpec, Type, Value};
+use tessera_ir::{Attr, BlockId, OpId, OpSpec, Type, Value};
 use tessera_numerics::ReduceOp;
 use tessera_support::SideTable;
 
@@ -55,6 +56,10 @@ struct Partition<'a> {
     of: SideTable<Value, Option<Local>>,
     /// What values became in other placements, for each open block.
     moved: Vec<BTreeMap<(Value, Placement), Value>>,
+    /// Kernels that run on whole arrays though they name dims to split.
+    gathered: BTreeSet<OpId>,
+    /// Sums of which each rank keeps its contribution.
+    kept: BTreeSet<Value>,
 }
 
 /// Axes for the factors of an op.
@@ -77,6 +82,8 @@ pub fn partition(
         b: GraphBuilder::new(&func.name),
         of: SideTable::new(None),
         moved: vec![BTreeMap::new()],
+        gathered: BTreeSet::new(),
+        kept: BTreeSet::new(),
     };
     let params: Vec<Value> = func.params().to_vec();
     let mut given = Vec::new();
@@ -115,12 +122,12 @@ pub fn partition(
         *value = p.clipped(*value, func.ty(out), &loc)?;
     }
     let placed = outs.iter().map(|&v| named(&mesh, &p.placements.of(func, v))).collect();
-    let Partition { b, placements, rules, module: mut all, .. } = p;
+    let Partition { b, placements, rules, gathered, module: mut all, .. } = p;
     let mut made = b.finish(&results, loc)?;
     canonical(&mut made)?;
     dce(&mut made, &|_| true);
     let explained = explain::values(func, &placements)
-        + &explain::whole_kernels(func, &rules, &placements)
+        + &explain::whole_kernels(func, &rules, &placements, &gathered)
         + &explain::moves(&made);
     if let Some(old) = all.funcs.iter_mut().find(|f| f.name == func.name) {
         *old = GraphFunc { attrs: old.attrs.clone(), ..made };
@@ -132,6 +139,14 @@ pub fn partition(
         found.is_written = requested.contains(&place(&found.loc));
     }
     Ok(Partitioned { module: all, mesh, results: placed, collectives, explained })
+}
+
+/// The axes along which ranks have contributions to a result of an op whose factors pass.
+fn added(rule: &OpRule, chosen: &Chosen, result: usize) -> Axes {
+    let factors = rule.adds.iter().filter(|(_, at)| *at == result);
+    let mut axes: Axes = factors.flat_map(|(factor, _)| chosen[*factor].clone()).collect();
+    axes.sort_unstable();
+    axes
 }
 
 /// A place in the source, to compare.
@@ -196,7 +211,22 @@ impl Partition<'_> {
         let local = self.local(value, loc)?;
         let from = Placement { dims: local.dims, contributes: Vec::new() };
         let ty = self.func.ty(value).clone();
+        if let Some(number) = self.number_of(value).filter(|_| from.dims != *dims) {
+            let to = self.block_of(value, dims);
+            let spec = OpSpec::new(GraphOp::Const, &[]).attr("value", number.clone()).result(to);
+            return self.b.value(spec, loc.clone());
+        }
         self.move_to(local.value, &ty, &from, (None, dims), loc)
+    }
+
+    /// The number that all elements of a value are, where that is known: every rank has any block of it.
+    fn number_of(&self, value: Value) -> Option<&Attr> {
+        let op = self.func.def(value)?;
+        match op.code {
+            GraphOp::Const => op.attr("value"),
+            GraphOp::Broadcast => self.number_of(op.operands[0]),
+            _ => None,
+        }
     }
 
     /// An op on blocks.
@@ -253,17 +283,27 @@ impl Partition<'_> {
                 let split = axes(&rule.operands[0], false);
                 vec![self.lookup(id, &operands, (&split, &dims[0]), *how)?]
             }
+            (GraphOp::Scatter, _) if emit::puts_along_split(op, &dims[0]) => {
+                vec![self.put(id, &operands, &dims[0], combined.is_some())?]
+            }
             (GraphOp::Composite, _) if on_blocks.is_some() => {
                 self.composite(id, &operands, &dims, on_blocks)?
             }
             _ => self.emit(id, &operands, &dims, combined.is_some())?,
         };
-        for ((&old, new), dims) in op.results.iter().zip(results).zip(dims) {
+        for (at, ((&old, new), dims)) in op.results.iter().zip(results).zip(dims).enumerate() {
             let ty = func.ty(old).clone();
-            let contributes = combined.as_ref().map_or(Vec::new(), |(_, a)| a.clone());
+            let added = added(&rule, &chosen, at);
+            let (how, contributes) = match &combined {
+                Some((how, axes)) => (Some(*how), axes.clone()),
+                None => (Some(ReduceOp::Sum).filter(|_| !added.is_empty()), added),
+            };
+            if self.kept.contains(&old) {
+                self.of.set(old, Some(Local { value: new, dims }));
+                continue;
+            }
             let from = Placement { dims, contributes };
             let wanted = self.placements.of(func, old);
-            let how = combined.as_ref().map(|(how, _)| *how);
             let value = self.move_to(new, &ty, &from, (how, &wanted), &loc)?;
             if let Some(name) = func.name_of(old) {
                 self.b.name(value, name);
@@ -291,9 +331,15 @@ impl Partition<'_> {
             return vec![Vec::new(); rule.kinds.len()];
         }
         let n = op.results.len();
-        // Results alone, results and then operands, then each operand and after it the others.
-        let mut orders: Vec<Vec<usize>> = vec![(0..rows.len()).collect(), (0..n).collect()];
-        for first in n..rows.len().min(n + 4) {
+        // Updates of a table stay where they are: what ranks add to it is combined with what they add to it elsewhere.
+        let adds = op.code == GraphOp::Scatter && rule.kinds.iter().any(|k| *k != Kind::Pass);
+        // Else results alone, results and then operands, then each operand and after it the others.
+        let mut orders: Vec<Vec<usize>> = match adds {
+            true => vec![vec![n + 2, n + 1, 0, n]],
+            false => vec![(0..rows.len()).collect(), (0..n).collect()],
+        };
+        let firsts = if adds { 0..0 } else { n..rows.len().min(n + 4) };
+        for first in firsts {
             let others = (0..rows.len()).filter(|&i| i != first);
             orders.push(std::iter::once(first).chain(others).collect());
         }
@@ -386,9 +432,14 @@ impl Partition<'_> {
         for (at, (value, dims, row)) in rows.iter().enumerate() {
             let ty = self.func.ty(*value);
             total += if at < results {
-                let from = Placement { dims: axes(row, true), contributes: contributes.clone() };
+                let mut contributes = contributes.clone();
+                contributes.extend(added(rule, chosen, at));
+                let from = Placement { dims: axes(row, true), contributes };
                 cost(self.mesh(), ty, &from, dims)
             } else {
+                if self.number_of(*value).is_some() {
+                    continue;
+                }
                 let from = Placement { dims: dims.clone(), contributes: Vec::new() };
                 cost(self.mesh(), ty, &from, &axes(row, false))
             };

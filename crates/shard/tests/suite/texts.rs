@@ -141,6 +141,29 @@ func @softmax(%x: tensor<[4, 8], f32>) {{
             .to_string(),
         ),
         (
+            "rows of a table that are set, in blocks that are not equal",
+            "func @f(%table: tensor<[6, 3], f32>, %words: tensor<[10, 1], u8>, %rows: tensor<[10, 3], f32>) {
+  %t = graph.shard %table {axes = [dp, tp], sizes = [2, 2], split = [[dp, tp], []]} : tensor<[6, 3], f32>
+  %x = graph.scatter %t, %words, %rows {op = set, axes = [0], oob = clamp} : tensor<[6, 3], f32>
+  graph.return %x
+}
+"
+            .to_string(),
+        ),
+        (
+            "the gradient of a table whose rows are split, and the words too",
+            format!(
+                "func @f(%words: tensor<[8, 1], i32>, %rows: tensor<[8, 3], f32>) {{
+  %r = graph.shard %rows {{{BOTH}, split = [[dp], []]}} : tensor<[8, 3], f32>
+  %zero = graph.const {{value = 0.0}} : tensor<[6, 3], f32>
+  %x = graph.scatter %zero, %words, %r {{op = sum, axes = [0]}} : tensor<[6, 3], f32>
+  %y = graph.shard %x {{{BOTH}, split = [[tp], []]}} : tensor<[6, 3], f32>
+  graph.return %y
+}}
+"
+            ),
+        ),
+        (
             "iota and a loop",
             format!(
                 "func @f(%x: tensor<[8], f32>) {{
