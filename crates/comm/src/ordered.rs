@@ -1,5 +1,6 @@
 //! Combinations on transports that only move bytes: `all_to_all` brings every contribution to a block to one member, which combines them in
-//! the canonical order over the positions of the group; for `all_reduce` the blocks are gathered.
+//! the canonical order over the positions of the group; for `all_reduce` the blocks are gathered. A small `all_reduce` gathers whole contributions,
+//! and every member combines all of them: one round of messages, and the same bits.
 
 use crate::{Call, Kind, Memory, Piece, Request, Token, Transport};
 use std::sync::Arc;
@@ -21,7 +22,12 @@ pub struct Combination {
     scratch: Vec<u8>,
     token: Token,
     gathers: bool,
+    /// Every member combines everything: `scratch` has the contributions of all.
+    whole: bool,
 }
+
+/// Contributions of all members together, in bytes, that each member combines by itself.
+const SMALL: u64 = 8 << 10;
 
 impl Combination {
     pub fn start(
@@ -47,8 +53,10 @@ impl Combination {
         let n = members.len() as u64;
         let (item, all) = (request.call.dtype.bytes(), request.call.count());
         let is_all = request.call.kind == Kind::AllReduce(op);
+        let whole = is_all && n > 1 && all.saturating_mul(n * item as u64) <= SMALL;
         let block = all.div_ceil(n);
         let counts: Vec<u64> = match is_all {
+            _ if whole => vec![all; n as usize],
             true => (0..n).map(|m| all.min((m + 1) * block) - all.min(m * block)).collect(),
             false => request.call.counts.clone(),
         };
@@ -66,18 +74,22 @@ impl Combination {
             scratch: Vec::new(),
             token: Token { group: request.group, member, sequence: 0 },
             gathers: false,
+            whole,
             counts,
             request,
         };
         let (from, base) = made.contribution();
         let send: Arc<[Piece]> = match is_all {
+            true if whole => [Piece::contiguous(base, own)].into(),
             true => made.blocks(base).into(),
             false => made.request.send.clone(),
         };
         // SAFETY: `scratch` stays where it is, and belongs to the collective while `poll` has not seen it complete.
         let to = unsafe { Memory::host(scratch.as_mut_ptr(), scratch.len()) };
         let receive = (0..members.len()).map(|m| Piece::contiguous(m * own, own)).collect();
-        let call = Arc::new(made.call(Kind::AllToAll, made.counts.clone()));
+        let call = Arc::new(
+            made.call(if whole { Kind::AllGather } else { Kind::AllToAll }, made.counts.clone()),
+        );
         let moved = Request { group: made.request.group, call, from, send, to, receive };
         made.token = transport.start(rank, moved)?;
         made.scratch = scratch;
@@ -91,12 +103,12 @@ impl Combination {
 
     /// Whether it has no collective to start yet.
     pub fn is_last(&self) -> bool {
-        self.gathers || self.request.call.kind == Kind::ReduceScatter(self.op)
+        self.gathers || self.whole || self.request.call.kind == Kind::ReduceScatter(self.op)
     }
 
     fn call(&self, kind: Kind, counts: Vec<u64>) -> Call {
         let of = &self.request.call;
-        Call { kind, dtype: of.dtype, counts, at: of.at.clone(), part_of: Some(of.kind.clone()) }
+        Call { kind, dtype: of.dtype, counts, at: of.at.clone(), part_of: Some(of.clone()) }
     }
 
     /// The memory with the contribution, and where it begins.
@@ -146,7 +158,7 @@ impl Combination {
                 return Err(error.help("cast to the accumulation dtype first"));
             }
         }
-        if self.request.call.kind == Kind::ReduceScatter(self.op) {
+        if self.whole || self.request.call.kind == Kind::ReduceScatter(self.op) {
             write(&block, &self.request.to, &self.request.receive[0]);
             return Ok(true);
         }
