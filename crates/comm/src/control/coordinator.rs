@@ -133,6 +133,9 @@ impl State {
                 self.tell(&Frame::Beat, None);
             }
         }
+        // Members that are left go on without it.
+        self.hear_members();
+        self.tell(&Frame::Bye, None);
     }
 
     fn accept(&mut self) {

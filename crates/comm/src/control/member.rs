@@ -224,6 +224,8 @@ impl Listening {
                                 (self.heard)(Event::Lost(Some(rank as usize), text));
                             }
                             Frame::Left { rank } => (self.heard)(Event::Left(rank as usize)),
+                            // It has ended as it should: nobody says any more who is lost.
+                            Frame::Bye => return,
                             _ => {}
                         }
                     }

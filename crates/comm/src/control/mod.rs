@@ -13,6 +13,7 @@
 //! Beat -> … <- Beat                                 each second, both ways
 //!                                       <- Lost {rank, text}   a connection ended without Bye, or was silent for 8 s
 //! Bye ->                                <- Left {rank}         a process has ended its part
+//!                                       <- Bye                 the process that has the coordinator has ended its part
 //! ```
 //!
 //! **What it believes.** Bytes from the network are lengths, numbers and short texts, in frames of at most [`wire::MOST`] bytes; there is

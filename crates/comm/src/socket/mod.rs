@@ -140,10 +140,13 @@ impl Transport for Socket {
 
     fn idle(&self, waiting: &[Waiting]) -> Result<(), Diagnostic> {
         // Without the lock: it may take the interpreter's.
-        let interrupted = self.session.options().interrupted.and_then(|asked| asked());
+        let interrupted = self.session.is_interrupted();
         let mut engine = self.engine()?;
-        if let Some(why) = interrupted {
-            return Err(engine.fail(why));
+        if interrupted {
+            let why = engine.fail(tessera_target::interruption());
+            drop(engine);
+            self.session.poison(&why);
+            return Err(why);
         }
         if engine.can_move() || waiting.iter().any(|w| report::is_complete(&engine, w)) {
             return Ok(());

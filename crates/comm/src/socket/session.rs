@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_diag::{Code, Diagnostic};
+use tessera_target::Poll;
 
 /// Limits of a session, and a fault for tests.
 #[derive(Clone, Debug)]
@@ -19,14 +20,12 @@ pub struct Options {
     /// How long it takes before a warning says who is missing.
     pub warns: Duration,
     pub fault: Option<Fault>,
-    /// Called while a process waits: an error ends the wait, such as one for a signal.
-    pub interrupted: Option<fn() -> Option<Diagnostic>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (limit, warns) = (Duration::from_secs(300), Duration::from_secs(30));
-        Self { limit, warns, fault: None, interrupted: None }
+        Self { limit, warns, fault: None }
     }
 }
 
@@ -53,6 +52,7 @@ pub struct Session {
     corrupts: AtomicBool,
     /// When it was last said what this process does.
     said: Mutex<Option<Instant>>,
+    poll: Mutex<Poll>,
 }
 
 impl Session {
@@ -95,6 +95,7 @@ impl Session {
             started: AtomicU64::new(0),
             corrupts: AtomicBool::new(false),
             said: Mutex::new(None),
+            poll: Mutex::new(Poll::start()),
         }))
     }
 
@@ -126,6 +127,11 @@ impl Session {
             "expected processes that are joined, got a collective after `dist.shutdown()`",
         );
         engine.fail(why.help("call `dist.shutdown()` at the end of the program"));
+    }
+
+    /// Whether a signal ends what waits.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.poll.lock().unwrap_or_else(PoisonError::into_inner).is_interrupted()
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -17,6 +17,7 @@
 //!    either may call back.
 
 mod branch;
+pub mod processes;
 mod queue;
 #[cfg(test)]
 mod tests;
