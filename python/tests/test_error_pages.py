@@ -19,6 +19,7 @@ NOT_SHOWN = {
     "E_DESYNC": "ranks of one program always agree: it takes damaged memory, or programs that differ",
     "E_ILLEGAL_ADDRESS": "a kernel must fail on a device",
     "E_MISALIGNED_ACCESS": "a kernel must fail on a device",
+    "E_NOT_ADDRESSABLE": "another process must have a block",
     "E_OOM": "memory must run out on a device",
     "E_RANK_LOST": "a process must end that others need",
     "E_TARGET_CODEGEN": "a device's assembler must refuse what we give it",

@@ -63,7 +63,7 @@ def test_the_first_failure_ends_all(tmp_path):
 
 
 def test_signals_are_handed_on(tmp_path):
-    text = "import os, time\nprint('ready', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+    text = "import os, time\ntry:\n  print('ready', flush=True)\n  time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
     process = started(tmp_path, text)
     lines = {process.stdout.readline() for _ in range(2)}
     assert lines == {"[0] ready\n", "[1] ready\n"}

@@ -28,6 +28,8 @@ mod checksum;
 #[cfg(target_os = "linux")]
 pub mod control;
 mod cursor;
+#[cfg(target_os = "linux")]
+mod deal;
 mod desync;
 mod exchange;
 mod local;
@@ -40,6 +42,8 @@ mod transport;
 pub use call::{Call, HEADER_BYTES, Header, Kind};
 pub use checksum::crc32c;
 pub use cursor::{Cursor, Order, Step, Threads, Workers, run};
+#[cfg(target_os = "linux")]
+pub use deal::deal;
 pub use exchange::{BlockMemory, Exchanged, exchange};
 pub use local::{Corruption, Local, LocalOptions};
 pub use piece::{Memory, Piece};

@@ -114,6 +114,7 @@ codes! {
     E_MESH Placement "A mesh cannot be, or has no such axis or coordinate."
     E_PLACEMENT Placement "A placement does not fit the array, the mesh, or what is done with it."
     E_UNEVEN Placement "Blocks would differ in size where equal ones are required."
+    E_NOT_ADDRESSABLE Placement "A block of an array is in another process."
     E_MAPPER Placement "A mapper raised an exception, or answered what it may not."
     E_DESYNC Comm "Ranks of a mesh disagree on the collectives that they call, or a message was damaged."
     E_COMM_INIT Comm "Processes could not be joined: one is missing, refused, or on another host."

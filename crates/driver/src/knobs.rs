@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_lower::stage::Off;
+use tessera_lower::stage::{Off, Step};
 use tessera_support::ForkLock;
 
 pub struct Knob {
@@ -290,12 +290,18 @@ pub fn check() -> Result<(), Diagnostics> {
     Err(Diagnostic::new(Code::E_ARGUMENT, message).help("set it anew, or unset it").into())
 }
 
-/// Passes that the environment leaves out.
+/// Passes that the environment leaves out, and those that ranks in other processes leave out: they share no memory.
 pub fn off() -> Result<Off, Diagnostics> {
     check()?;
-    let Some(text) = of_launches(|knobs| knobs.off.clone()) else { return Ok(Off::default()) };
-    let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
-    Off::named(names, OFF.name)
+    let off = match of_launches(|knobs| knobs.off.clone()) {
+        None => Off::default(),
+        Some(text) => {
+            let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+            Off::named(names, OFF.name)?
+        }
+    };
+    let apart = Off::default().with(Step::RankRows).with(Step::RankShare);
+    Ok(if crate::dist::processes::world() > 1 { off.and(apart) } else { off })
 }
 
 /// Where compiled kernels are kept; nowhere if that is not said and the user has no home.

@@ -70,8 +70,11 @@ impl Coordinator {
             #[cfg(not(target_os = "linux"))]
             {
                 let _ = (world, token, limit);
-                let text = "expected Linux, got another system: processes share memory as Linux does it";
-                Err(Diagnostic::new(Code::E_COMM_INIT, text).help("run the program in one process").into())
+                let text =
+                    "expected Linux, got another system: processes share memory as Linux does it";
+                Err(Diagnostic::new(Code::E_COMM_INIT, text)
+                    .help("run the program in one process")
+                    .into())
             }
         })
     }

@@ -52,7 +52,8 @@ mod joined {
         known: bool,
     }
 
-    static STATE: RwLock<State> = RwLock::new(State { joined: None, coordinator: None, known: false });
+    static STATE: RwLock<State> =
+        RwLock::new(State { joined: None, coordinator: None, known: false });
 
     impl Joined {
         pub fn alone(&self) -> MutexGuard<'_, ()> {
@@ -97,7 +98,8 @@ mod joined {
         if state.known || knobs::DIST.is_off() {
             return Ok(Number::ALONE);
         }
-        let Some(place) = Place::read(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))? else {
+        let Some(place) = Place::read(|name| std::env::var(name).ok().filter(|v| !v.is_empty()))?
+        else {
             state.known = true;
             return Ok(Number::ALONE);
         };
