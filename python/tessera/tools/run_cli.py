@@ -17,7 +17,7 @@ from .. import _core
 from .arguments import Failure
 
 #: Seconds after the first failure or signal: when the others are asked to end, and when they are ended.
-_ASKED, _ENDED = 4.0, 7.0
+_ASKED, _ENDED = 3.0, 6.0
 #: Seconds for the processes to find each other.
 _START = 300.0
 

@@ -132,11 +132,15 @@ pub fn slow(segment: &Segment, missing: &[usize], waiting: &[Waiting], since: Du
     )
 }
 
-/// A process is lost.
-pub fn lost(who: Option<usize>, text: &str) -> Diagnostic {
+/// A process is lost; without a number it is this one, `me`, that does not hear the coordinator any more.
+pub fn lost(who: Option<usize>, me: usize, text: &str) -> Diagnostic {
     let message = match who {
         Some(process) => format!("expected process {process} to go on, got its end: {text}"),
-        None => format!("expected the launcher or process 0 to go on, got its end: {text}"),
+        None => {
+            format!(
+                "expected process {me} to stay connected with the coordinator, got an end: {text}"
+            )
+        }
     };
     Diagnostic::new(Code::E_RANK_LOST, message)
         .help("its own output says why; start again from the last checkpoint")

@@ -152,7 +152,7 @@ impl Session {
         if self.news.any.load(Ordering::Acquire) {
             let lost = self.news.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some((who, text)) = lost {
-                return Err(engine.fail(report::lost(who, &text)));
+                return Err(engine.fail(report::lost(who, self.rank(), &text)));
             }
         }
         Ok(engine)
@@ -211,7 +211,7 @@ impl Session {
                 let member = self.member.lock().unwrap_or_else(PoisonError::into_inner);
                 member.iter().for_each(Member::hush);
                 drop(member);
-                std::thread::sleep(Duration::from_secs(3600));
+                std::thread::sleep(fault.time);
             }
             What::Corrupt => self.corrupts.store(true, Ordering::Relaxed),
         }

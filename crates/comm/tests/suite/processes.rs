@@ -194,6 +194,27 @@ fn a_killed_process_is_an_error_of_all_others() {
     }
 }
 
+/// A process that is stopped says nothing any more, and its connection stays.
+#[test]
+fn a_stopped_process_is_an_error_of_all_others() {
+    let options = |rank: usize| {
+        let fault = Fault::parse("rank=1,at=2,do=stop,seconds=9.5").unwrap();
+        Options { fault: (rank == 1).then_some(fault), ..Options::default() }
+    };
+    let began = Instant::now();
+    let found = together(3, options, move |session| {
+        let socket = Socket::new(session.clone(), 3);
+        let programs = vec![vec![call(SUM, DType::F32, &[4], 3); 9]; 3];
+        let error = first(attempt(&socket, &programs, |_| 1));
+        (session.rank(), began.elapsed(), error)
+    });
+    for (rank, after, error) in found {
+        assert_eq!(error.code, Code::E_RANK_LOST, "{error}");
+        assert!(error.message.starts_with("expected process 1 to "), "{error}");
+        assert!(rank == 1 || after < Duration::from_secs(10), "process {rank} after {after:?}");
+    }
+}
+
 /// Messages that are longer than the rings, with several ranks in each process.
 #[test]
 fn long_messages_go_in_parts() {
