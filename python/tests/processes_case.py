@@ -44,6 +44,10 @@ out["reduce_scatter"] = collective.reduce_scatter(parts, "dp").numpy()
 y = dist.shard(b, dist.spec("dp"), mesh)
 out["all_gather"] = collective.all_gather(y, "dp").numpy()
 out["all_to_all"] = collective.all_to_all(y, "dp", 1).numpy()
+futures = [collective.all_gather_async(y, "dp"), collective.all_reduce_async(parts, "tp")]
+out["async"] = futures[1].wait().numpy()
+assert (futures[0].wait().numpy() == b).all()
+dist.barrier(mesh)
 # Operators, functions that run immediately, and a jitted training step.
 out["sum"] = (x + y).numpy()
 out["product"] = (y @ dist.shard(a.T, dist.spec(None, "tp"), mesh)).numpy()

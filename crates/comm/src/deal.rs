@@ -116,7 +116,14 @@ pub fn deal(
             (sends.iter().map(sizes).collect(), receives.iter().map(sizes).collect());
         let Packed { mut bytes, blocks: _ } = packed;
         let Packed { bytes: mut got, blocks } = came;
-        all_to_all(session, (&mut bytes, &out), (&mut got, &into))?;
+        let whole = Call {
+            kind: Kind::AllToAll,
+            dtype: all.iter().find_map(BlockMemory::dtype).unwrap_or(DType::U8),
+            counts: vec![from.shape().iter().product()],
+            at: Loc::unknown(),
+            part_of: None,
+        };
+        all_to_all(session, whole, (&mut bytes, &out), (&mut got, &into))?;
         for (k, &m) in receives.iter().flatten().enumerate() {
             places[m] = count + k;
         }
@@ -131,9 +138,28 @@ pub fn deal(
     Ok(Exchanged { kind: plan.kind, filled })
 }
 
-/// Sends some bytes to each process, and receives some from each.
+/// Returns when all processes have called it.
+pub fn meet(session: &Arc<Session>) -> Result<(), Diagnostics> {
+    let socket = Socket::new(session.clone(), session.world());
+    let group = socket.group(&(0..session.world()).collect::<Vec<_>>())?;
+    let call = Call {
+        kind: Kind::Barrier,
+        dtype: DType::U8,
+        counts: Vec::new(),
+        at: Loc::unknown(),
+        part_of: None,
+    };
+    let (from, to, none) = (Memory::NONE, Memory::NONE, Arc::from([]));
+    let request =
+        Request { group, call: Arc::new(call), from, send: Arc::clone(&none), to, receive: none };
+    let mut one = One(vec![Step::Ended, Step::Wait(0), Step::Start(Box::new(request))]);
+    run(&socket, &mut [&mut one], &Threads(1), Order::First)
+}
+
+/// Sends some bytes to each process, and receives some from each, for what the program calls.
 fn all_to_all(
     session: &Arc<Session>,
+    whole: Call,
     (from, out): (&mut [u8], &[usize]),
     (to, into): (&mut [u8], &[usize]),
 ) -> Result<(), Diagnostics> {
@@ -148,8 +174,13 @@ fn all_to_all(
         each.collect()
     };
     let counts = out.iter().map(|n| *n as u64).collect();
-    let call =
-        Call { kind: Kind::AllToAll, dtype: DType::U8, counts, at: Loc::unknown(), part_of: None };
+    let call = Call {
+        kind: Kind::AllToAll,
+        dtype: DType::U8,
+        counts,
+        at: Loc::unknown(),
+        part_of: Some(Arc::new(whole)),
+    };
     // SAFETY: both live until the run is over, and nothing else uses them.
     let (from, to) = unsafe {
         (Memory::host(from.as_mut_ptr(), from.len()), Memory::host(to.as_mut_ptr(), to.len()))

@@ -3,7 +3,7 @@
 //! and every member combines all of them: one round of messages, and the same bits.
 
 use crate::{Call, Kind, Memory, Piece, Request, Token, Transport};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_diag::{Code, Diagnostic};
 use tessera_numerics::{ReduceOp, combine_arrays};
 
@@ -65,7 +65,7 @@ impl Combination {
         let packed = (is_all && (strided(&request.send[0]) || strided(&request.receive[0])))
             .then(|| read(&request.from, &request.send[0]));
         let own = counts[member] as usize * item;
-        let mut scratch = vec![0; own * members.len()];
+        let mut scratch = spare(own * members.len());
         let mut made = Self {
             rank,
             op,
@@ -145,7 +145,7 @@ impl Combination {
         }
         let item = self.request.call.dtype.bytes();
         let own = self.counts[self.member] as usize * item;
-        let mut block = vec![0; own];
+        let mut block = spare(own);
         if own > 0 {
             let values: Vec<&[u8]> = self.scratch.chunks(own).collect();
             if !combine_arrays(self.op, self.request.call.dtype, &values, &mut block) {
@@ -160,9 +160,10 @@ impl Combination {
         }
         if self.whole || self.request.call.kind == Kind::ReduceScatter(self.op) {
             write(&block, &self.request.to, &self.request.receive[0]);
+            keep(block);
             return Ok(true);
         }
-        self.scratch = block;
+        keep(std::mem::replace(&mut self.scratch, block));
         self.gathers = true;
         // SAFETY: as in `start`.
         let from = unsafe { Memory::host(self.scratch.as_mut_ptr(), own) };
@@ -176,6 +177,43 @@ impl Combination {
         let gathered = Request { group, call, from, send, to, receive };
         self.token = transport.start(self.rank, gathered)?;
         self.poll(transport)
+    }
+}
+
+impl Drop for Combination {
+    fn drop(&mut self) {
+        keep(std::mem::take(&mut self.scratch));
+    }
+}
+
+/// Memory of combinations that are over. The system would clear new memory, which takes about as long as a combination.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Smaller memory is not kept, nor more than so much together.
+const KEPT: usize = 256 << 10;
+const MOST_KEPT: usize = 64 << 20;
+
+/// So many bytes, with any values.
+fn spare(bytes: usize) -> Vec<u8> {
+    if bytes >= KEPT {
+        let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |v: &Vec<u8>| (bytes..=bytes + bytes / 4).contains(&v.len());
+        let found = all.iter().position(fits);
+        if let Some(mut found) = found.map(|at| all.swap_remove(at)) {
+            found.truncate(bytes);
+            return found;
+        }
+    }
+    vec![0; bytes]
+}
+
+fn keep(bytes: Vec<u8>) {
+    if bytes.len() < KEPT || bytes.len() > MOST_KEPT {
+        return;
+    }
+    let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(bytes);
+    while all.iter().map(Vec::len).sum::<usize>() > MOST_KEPT {
+        all.remove(0);
     }
 }
 

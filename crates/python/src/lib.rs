@@ -84,7 +84,7 @@ mod _core {
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
     #[pymodule_export]
-    use crate::processes::{Coordinator, processes_join, processes_leave};
+    use crate::processes::{Coordinator, processes_barrier, processes_join, processes_leave};
     #[pymodule_export]
     use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]

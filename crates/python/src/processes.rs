@@ -45,6 +45,17 @@ pub fn processes_leave(py: Python<'_>) -> PyResult<()> {
     })
 }
 
+/// Waits until all processes have come here.
+#[tessera_entry::entry]
+#[pyfunction]
+pub fn processes_barrier(py: Python<'_>) -> PyResult<()> {
+    enter_call(py, || {
+        #[cfg(target_os = "linux")]
+        processes::barrier()?;
+        Ok(())
+    })
+}
+
 /// Where processes that start find each other, for as long as this lives.
 #[pyclass(frozen, module = "tessera._core")]
 pub struct Coordinator {

@@ -1,7 +1,7 @@
 //! This process among those of a program: joined once, by what a launcher says in the environment.
 
 #[cfg(target_os = "linux")]
-pub use joined::{Joined, current, host, join, leave};
+pub use joined::{Joined, barrier, current, host, join, leave};
 #[cfg(target_os = "linux")]
 pub use tessera_comm::control::Coordinator;
 
@@ -119,6 +119,13 @@ mod joined {
         state.joined = Some(Arc::new(joined));
         state.known = true;
         Ok(number)
+    }
+
+    /// Returns when all processes have called it.
+    pub fn barrier() -> Result<(), Diagnostics> {
+        let Some(joined) = current() else { return Ok(()) };
+        let _one = joined.alone();
+        tessera_comm::meet(&joined.session)
     }
 
     /// Ends the part of this process; there is no way back.
