@@ -1,4 +1,5 @@
-"""A program that `test_processes.py` runs in one, two, three and four processes: every value that it computes goes into a file."""
+"""A program that `test_processes.py` runs in one, two, three and four processes: every value that it computes goes into a file. Its arguments are
+that file and a seed."""
 
 import sys
 import warnings
@@ -10,6 +11,8 @@ from tessera import collective, dist, xp
 
 warnings.simplefilter("ignore")  # Blocks are uneven on purpose.
 out = {}
+# Under `default` one process computes small programs as one function, and may round otherwise.
+ts.numerics.profile("deterministic")
 rng = np.random.default_rng(3)
 a, b = (rng.standard_normal((10, 12)).astype("f4") for _ in range(2))
 mesh = dist.mesh(4, ("dp", "tp"), (2, 2))
@@ -89,5 +92,28 @@ out["broadcast"] = both(dist.shard(a, dist.spec("dp", "tp"), mesh)).numpy()
 many = dist.mesh(9, ("dp",), (9,))
 z = dist.shard(np.arange(27.0, dtype="f4"), dist.spec("dp"), many)
 out["many"] = dist.shard_map(lambda x: collective.all_reduce(x, "dp"), many, in_specs=dist.spec("dp"), out_specs=dist.spec())(z).numpy()
+# Random functions of arrays in random placements, immediate and jitted.
+rng = np.random.default_rng(int(sys.argv[2]))
+specs = [dist.spec(), dist.spec("dp"), dist.spec("tp", "dp"), dist.spec(None, "tp"), dist.spec(("dp", "tp")), dist.spec(None, ("tp", "dp"))]
+arrays = [dist.shard(rng.standard_normal((8, 8)).astype("f4"), specs[i], mesh) for i in range(4)]
+functions = [
+    lambda a, b: a * b - a,
+    lambda a, b: xp.tanh(a @ b),
+    lambda a, b: a - xp.mean(b, axis=0, keepdims=True),
+    lambda a, b: xp.transpose(xp.maximum(a, b)),
+    lambda a, b: xp.concatenate([a[:4], b[4:]]),
+    lambda a, b: xp.sort(a, axis=1),
+    lambda a, b: xp.cumsum(a, axis=0) * 0.1,
+    lambda a, b: ts.grad(lambda u: xp.sum(xp.tanh(u @ b)))(a),
+    lambda a, b: ts.vmap(lambda u: xp.sum(u) * xp.exp(-u * u))(a),
+]
+jitted = [ts.jit(f) for f in functions]
+for turn in range(25):
+    which, is_jitted = rng.integers(len(functions)), rng.integers(2)
+    first, second = (arrays[i] for i in rng.integers(0, 4, 2))
+    made = (jitted if is_jitted else functions)[which](first, second)
+    spec = specs[rng.integers(len(specs))]
+    arrays[rng.integers(4)] = made = made.reshard(spec) if rng.integers(2) else made
+    out[f"{turn}: function {which}"] = made.numpy()
 if dist.rank() == 0:
     np.savez(sys.argv[1], **out)
