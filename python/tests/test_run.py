@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -80,6 +81,40 @@ def test_signals_are_handed_on(tmp_path):
 def test_wrong_arguments_are_refused(arguments, text):
     made = subprocess.run([sys.executable, "-m", "tessera", "run", *arguments], capture_output=True, text=True, timeout=LIMIT)
     assert made.returncode == 2 and text in made.stderr
+
+
+OTHERS = """
+import time
+import numpy as np
+from tessera import dist
+mesh = dist.mesh(2, ("dp",), (2,))
+x = dist.shard(np.arange(4.0), dist.spec("dp"), mesh)
+print(x.numpy().tolist(), flush=True)
+# Process 0, which listens, ends first: nobody needs it any more.
+if dist.rank():
+    time.sleep(1)
+    print(x.local(1).tolist())
+"""
+
+
+def test_other_launchers_set_the_same_variables(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = tmp_path / "script.py"
+    script.write_text(OTHERS)
+    made = []
+    for rank in (1, 0):
+        known = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+        made.append(subprocess.Popen([sys.executable, script], env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        found = [p.communicate(timeout=LIMIT) for p in made]
+    finally:
+        for p in made:
+            p.kill()
+    assert [p.returncode for p in made] == [0, 0], found
+    assert [out for out, _ in found] == ["[0.0, 1.0, 2.0, 3.0]\n[2.0, 3.0]\n", "[0.0, 1.0, 2.0, 3.0]\n"]
+    assert not [f for f in os.listdir("/dev/shm") if f.startswith(tuple(f"tessera-{p.pid}-" for p in made))]
 
 
 def test_variables_that_do_not_fit_are_errors():
