@@ -76,7 +76,33 @@ def test_signals_are_handed_on(tmp_path):
     assert ended(process)[0] == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize(("arguments", "text"), [(["-n", "0", "x.py"], "cannot read x.py"), (["-n", "0", __file__], "expected 1 to 256 processes"),
+WAITS = """
+import os, time
+import numpy as np
+from tessera import dist
+mesh = dist.mesh(2, ("dp",), (2,))
+x = dist.shard(np.arange(4.0), dist.spec("dp"), mesh)
+x.numpy()
+print("ready", flush=True)
+try:
+    if dist.rank():
+        time.sleep(600)
+    x.numpy()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_ends_what_waits_for_others(tmp_path):
+    process = started(tmp_path, WAITS)
+    assert {process.stdout.readline() for _ in range(2)} == {"[0] ready\n", "[1] ready\n"}
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    status, out, err = ended(process)
+    assert (status, out) == (128 + signal.SIGINT, ["[0] interrupted", "[1] interrupted"]), err
+
+
+@pytest.mark.parametrize(("arguments", "text"), [(["-n", "0", "x.py"], "cannot read x.py"), (["-n", "0", __file__], "expected 1 to 128 processes"),
                                                  (["-n", "1", "--timeout", "0", __file__], "expected a positive --timeout")])  # fmt: skip
 def test_wrong_arguments_are_refused(arguments, text):
     made = subprocess.run([sys.executable, "-m", "tessera", "run", *arguments], capture_output=True, text=True, timeout=LIMIT)

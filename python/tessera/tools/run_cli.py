@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     """The exit status is that of the first process that failed: of one that a signal ended, 128 and the signal's number."""
     if not Path(options.file).is_file():
         raise Failure(f"cannot read {options.file}: no such file")
-    if not 1 <= options.count <= 256:
-        raise Failure(f"expected 1 to 256 processes, got {options.count}")
+    if not 1 <= options.count <= 128:
+        raise Failure(f"expected 1 to 128 processes, got {options.count}")
     if options.timeout is not None and not options.timeout > 0:
         raise Failure(f"expected a positive --timeout, got {options.timeout:g}")
     launch = _Launch(options.count)

@@ -21,7 +21,7 @@ pub struct Place {
 
 const NAMES: [&str; 4] = ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 /// The most processes of a program on one host.
-const MOST: usize = 256;
+const MOST: usize = 128;
 
 fn refused(text: String) -> Diagnostic {
     let help = "start the program by `tessera run -n N script.py`, which sets them, or by torchrun";

@@ -143,10 +143,10 @@ impl Transport for Socket {
         let interrupted = self.session.is_interrupted();
         let mut engine = self.engine()?;
         if interrupted {
-            let why = engine.fail(tessera_target::interruption());
+            let why = engine.fail(report::interrupted(self.session.rank()));
             drop(engine);
             self.session.poison(&why);
-            return Err(why);
+            return Err(tessera_target::interruption());
         }
         if engine.can_move() || waiting.iter().any(|w| report::is_complete(&engine, w)) {
             return Ok(());

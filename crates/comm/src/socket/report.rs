@@ -146,6 +146,12 @@ pub fn lost(who: Option<usize>, me: usize, text: &str) -> Diagnostic {
         .help("its own output says why; start again from the last checkpoint")
 }
 
+/// A signal has ended what this process waited for.
+pub fn interrupted(me: usize) -> Diagnostic {
+    let text = format!("expected process {me} to go on, got an interruption");
+    Diagnostic::new(Code::E_RANK_LOST, text).help("a signal handler raised an exception there")
+}
+
 /// A process has ended its part while others need it.
 pub fn left(process: usize, waiting: &[Waiting]) -> Diagnostic {
     let text =

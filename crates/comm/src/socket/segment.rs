@@ -20,7 +20,7 @@ const STATUS: usize = 384;
 /// All rings together, and each.
 const ALL: usize = 64 << 20;
 const MOST: usize = 1 << 20;
-const LEAST: usize = 64 << 10;
+const LEAST: usize = 16 << 10;
 
 /// The bytes of a ring of one of so many processes: a power of two.
 fn capacity(world: usize) -> usize {

@@ -222,8 +222,11 @@ impl Session {
         self.corrupts.load(Ordering::Relaxed) && self.corrupts.swap(false, Ordering::Relaxed)
     }
 
-    /// Ends the collectives of all processes.
+    /// Ends the collectives of all processes; not where this one has ended its part, and they go on without it.
     pub(super) fn poison(&self, why: &Diagnostic) {
+        if self.member.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return;
+        }
         self.segment.poison(self.rank(), why.code, &why.message);
     }
 }

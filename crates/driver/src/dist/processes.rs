@@ -47,7 +47,8 @@ mod joined {
 
     struct State {
         joined: Option<Arc<Joined>>,
-        coordinator: Option<Coordinator>,
+        /// Where this process has it, with the number of the process: a forked child has none of its threads.
+        coordinator: Option<(Coordinator, u32)>,
         /// Whether the environment was looked at, or the others were left.
         known: bool,
     }
@@ -111,7 +112,8 @@ mod joined {
         place.check()?;
         if place.hosts {
             let (address, port) = (&*place.address, place.port);
-            state.coordinator = Some(host((address, port), place.world, &place.token, limit)?);
+            let made = host((address, port), place.world, &place.token, limit)?;
+            state.coordinator = Some((made, std::process::id()));
         }
         let session = Session::join(&place, env!("CARGO_PKG_VERSION"), limit, options)?;
         let joined = Joined { session, runs: Mutex::new(()), process: std::process::id() };
@@ -139,7 +141,7 @@ mod joined {
             }
         }
         match state.coordinator.take() {
-            Some(coordinator) if state.known => drop(coordinator),
+            Some((coordinator, process)) if process == std::process::id() => drop(coordinator),
             other => std::mem::forget(other),
         }
     }
