@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// Connections that have not said who they are: how many, and how long.
 const STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(5);
+/// The same where others wait for their places.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What processes are offered when all are there: a segment of shared memory, whose name is removed when this is dropped.
 pub trait Offer: Send {
@@ -138,11 +140,15 @@ impl State {
         self.tell(&Frame::Bye, None);
     }
 
+    /// As many as there is room for; others wait in the system. Those that have said nothing for a while make room.
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        if self.strangers.len() == STRANGERS {
+            self.strangers.retain(|(_, since)| since.elapsed() < PATIENCE);
+        }
+        for _ in self.strangers.len()..STRANGERS {
+            let Ok((stream, _)) = self.listener.accept() else { return };
             let is_set = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-            // Those above the limit are closed.
-            if is_set.is_ok() && self.strangers.len() < STRANGERS {
+            if is_set.is_ok() {
                 self.strangers.push((Wire::new(stream), Instant::now()));
             }
         }

@@ -224,6 +224,17 @@ fn garbage_takes_no_memory_and_ends_the_connection() {
     }
 }
 
+/// More connections than the coordinator keeps say nothing, and the processes join.
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let with = coordinator(1, LATER);
+    let silent: Vec<_> =
+        (0..200).map(|_| TcpStream::connect(("127.0.0.1", with.port())).unwrap()).collect();
+    let joined = join_all(vec![place(0, 1, with.port())], |_| "1".into(), LATER).remove(0);
+    assert!(joined.is_ok(), "{:?}", joined.err());
+    drop(silent);
+}
+
 /// Processes start while others send garbage, and their collectives work.
 #[test]
 fn processes_join_among_garbage() {
