@@ -4,7 +4,7 @@
 //! half warps, of 16 bytes by quarter warps; threads with the same word share it.
 
 use crate::layout::{LANES, Layout};
-use crate::shared::Shared;
+use crate::shared::{Shared, WIDEST};
 
 pub(crate) const BANKS: u32 = 32;
 pub(crate) const WORD: u32 = 4;
@@ -17,21 +17,32 @@ fn served(addresses: &[u32; LANES as usize], bytes: u32) -> (u32, u32) {
     let words = bytes.div_ceil(WORD);
     let (mut taken, mut least) = (0, 0);
     for together in addresses.chunks((LANES / words) as usize) {
-        // The different words of each bank: at most one for each thread, since the words of a thread are in banks of their own.
-        let mut wanted = [[0; LANES as usize]; BANKS as usize];
-        let mut counts = [0; BANKS as usize];
+        // The different words of each bank, a list: `first` is its last one, and `next` the one before each. None is 0; others are one more
+        // than their place in `wanted`. Together the threads have at most as many words as there are banks.
+        let mut wanted = [0; BANKS as usize];
+        let mut next = [0; BANKS as usize];
+        let mut first = [0u8; BANKS as usize];
+        let mut counts = [0u8; BANKS as usize];
+        let (mut found, mut most) = (0, 0);
         for &address in together.iter().filter(|&&address| address != OUTSIDE) {
             for word in (0..words).map(|word| address / WORD + word) {
                 let bank = (word % BANKS) as usize;
-                if !wanted[bank][..counts[bank]].contains(&word) {
-                    wanted[bank][counts[bank]] = word;
+                let mut at = first[bank];
+                while at != 0 && wanted[usize::from(at) - 1] != word {
+                    at = next[usize::from(at) - 1];
+                }
+                if at == 0 {
+                    wanted[found] = word;
+                    next[found] = first[bank];
+                    found += 1;
+                    first[bank] = found as u8;
                     counts[bank] += 1;
+                    most = most.max(counts[bank]);
                 }
             }
         }
-        let most = counts.into_iter().max().unwrap_or(0) as u32;
-        taken += most;
-        least += most.min(1);
+        taken += u32::from(most);
+        least += u32::from(most.min(1));
     }
     (taken, least)
 }
@@ -72,6 +83,18 @@ impl<'l> Held<'l> {
             regs: (0..layout.regs()).map(|reg| layout.reg_part(reg)).collect(),
             warps: (0..layout.warps()).map(lanes).collect(),
         }
+    }
+
+    /// No tile in shared memory has fewer wavefronts: one for each word of each access, where accesses are as wide as any order of dims
+    /// allows. None is known where threads have padding.
+    pub fn least_wavefronts(&self, elem_bytes: u32) -> u32 {
+        if self.padding {
+            return 0;
+        }
+        let runs = (0..self.layout.rank()).map(|dim| self.layout.run_along(dim));
+        let vector = runs.max().unwrap_or(1).min(WIDEST / elem_bytes).max(1);
+        let accesses = (self.regs.len() * self.warps.len()) as u32 / vector;
+        accesses * (vector * elem_bytes).div_ceil(WORD)
     }
 
     /// The same for tiles that differ in their swizzle only.

@@ -8,16 +8,24 @@ use crate::shared::{Shared, Swizzle, WIDEST};
 /// padded rows and swizzles it is the one with the fewest wavefronts, written and read; of equals
 /// the smallest, then the simplest.
 pub fn best_shared_for(write: &Layout, read: &Layout, elem_bytes: u32) -> Shared {
-    best_with_wavefronts(write, read, elem_bytes).1
+    best_below(write, read, elem_bytes, u32::MAX).expect("some memory has fewer wavefronts").1
 }
 
-/// [`best_shared_for`], and its wavefronts.
-fn best_with_wavefronts(write: &Layout, read: &Layout, elem_bytes: u32) -> (u32, Shared) {
+/// [`best_shared_for`], and its wavefronts, if these are fewer than `below`.
+fn best_below(write: &Layout, read: &Layout, elem_bytes: u32, below: u32) -> Option<(u32, Shared)> {
     assert_eq!(write.shape(), read.shape(), "a conversion keeps the shape");
     let ends = [(write, Held::new(write, 0)), (read, Held::new(read, 0))];
+    let least: u32 = ends.iter().map(|(_, held)| held.least_wavefronts(elem_bytes)).sum();
+    if least >= below {
+        return None;
+    }
     let mut plain: Vec<(Vec<usize>, u32, [Addresses; 2])> = Vec::new();
     let mut best: Option<(u32, u32, Shared)> = None;
     for shared in candidates(write.shape(), elem_bytes) {
+        let bytes = shared.bytes();
+        if best.as_ref().is_some_and(|best| best.0 == least && best.1 <= bytes) {
+            continue;
+        }
         let found =
             plain.iter().position(|(order, pad, _)| (order, *pad) == (&shared.order, shared.pad));
         let found = found.unwrap_or_else(|| {
@@ -32,13 +40,12 @@ fn best_with_wavefronts(write: &Layout, read: &Layout, elem_bytes: u32) -> (u32,
             wavefronts +=
                 held.accesses(&shared, addresses, vector, limit - wavefronts.min(limit)).wavefronts;
         }
-        let bytes = shared.bytes();
         if best.as_ref().is_none_or(|best| (wavefronts, bytes) < (best.0, best.1)) {
             best = Some((wavefronts, bytes, shared));
         }
     }
     let (wavefronts, _, shared) = best.expect("row-major is always there");
-    (wavefronts, shared)
+    (wavefronts < below).then_some((wavefronts, shared))
 }
 
 /// Shared memory for a conversion with registers in any order: the orders of both ends, and the
@@ -52,15 +59,15 @@ pub struct Between {
 /// The cheapest in wavefronts, over all dims to order registers along and the orders as they are.
 /// Reordering registers is free, or nearly so.
 pub fn best_between(write: &Layout, read: &Layout, elem_bytes: u32) -> Between {
-    let (mut least, shared) = best_with_wavefronts(write, read, elem_bytes);
+    let all = best_below(write, read, elem_bytes, u32::MAX);
+    let (mut least, shared) = all.expect("some memory has fewer wavefronts");
     let mut best = Between { write: write.clone(), read: read.clone(), shared };
     for dim in 0..write.rank() {
         let ends = [write, read].map(|layout| layout.regs_along(dim));
         if [write, read] == [&ends[0], &ends[1]] {
             continue;
         }
-        let (wavefronts, shared) = best_with_wavefronts(&ends[0], &ends[1], elem_bytes);
-        if wavefronts < least {
+        if let Some((wavefronts, shared)) = best_below(&ends[0], &ends[1], elem_bytes, least) {
             let [write, read] = ends;
             (least, best) = (wavefronts, Between { write, read, shared });
         }

@@ -1,6 +1,7 @@
 //! Layouts of tiles in shared memory: order, swizzle, padding, panels.
 
-use crate::layout::Layout;
+use crate::layout::{LANES, Layout};
+use std::collections::BTreeSet;
 
 /// The widest access of one thread, in bytes.
 pub(crate) const WIDEST: u32 = 16;
@@ -90,6 +91,33 @@ impl Shared {
     /// The byte of an element, from the start of the tile in its block, which is aligned to [`Shared::align`].
     pub fn offset(&self, coords: &[u32]) -> u32 {
         self.places().offset(coords)
+    }
+
+    /// For each register of a layout, the first bytes of the lowest and the highest of its elements in all threads; the lowest is above the
+    /// highest where no thread has one.
+    pub fn reach(&self, layout: &Layout) -> Vec<(u32, u32)> {
+        let places = self.places();
+        // Each place that several threads hold is one.
+        let threads: BTreeSet<Vec<u32>> = (0..layout.ctas())
+            .flat_map(|cta| (0..layout.warps()).map(move |warp| (cta, warp)))
+            .flat_map(|(cta, warp)| (0..LANES).map(move |lane| layout.thread_part(lane, warp, cta)))
+            .collect();
+        let mut coords = vec![0; layout.rank()];
+        let reach = |reg| {
+            let own = layout.reg_part(reg);
+            let mut reach = (u32::MAX, 0);
+            for thread in &threads {
+                for (dim, at) in coords.iter_mut().enumerate() {
+                    *at = own[dim] ^ thread[dim];
+                }
+                if coords.iter().zip(layout.shape()).all(|(at, extent)| at < extent) {
+                    let offset = places.offset(&coords);
+                    reach = (reach.0.min(offset), reach.1.max(offset));
+                }
+            }
+            reach
+        };
+        (0..layout.regs()).map(reach).collect()
     }
 
     /// The strides of each dim in elements, in memory order; and the stride of panels.

@@ -5,7 +5,7 @@
 
 use crate::inst::{Class, Inst, Label, Opnd, Reg};
 use crate::module::{Guard, Kernel, Stmt};
-use crate::operands::Role;
+use crate::operands::{Operand, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A register that may be read without a value: the statement's index in the body, and the
@@ -73,10 +73,10 @@ impl FlowState {
     }
 
     /// Whether `reg` has a value, given that the guards hold.
-    fn has(&self, reg: Reg, guards: &[Guard]) -> bool {
-        let known = |g: &Guard| self.facts.get(&g.reg) == Some(&g.negated);
+    fn has(&self, reg: Reg, mut guards: impl Iterator<Item = Guard>) -> bool {
+        let known = |g: Guard| self.facts.get(&g.reg) == Some(&g.negated);
         self.defined.contains(&reg)
-            || guards.iter().any(|g| known(g) || self.has_when(reg, g.reg, !g.negated))
+            || guards.any(|g| known(g) || self.has_when(reg, g.reg, !g.negated))
             || self.facts.iter().any(|(p, value)| self.when.contains(&(reg, *p, *value)))
     }
 
@@ -141,7 +141,8 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
             _ => None,
         })
         .collect();
-    let known = named_in_several(kernel, &blocks);
+    let operands: Vec<Vec<Operand>> = kernel.body.iter().map(operands).collect();
+    let known = named_in_several(kernel, &operands, &blocks);
     let mut states: Vec<Option<FlowState>> = vec![None; blocks.len()];
     let mut runs_out = blocks.is_empty();
     if let Some(first) = states.first_mut() {
@@ -150,7 +151,7 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
     let mut todo: BTreeSet<usize> = (0..1.min(blocks.len())).collect();
     while let Some(n) = todo.pop_first() {
         let Some(state) = states[n].clone() else { continue };
-        let (falls, jumps) = run(kernel, &blocks[n], state, &mut |_, _| {});
+        let (falls, jumps) = run(kernel, &operands, &blocks[n], state, &mut |_, _| {});
         let falls = falls.map(|state| (n + 1, state));
         let jumps = jumps.into_iter().filter_map(|(label, state)| Some((*at.get(&label)?, state)));
         for (next, state) in falls.into_iter().chain(jumps) {
@@ -169,23 +170,37 @@ pub fn undefined(kernel: &Kernel) -> (Vec<Undefined>, bool) {
     let mut faults = BTreeSet::new();
     for (block, state) in blocks.iter().zip(states) {
         let Some(state) = state else { continue };
-        run(kernel, block, state, &mut |place, reg| {
+        run(kernel, &operands, block, state, &mut |place, reg| {
             faults.insert((place, reg));
         });
     }
     (faults.into_iter().collect(), runs_out)
 }
 
+/// Those of an instruction, which each pass over the body needs.
+fn operands(stmt: &Stmt) -> Vec<Operand> {
+    match stmt {
+        Stmt::Inst { inst, .. } => inst.operands(),
+        _ => Vec::new(),
+    }
+}
+
 /// Most registers are named in one block alone; the state need not keep them.
-fn named_in_several(kernel: &Kernel, blocks: &[Block]) -> Registers {
-    let mut first = BTreeMap::new();
+fn named_in_several(kernel: &Kernel, operands: &[Vec<Operand>], blocks: &[Block]) -> Registers {
+    // For each class, the block that names a register first.
+    let mut first: [Vec<Option<usize>>; 4] = Default::default();
     let mut several = Registers::default();
     for (number, block) in blocks.iter().enumerate() {
-        for stmt in &kernel.body[block.from..block.to] {
-            let Stmt::Inst { guard, inst } = stmt else { continue };
-            let named = inst.reads().into_iter().chain(inst.writes()).chain(guard.map(|g| g.reg));
-            for reg in named {
-                if *first.entry(reg).or_insert(number) != number {
+        for place in block.from..block.to {
+            let Stmt::Inst { guard, .. } = &kernel.body[place] else { continue };
+            let named = operands[place].iter().filter_map(|o| match o.what {
+                Opnd::Reg(reg) => Some(reg),
+                _ => None,
+            });
+            for reg in named.chain(guard.map(|g| g.reg)) {
+                let (first, at) = (&mut first[reg.class.place()], reg.id as usize);
+                first.resize(first.len().max(at + 1), None);
+                if *first[at].get_or_insert(number) != number {
                     several.insert(reg);
                 }
             }
@@ -220,6 +235,7 @@ pub(crate) fn blocks(kernel: &Kernel) -> Vec<Block> {
 /// Walks a block: the state at its end, if control falls through, and at its jumps.
 fn run(
     kernel: &Kernel,
+    operands: &[Vec<Operand>],
     block: &Block,
     mut state: FlowState,
     fault: &mut impl FnMut(usize, Reg),
@@ -231,10 +247,11 @@ fn run(
         if guard.is_some_and(|g| state.facts.get(&g.reg) == Some(&g.negated)) {
             continue;
         }
-        if let Some(g) = guard.filter(|g| !state.has(g.reg, &[])) {
+        if let Some(g) = guard.filter(|g| !state.has(g.reg, std::iter::empty())) {
             fault(place, g.reg);
         }
-        check_reads(&state, *guard, inst, &mut |reg| fault(place, reg));
+        let operands = &operands[place];
+        check_reads(&state, *guard, inst, operands, &mut |reg| fault(place, reg));
         let jump = match inst {
             Inst::Bra { to, .. } => Some(Some(*to)),
             Inst::Ret | Inst::Trap => Some(None),
@@ -248,18 +265,27 @@ fn run(
             }
             return (falls, to.map(|to| (to, state)));
         }
-        inst.writes().into_iter().for_each(|d| state.write(d, *guard));
+        for operand in operands.iter().filter(|o| o.role == Role::Write) {
+            let Opnd::Reg(d) = operand.what else { continue };
+            state.write(d, *guard);
+        }
     }
     (Some(state), None)
 }
 
-fn check_reads(state: &FlowState, guard: Option<Guard>, inst: &Inst, fault: &mut impl FnMut(Reg)) {
-    for operand in inst.operands() {
+fn check_reads(
+    state: &FlowState,
+    guard: Option<Guard>,
+    inst: &Inst,
+    operands: &[Operand],
+    fault: &mut impl FnMut(Reg),
+) {
+    for operand in operands {
         let Opnd::Reg(reg) = operand.what else { continue };
         // A WGMMA starts with `add` false: selection guarantees it.
         let begins = matches!(inst, Inst::Wgmma { .. }) && operand.when.is_some();
-        let guards: Vec<Guard> = guard.into_iter().chain(operand.when).collect();
-        if operand.role == Role::Read && !begins && !state.has(reg, &guards) {
+        let guards = guard.into_iter().chain(operand.when);
+        if operand.role == Role::Read && !begins && !state.has(reg, guards) {
             fault(reg);
         }
     }

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import math
 import os
 import textwrap
+import time
 import types
 from dataclasses import dataclass, field
 from typing import Any, Iterator
@@ -25,7 +27,7 @@ from tessera.kernel.func import Func as RealFunc
 from tessera.kernel.kernel_fn import KernelFn
 from tessera.base.source import closure_of
 
-from . import context
+from . import again, context, run
 from .memory import Array, Constants, Numbers
 from .rewrite import Rewrite, synchronises
 from .run import BUILTINS, HELPERS, MATH, TILE, TS, Func, _as, cdiv, launch
@@ -73,32 +75,37 @@ class _Noted(Rewrite):
         return super()._typed(target)
 
 
+@functools.lru_cache(maxsize=4096)
+def parsed(text: str, name: str) -> tuple[ast.FunctionDef, str, bool, list[list[str]], frozenset[str]]:
+    """A function: its tree, which nobody changes, its own text, whether it synchronises, the names that it returns and those it uses."""
+    tree = ast.parse(textwrap.dedent(text))
+    node = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    returns = [
+        [e.id for e in (r.value.elts if isinstance(r.value, ast.Tuple) else [r.value]) if isinstance(e, ast.Name)]
+        for r in ast.walk(node)
+        if isinstance(r, ast.Return) and r.value is not None
+    ]
+    used = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+    return node, ast.unparse(node), synchronises(node), returns, used
+
+
 class Source:
     """A kernel or helper as Python executes it."""
 
     def __init__(self, fn: Any, text: str, name: str) -> None:
         self.fn = fn
-        tree = ast.parse(textwrap.dedent(text))
-        self.node = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
-        self.text = ast.unparse(self.node)
-        self.synchronises = synchronises(self.node)
-        self.returns = [
-            [e.id for e in (r.value.elts if isinstance(r.value, ast.Tuple) else [r.value]) if isinstance(e, ast.Name)]
-            for r in ast.walk(self.node)
-            if isinstance(r, ast.Return) and r.value is not None
-        ]
+        self.node, self.text, self.synchronises, self.returns, self.used = parsed(text, name)
 
     def names(self) -> dict[str, Any]:
         """What its free names stand for, as far as Python knows them."""
         bound = {**members_of(self.fn), **self.fn.__globals__, **closure_of(self.fn)}
-        used = {n.id for n in ast.walk(self.node) if isinstance(n, ast.Name)}
-        return {name: bound[name] for name in used if name in bound}
+        return {name: bound[name] for name in self.used if name in bound}
 
     def call(self, coroutine: bool, namespace: dict[str, Any], types: dict[str, str] | None, noted: bool) -> Any:
         node = ast.parse(self.text).body[0]
         kind = _Noted if noted else Rewrite
         made = ast.Module([kind(coroutine, types).function(node)], [])
-        defaults = {p.name: p.default for p in inspect.signature(self.fn).parameters.values() if p.default is not p.empty}
+        defaults = dict(defaults_of(self.fn))
         for argument in ast.walk(made):
             if isinstance(argument, ast.arguments):
                 argument.defaults, argument.kw_defaults = [], [None for _ in argument.kwonlyargs]
@@ -119,6 +126,10 @@ def members_of(fn: Any) -> dict[str, Any]:
     for part in fn.__qualname__.rpartition("<locals>.")[2].split(".")[:-1]:
         owner = fn.__globals__.get(part) if owner is None else vars(owner).get(part)
     return dict(vars(owner)) if isinstance(owner, type) else {}
+
+
+def defaults_of(fn: Any) -> list[tuple[str, Any]]:
+    return [(p.name, p.default) for p in inspect.signature(fn).parameters.values() if p.default is not p.empty]
 
 
 def taken(value: Any, coroutine: bool, noted: bool, made: dict[int, Any]) -> Any:
@@ -318,17 +329,27 @@ def compare(kernel: KernelFn, args: tuple, kwargs: dict, before: dict[str, Any],
             launch(call, coroutine, ((), put_together(given, kernel.spec)), grid, lanes, config)
             return written
 
-        limit, context.limit = context.limit, TICKS
-        context.inexact.clear()
-        try:
-            _notes.clear()
-            want = execute(None, True)
-            types_found = settled()
-            if types_found:
-                want = execute(types_found, False)
-        finally:
-            context.limit = limit
-        inexact = set(context.inexact)
+        at = again.key(
+            [kernel.name, source.text, kernel.spec.params, sorted(source.names().items()), defaults_of(fn), hosts, before, dims],
+            [grid, lanes, coroutine, explained.config, context.warp, run.backwards],
+            names=lambda func: Source(inspect.unwrap(func), func.source.text, func.source.name).names(),
+        )
+        if at in again.kept:
+            want, inexact = again.kept[at]
+        else:
+            begin = time.perf_counter()
+            limit, context.limit = context.limit, TICKS
+            context.inexact.clear()
+            try:
+                _notes.clear()
+                want = execute(None, True)
+                types_found = settled()
+                if types_found:
+                    want = execute(types_found, False)
+            finally:
+                context.limit = limit
+            inexact = set(context.inexact)
+            again.keep(at, time.perf_counter() - begin, (want, inexact))
         for key, host in want.items():
             real = got.get(key, args_of(kernel, args, kwargs).get(key))
             if real is None:

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use tessera_layout::{LANES, Layout, Shared, Swizzle, best_shared_for};
 
-use crate::random::{Draw, config, draws, elements};
+use crate::random::{Draw, config, coords, draws, elements, is_padding, places};
 
 fn random_shared(draw: &mut Draw, shape: &[u32]) -> Shared {
     let order = draw.permutation(shape.len());
@@ -86,8 +86,65 @@ fn conflicts(shared: &Shared, layout: &Layout, vector: u32) -> (u32, u32) {
     (worst, all)
 }
 
+/// Of the memories that a conversion chooses from.
+fn random_candidate(draw: &mut Draw, shape: &[u32], elem_bytes: u32) -> Shared {
+    let long: Vec<usize> = (0..shape.len()).filter(|&dim| shape[dim] > 1).collect();
+    let fast = match long.len() {
+        0 => shape.len() - 1,
+        n => long[draw.below(n)],
+    };
+    let slower = (0..shape.len()).rev().filter(|&dim| dim != fast);
+    let order: Vec<usize> = [fast].into_iter().chain(slower).collect();
+    let mut shared = Shared::ordered(shape, &order, elem_bytes);
+    let size = shared.bytes().next_power_of_two().ilog2();
+    match draw.below(3) {
+        0 => {}
+        1 if shape.len() > 1 => shared.pad = ([4, 8, 16][draw.below(3)] / elem_bytes).max(1),
+        _ => {
+            let base = elem_bytes.max(4).ilog2().max(2 + draw.below(3) as u32);
+            let shift = 7 - base + draw.below(4) as u32;
+            if base + shift < size {
+                let bits = (7 - base).min(size - base - shift);
+                shared.swizzle = Some(Swizzle { base, bits, shift });
+            }
+        }
+    }
+    shared
+}
+
 proptest! {
     #![proptest_config(config(120))]
+
+    #[test]
+    fn no_candidate_beats_the_best_memory_of_a_conversion(mut draw in draws()) {
+        let rank = 1 + draw.below(3);
+        let from = draw.layout(rank);
+        let to = draw.variant(&from);
+        let bytes = 1 << draw.below(4);
+        let cost = |shared: &Shared| {
+            let of = |layout: &Layout| shared.wavefronts(layout, shared.vector(layout));
+            (of(&from) + of(&to), shared.bytes())
+        };
+        let best = best_shared_for(&from, &to, bytes);
+        for _ in 0..12 {
+            let other = random_candidate(&mut draw, from.shape(), bytes);
+            prop_assert!(cost(&best) <= cost(&other), "{} and {}", best, other);
+        }
+    }
+
+    #[test]
+    fn registers_reach_from_their_lowest_to_their_highest_element(mut draw in draws()) {
+        let rank = draw.below(4);
+        let layout = draw.layout(rank);
+        let shared = random_shared(&mut draw, layout.shape());
+        let mut expected = vec![(u32::MAX, 0); layout.regs() as usize];
+        for place in places(&layout).filter(|&place| !is_padding(&layout, place)) {
+            let at = shared.offset(&coords(&layout, place));
+            let reach = &mut expected[place.reg as usize];
+            *reach = (reach.0.min(at), reach.1.max(at));
+        }
+        prop_assert_eq!(shared.reach(&layout), expected);
+    }
 
     #[test]
     fn elements_have_places_of_their_own(mut draw in draws()) {

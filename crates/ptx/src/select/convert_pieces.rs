@@ -86,7 +86,7 @@ impl Select<'_> {
         dtype: DType,
         (count, size): (u32, u32),
     ) -> Vec<Reg> {
-        let (from_reach, to_reach) = (reach(&as_written, from), reach(&as_read, to));
+        let (from_reach, to_reach) = (as_written.reach(from), as_read.reach(to));
         let region = self.larger_scratch(size);
         let memory = |shared: Shared| {
             let layout = Arc::new(shared);
@@ -181,24 +181,4 @@ impl Select<'_> {
         addr.offset -= i64::from(start);
         Some((addr, inside))
     }
-}
-
-/// The byte range of each register's elements, without padding.
-fn reach(shared: &Shared, layout: &Layout) -> Vec<Reach> {
-    let mut out = vec![(u32::MAX, 0); layout.regs() as usize];
-    for (reg, reach) in (0..).zip(&mut out) {
-        for cta in 0..layout.ctas() {
-            for warp in 0..layout.warps() {
-                for lane in 0..32 {
-                    let at = layout.coords(reg, lane, warp, cta);
-                    if at.iter().zip(layout.shape()).any(|(c, n)| c >= n) {
-                        continue;
-                    }
-                    let offset = shared.offset(&at);
-                    *reach = (reach.0.min(offset), reach.1.max(offset));
-                }
-            }
-        }
-    }
-    out
 }

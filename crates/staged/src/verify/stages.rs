@@ -4,7 +4,7 @@
 use super::Finding;
 use super::trace::{Base, Event, Place, Run, Trace, What};
 use crate::Staged;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tessera_ir::{Func, Value};
 
 /// A pipeline, a counter and a field.
@@ -52,8 +52,8 @@ pub(super) fn check(_func: &Func<Staged>, run: &Run<'_>) -> Vec<Finding> {
 struct StageState {
     acquired: BTreeSet<(Value, i64)>,
     waited: BTreeSet<(Value, i64)>,
-    /// The places written since the stage was acquired.
-    writes: Vec<Place>,
+    /// The places written to each stage.
+    writes: BTreeMap<(Value, i64), Vec<Place>>,
 }
 
 fn in_order(run: &Run<'_>, trace: &Trace, out: &mut Vec<Finding>) {
@@ -109,11 +109,11 @@ fn write(
                  and `publish`"
             ),
         ));
-    } else if state.writes.iter().any(|w| w.overlaps(place)) {
+    } else if state.writes.get(&stage).is_some_and(|all| all.iter().any(|w| w.overlaps(place))) {
         out.push((
             event.op,
             format!("expected field `{name}` of counter {i} of pipeline {pipeline} to be written once, got twice"),
         ));
     }
-    state.writes.push(place.clone());
+    state.writes.entry(stage).or_default().push(place.clone());
 }
