@@ -21,7 +21,7 @@ ROWS = {
     "E_MESH": PLACEMENT, "E_PLACEMENT": PLACEMENT, "E_UNEVEN": PLACEMENT, "E_MAPPER": PLACEMENT,
     "E_DESYNC": COMM, "E_CHECKPOINT": ("CheckpointError", RuntimeError),
     # Processes, their rendezvous and what becomes of them.
-    "E_NOT_ADDRESSABLE": None, "E_COMM_INIT": None, "E_TIMEOUT_COMM": None, "E_RANK_LOST": None,
+    "E_COMM_INIT": COMM, "E_TIMEOUT_COMM": COMM, "E_RANK_LOST": COMM, "E_NOT_ADDRESSABLE": PLACEMENT,
     # Pipelines of stages, and topologies.
     "E_PIPELINE": None, "E_TOPOLOGY": None,
 }  # fmt: skip

@@ -15,12 +15,16 @@ PAGES = sorted(p for p in FOLDER.glob("*.md") if p != INDEX)
 #: Codes that no program of this build can give on purpose, and why.
 NOT_SHOWN = {
     "E_CAPTURE": "a graph must be recorded on a device",
+    "E_COMM_INIT": "processes must fail to start",
     "E_DESYNC": "ranks of one program always agree: it takes damaged memory, or programs that differ",
     "E_ILLEGAL_ADDRESS": "a kernel must fail on a device",
     "E_MISALIGNED_ACCESS": "a kernel must fail on a device",
+    "E_NOT_ADDRESSABLE": "another process must have a block",
     "E_OOM": "memory must run out on a device",
+    "E_RANK_LOST": "a process must end that others need",
     "E_TARGET_CODEGEN": "a device's assembler must refuse what we give it",
     "E_TIMEOUT": "a kernel must take too long on a device",
+    "E_TIMEOUT_COMM": "a process must not arrive for minutes",
     "E_UNKNOWN": "a fault of the compiler",
     "W_DTYPE_FALLBACK": "needs a target that lacks a dtype",
     "W_HOST_COPY": "arrays must be copied to a device",

@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    fn number(&self) -> u8 {
+    pub(crate) fn number(&self) -> u8 {
         match self {
             Kind::AllReduce(_) => 1,
             Kind::ReduceScatter(_) => 2,
@@ -63,7 +63,7 @@ impl Kind {
     }
 
     /// The name of the kind with this number.
-    fn named(number: u8) -> &'static str {
+    pub(crate) fn named(number: u8) -> &'static str {
         const NAMES: [&str; 8] = [
             "no collective",
             "all_reduce",
@@ -90,7 +90,7 @@ pub struct Call {
     /// The user's line.
     pub at: Loc,
     /// The combination that this moves data for.
-    pub part_of: Option<Kind>,
+    pub part_of: Option<Arc<Call>>,
 }
 
 impl Call {
@@ -101,14 +101,16 @@ impl Call {
 
     /// What the program calls.
     pub fn shown(&self) -> &Kind {
-        self.part_of.as_ref().unwrap_or(&self.kind)
+        self.part_of.as_ref().map_or(&self.kind, |whole| &whole.kind)
     }
 
-    /// Equal of calls that belong together. What `all_to_all` sends differs between members, and is compared pair by pair.
+    /// Equal of calls that belong together. What `all_to_all` sends differs between members, and is compared pair by pair; of a part of
+    /// a combination the sizes of that count.
     pub fn hash(&self) -> u64 {
         let mut hasher = StableHasher::new();
         hasher.write_str(self.dtype.name());
-        for kind in [Some(&self.kind), self.part_of.as_ref()].into_iter().flatten() {
+        let whole = self.part_of.as_deref();
+        for kind in [Some(&self.kind), whole.map(|w| &w.kind)].into_iter().flatten() {
             hasher.write_u64(u64::from(kind.number()));
             match kind {
                 Kind::AllReduce(op) | Kind::ReduceScatter(op) => hasher.write_str(op.name()),
@@ -120,8 +122,8 @@ impl Call {
                 Kind::AllGather | Kind::AllToAll | Kind::Barrier => {}
             }
         }
-        if self.kind != Kind::AllToAll {
-            self.counts.iter().for_each(|&n| hasher.write_u64(n));
+        if self.kind != Kind::AllToAll || whole.is_some() {
+            whole.unwrap_or(self).counts.iter().for_each(|&n| hasher.write_u64(n));
         }
         let bytes = hasher.finish().0;
         u64::from_le_bytes(bytes[..8].try_into().unwrap_or_default())
@@ -131,7 +133,10 @@ impl Call {
 /// Such as `all_reduce sum of 4 f32`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.shown();
+        if let Some(whole) = &self.part_of {
+            return whole.fmt(f);
+        }
+        let kind = &self.kind;
         f.write_str(kind.name())?;
         match kind {
             Kind::AllReduce(op) | Kind::ReduceScatter(op) => write!(f, " {}", op.name())?,
@@ -172,7 +177,7 @@ pub struct Header {
     pub from: u32,
     pub kind: u8,
     pub dtype: u8,
-    /// Elements of this message.
+    /// Elements of the call; of a part of a combination, those of that.
     pub count: u64,
     /// [`Call::hash`].
     pub call: u64,
@@ -183,7 +188,8 @@ pub struct Header {
 impl Header {
     pub fn new(group: u32, sequence: u64, from: u32, call: &Call) -> Self {
         let dtype = DType::ALL.iter().position(|d| *d == call.dtype).unwrap_or(0) as u8;
-        let (kind, count) = (call.kind.number(), call.count());
+        let count = call.part_of.as_deref().unwrap_or(call).count();
+        let kind = call.kind.number();
         Self { group, sequence, from, kind, dtype, count, call: call.hash(), checksum: 0 }
     }
 

@@ -4,7 +4,7 @@ use crate::{Call, Waiting};
 use std::fmt::Write;
 use tessera_diag::{Code, Diagnostic};
 
-const HELP: &str = "every rank of a group must call the same collectives in the same order, with the same dtype and sizes";
+pub const HELP: &str = "every rank of a group must call the same collectives in the same order, with the same dtype and sizes";
 
 /// Members of a group made different calls: `a` of the rank that came first.
 pub fn differ(sequence: u64, a: (usize, &Call), b: (usize, &Call)) -> Diagnostic {

@@ -40,6 +40,11 @@ impl BlockMemory {
         Self { data, extents, item, steps, dtype }
     }
 
+    /// The bytes of an element.
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
     pub fn extents(&self) -> &[u64] {
         &self.extents
     }
@@ -124,12 +129,26 @@ pub fn exchange(
     let work = Exchange { plan: &plan, sources, targets };
     let mut filled = vec![false; targets.len()];
     plan.moves.iter().for_each(|m| filled[m.target] = true);
-    let bytes: usize = targets.iter().map(BlockMemory::bytes).sum();
+    run_plan(&work, most)?;
+    Ok(Exchanged { kind: plan.kind, filled })
+}
+
+/// Blocks and what goes between them.
+pub struct Exchange<'a> {
+    pub plan: &'a BlockMoves,
+    pub sources: &'a [BlockMemory],
+    pub targets: &'a [BlockMemory],
+}
+
+/// Moves and combines all of it, by `most` threads or fewer.
+pub fn run_plan(work: &Exchange<'_>, most: usize) -> Result<(), Diagnostics> {
+    let touched = work.plan.moves.chunk_by(|a, b| a.target == b.target);
+    let bytes: usize = touched.map(|m| work.targets[m[0].target].bytes()).sum();
     let threads = most.min(bytes / SHARE).max(1);
     let parts = work.parts(if threads > 1 { PART } else { usize::MAX });
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let one = || {
-        let mut scratch = Vec::with_capacity(from.shape().len());
+        let mut scratch = Vec::with_capacity(8);
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             if !work.perform(part, &mut scratch) {
                 failed.store(true, Ordering::Relaxed);
@@ -145,13 +164,7 @@ pub fn exchange(
         let error = Diagnostic::new(Code::E_TYPE, text);
         return Err(error.help("cast them first: `x.astype(\"f32\")`").into());
     }
-    Ok(Exchanged { kind: plan.kind, filled })
-}
-
-struct Exchange<'a> {
-    plan: &'a BlockMoves,
-    sources: &'a [BlockMemory],
-    targets: &'a [BlockMemory],
+    Ok(())
 }
 
 impl<'a> Exchange<'a> {

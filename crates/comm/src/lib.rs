@@ -25,20 +25,30 @@
 
 mod call;
 mod checksum;
+#[cfg(target_os = "linux")]
+pub mod control;
 mod cursor;
+#[cfg(target_os = "linux")]
+mod deal;
 mod desync;
 mod exchange;
 mod local;
 pub mod ordered;
 mod piece;
+#[cfg(target_os = "linux")]
+pub mod socket;
 mod transport;
 
 pub use call::{Call, HEADER_BYTES, Header, Kind};
 pub use checksum::crc32c;
 pub use cursor::{Cursor, Order, Step, Threads, Workers, run};
+#[cfg(target_os = "linux")]
+pub use deal::{deal, meet};
 pub use exchange::{BlockMemory, Exchanged, exchange};
 pub use local::{Corruption, Local, LocalOptions};
 pub use piece::{Memory, Piece};
+#[cfg(target_os = "linux")]
+pub use socket::{Session, Socket};
 pub use transport::{GroupId, Progress, Request, Token, Transport, Waiting};
 
 /// What the tests of this crate need of its inside.

@@ -1,8 +1,9 @@
 //! Combinations on transports that only move bytes: `all_to_all` brings every contribution to a block to one member, which combines them in
-//! the canonical order over the positions of the group; for `all_reduce` the blocks are gathered.
+//! the canonical order over the positions of the group; for `all_reduce` the blocks are gathered. A small `all_reduce` gathers whole contributions,
+//! and every member combines all of them: one round of messages, and the same bits.
 
 use crate::{Call, Kind, Memory, Piece, Request, Token, Transport};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tessera_diag::{Code, Diagnostic};
 use tessera_numerics::{ReduceOp, combine_arrays};
 
@@ -21,7 +22,12 @@ pub struct Combination {
     scratch: Vec<u8>,
     token: Token,
     gathers: bool,
+    /// Every member combines everything: `scratch` has the contributions of all.
+    whole: bool,
 }
+
+/// Contributions of all members together, in bytes, that each member combines by itself.
+const SMALL: u64 = 8 << 10;
 
 impl Combination {
     pub fn start(
@@ -47,8 +53,10 @@ impl Combination {
         let n = members.len() as u64;
         let (item, all) = (request.call.dtype.bytes(), request.call.count());
         let is_all = request.call.kind == Kind::AllReduce(op);
+        let whole = is_all && n > 1 && all.saturating_mul(n * item as u64) <= SMALL;
         let block = all.div_ceil(n);
         let counts: Vec<u64> = match is_all {
+            _ if whole => vec![all; n as usize],
             true => (0..n).map(|m| all.min((m + 1) * block) - all.min(m * block)).collect(),
             false => request.call.counts.clone(),
         };
@@ -57,7 +65,7 @@ impl Combination {
         let packed = (is_all && (strided(&request.send[0]) || strided(&request.receive[0])))
             .then(|| read(&request.from, &request.send[0]));
         let own = counts[member] as usize * item;
-        let mut scratch = vec![0; own * members.len()];
+        let mut scratch = spare(own * members.len());
         let mut made = Self {
             rank,
             op,
@@ -66,18 +74,22 @@ impl Combination {
             scratch: Vec::new(),
             token: Token { group: request.group, member, sequence: 0 },
             gathers: false,
+            whole,
             counts,
             request,
         };
         let (from, base) = made.contribution();
         let send: Arc<[Piece]> = match is_all {
+            true if whole => [Piece::contiguous(base, own)].into(),
             true => made.blocks(base).into(),
             false => made.request.send.clone(),
         };
         // SAFETY: `scratch` stays where it is, and belongs to the collective while `poll` has not seen it complete.
         let to = unsafe { Memory::host(scratch.as_mut_ptr(), scratch.len()) };
         let receive = (0..members.len()).map(|m| Piece::contiguous(m * own, own)).collect();
-        let call = Arc::new(made.call(Kind::AllToAll, made.counts.clone()));
+        let call = Arc::new(
+            made.call(if whole { Kind::AllGather } else { Kind::AllToAll }, made.counts.clone()),
+        );
         let moved = Request { group: made.request.group, call, from, send, to, receive };
         made.token = transport.start(rank, moved)?;
         made.scratch = scratch;
@@ -91,12 +103,12 @@ impl Combination {
 
     /// Whether it has no collective to start yet.
     pub fn is_last(&self) -> bool {
-        self.gathers || self.request.call.kind == Kind::ReduceScatter(self.op)
+        self.gathers || self.whole || self.request.call.kind == Kind::ReduceScatter(self.op)
     }
 
     fn call(&self, kind: Kind, counts: Vec<u64>) -> Call {
         let of = &self.request.call;
-        Call { kind, dtype: of.dtype, counts, at: of.at.clone(), part_of: Some(of.kind.clone()) }
+        Call { kind, dtype: of.dtype, counts, at: of.at.clone(), part_of: Some(of.clone()) }
     }
 
     /// The memory with the contribution, and where it begins.
@@ -133,7 +145,7 @@ impl Combination {
         }
         let item = self.request.call.dtype.bytes();
         let own = self.counts[self.member] as usize * item;
-        let mut block = vec![0; own];
+        let mut block = spare(own);
         if own > 0 {
             let values: Vec<&[u8]> = self.scratch.chunks(own).collect();
             if !combine_arrays(self.op, self.request.call.dtype, &values, &mut block) {
@@ -146,11 +158,12 @@ impl Combination {
                 return Err(error.help("cast to the accumulation dtype first"));
             }
         }
-        if self.request.call.kind == Kind::ReduceScatter(self.op) {
+        if self.whole || self.request.call.kind == Kind::ReduceScatter(self.op) {
             write(&block, &self.request.to, &self.request.receive[0]);
+            keep(block);
             return Ok(true);
         }
-        self.scratch = block;
+        keep(std::mem::replace(&mut self.scratch, block));
         self.gathers = true;
         // SAFETY: as in `start`.
         let from = unsafe { Memory::host(self.scratch.as_mut_ptr(), own) };
@@ -164,6 +177,43 @@ impl Combination {
         let gathered = Request { group, call, from, send, to, receive };
         self.token = transport.start(self.rank, gathered)?;
         self.poll(transport)
+    }
+}
+
+impl Drop for Combination {
+    fn drop(&mut self) {
+        keep(std::mem::take(&mut self.scratch));
+    }
+}
+
+/// Memory of combinations that are over. The system would clear new memory, which takes about as long as a combination.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Smaller memory is not kept, nor more than so much together.
+const KEPT: usize = 256 << 10;
+const MOST_KEPT: usize = 64 << 20;
+
+/// So many bytes, with any values.
+fn spare(bytes: usize) -> Vec<u8> {
+    if bytes >= KEPT {
+        let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |v: &Vec<u8>| (bytes..=bytes + bytes / 4).contains(&v.len());
+        let found = all.iter().position(fits);
+        if let Some(mut found) = found.map(|at| all.swap_remove(at)) {
+            found.truncate(bytes);
+            return found;
+        }
+    }
+    vec![0; bytes]
+}
+
+fn keep(bytes: Vec<u8>) {
+    if bytes.len() < KEPT || bytes.len() > MOST_KEPT {
+        return;
+    }
+    let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(bytes);
+    while all.iter().map(Vec::len).sum::<usize>() > MOST_KEPT {
+        all.remove(0);
     }
 }
 

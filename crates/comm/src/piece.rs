@@ -1,5 +1,7 @@
 //! Memory that takes part in collectives, and blocks in it.
 
+use crate::crc32c;
+use std::ops::Range;
 use tessera_target::Queue;
 
 /// Memory of one rank. It belongs to the collective from its start until it is complete or aborted.
@@ -110,4 +112,70 @@ impl Piece {
             Some((piece.offset + row * piece.stride + inside, n))
         })
     }
+}
+
+/// Calls with each contiguous run of some bytes of a piece, by address, which must be inside the memory.
+pub fn runs(
+    memory: &Memory,
+    piece: &Piece,
+    bytes: Range<usize>,
+    mut with: impl FnMut(*mut u8, usize),
+) {
+    for (offset, len) in piece.runs(bytes.start, bytes.end) {
+        // SAFETY: the piece is inside the memory.
+        with(unsafe { memory.address().add(offset) }, len);
+    }
+}
+
+pub fn checksum(memory: &Memory, piece: &Piece, bytes: Range<usize>) -> u32 {
+    let mut sum = 0;
+    runs(memory, piece, bytes, |address, len| {
+        // SAFETY: nothing writes what a collective sends.
+        sum = crc32c(sum, unsafe { std::slice::from_raw_parts(address, len) });
+    });
+    sum
+}
+
+/// Writes contiguous bytes to the same bytes of a piece.
+pub fn put(from: &[u8], memory: &Memory, piece: &Piece, bytes: Range<usize>) {
+    let mut rest = from;
+    runs(memory, piece, bytes, |address, len| {
+        let (here, after) = rest.split_at(len.min(rest.len()));
+        rest = after;
+        // SAFETY: what a collective receives into is its own, and `from` is none of it.
+        unsafe { std::ptr::copy_nonoverlapping(here.as_ptr(), address, here.len()) }
+    });
+}
+
+/// Copies bytes from one piece to another of the same size. They may be the same bytes.
+pub fn copy(from: (&Memory, &Piece), to: (&Memory, &Piece), bytes: Range<usize>) {
+    let mut targets = to.1.runs(bytes.start, bytes.end);
+    let mut target = (0, 0);
+    runs(from.0, from.1, bytes, |mut source, mut len| {
+        while len > 0 {
+            if target.1 == 0 {
+                let Some(next) = targets.next() else { return };
+                target = next;
+            }
+            let n = len.min(target.1);
+            // SAFETY: both are inside their memories, which live until the collective is complete.
+            unsafe {
+                let there = to.0.address().add(target.0);
+                if !std::ptr::eq(there, source) {
+                    std::ptr::copy(source, there, n);
+                }
+                source = source.add(n);
+            }
+            target = (target.0 + n, target.1 - n);
+            len -= n;
+        }
+    });
+}
+
+/// Fills a piece with zeros.
+pub fn zero(memory: &Memory, piece: &Piece) {
+    runs(memory, piece, 0..piece.bytes(), |address, len| {
+        // SAFETY: what a collective receives into is its own.
+        unsafe { std::ptr::write_bytes(address, 0, len) }
+    });
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_lower::stage::Off;
+use tessera_lower::stage::{Off, Step};
 use tessera_support::ForkLock;
 
 pub struct Knob {
@@ -113,6 +113,36 @@ pub const MAX_OPS: Knob = Knob {
     is_path: false,
     doc: "The most operations that a kernel may have once functions stand in place of their calls: 20000 where it is not set. A traced function may have ten times as many.",
 };
+pub const DIST: Knob = Knob {
+    name: "TESSERA_DIST",
+    alias: None,
+    is_path: false,
+    doc: "off: a process that a launcher started does not join the others, and plays all ranks itself, to compare.",
+};
+pub const TOKEN: Knob = Knob {
+    name: "TESSERA_TOKEN",
+    alias: None,
+    is_path: false,
+    doc: "A secret of at most 64 bytes that the processes of a program tell each other; `tessera run` makes one. Without one they meet on a loopback address only.",
+};
+pub const COORDINATOR: Knob = Knob {
+    name: "TESSERA_COORDINATOR",
+    alias: None,
+    is_path: false,
+    doc: "launcher: who started the processes listens at MASTER_PORT, and not process 0. `tessera run` sets it.",
+};
+pub const COMM_TIMEOUT: Knob = Knob {
+    name: "TESSERA_COMM_TIMEOUT",
+    alias: None,
+    is_path: false,
+    doc: "How many seconds a collective between processes may wait for one that has not arrived: 300 where it is not set.",
+};
+pub const FAULT: Knob = Knob {
+    name: "TESSERA_FAULT",
+    alias: None,
+    is_path: false,
+    doc: "For tests: a fault of one process at one of its collectives, such as `rank=2,at=5,do=kill`; `do` is kill, hang, stop, drop, slow (with `seconds=`) or corrupt.",
+};
 pub const DEBUG_PANIC: Knob = Knob {
     name: "TESSERA_DEBUG_PANIC",
     alias: None,
@@ -137,6 +167,11 @@ pub const ALL: &[Knob] = &[
     VERIFY,
     OFF,
     MAX_OPS,
+    DIST,
+    TOKEN,
+    COORDINATOR,
+    COMM_TIMEOUT,
+    FAULT,
     DEBUG_PANIC,
 ];
 
@@ -255,12 +290,18 @@ pub fn check() -> Result<(), Diagnostics> {
     Err(Diagnostic::new(Code::E_ARGUMENT, message).help("set it anew, or unset it").into())
 }
 
-/// Passes that the environment leaves out.
+/// Passes that the environment leaves out, and those that ranks in other processes leave out: they share no memory.
 pub fn off() -> Result<Off, Diagnostics> {
     check()?;
-    let Some(text) = of_launches(|knobs| knobs.off.clone()) else { return Ok(Off::default()) };
-    let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
-    Off::named(names, OFF.name)
+    let off = match of_launches(|knobs| knobs.off.clone()) {
+        None => Off::default(),
+        Some(text) => {
+            let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
+            Off::named(names, OFF.name)?
+        }
+    };
+    let apart = Off::default().with(Step::RankRows).with(Step::RankShare);
+    Ok(if crate::dist::processes::world() > 1 { off.and(apart) } else { off })
 }
 
 /// Where compiled kernels are kept; nowhere if that is not said and the user has no home.

@@ -52,6 +52,13 @@ pub struct BlockMove {
     place: usize,
 }
 
+/// A block that has the elements of one move alone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Aside {
+    Source(usize),
+    Target(usize),
+}
+
 /// What goes between the blocks of two placements, by target and then by contribution. Between many blocks there are many moves and few
 /// different pieces, which moves name by number.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +75,45 @@ impl BlockMoves {
     pub fn dims(&self, of: &BlockMove) -> impl ExactSizeIterator<Item = &Pieces> {
         let numbers = &self.numbers[of.place..of.place + self.ndim];
         numbers.iter().map(|number| &self.pieces[*number as usize])
+    }
+
+    /// Some of the moves, by their places and in their order. The elements of a move with an `aside` are packed there: the block with that
+    /// number has them in the order of its dims and nothing else, as source or as target.
+    pub fn some(&self, which: &[(usize, Option<Aside>)]) -> BlockMoves {
+        let mut made = BlockMoves {
+            kind: self.kind,
+            moves: Vec::new(),
+            ndim: self.ndim,
+            numbers: Vec::new(),
+            pieces: Vec::new(),
+        };
+        for &(at, aside) in which {
+            let mut of = self.moves[at];
+            let place = made.numbers.len();
+            for pieces in self.dims(&of) {
+                let mut packed = 0;
+                let mut moved = |p: &Piece| {
+                    let at = packed;
+                    packed += p.count;
+                    match aside {
+                        None => *p,
+                        Some(Aside::Source(_)) => Piece { from: at, from_step: 1, ..*p },
+                        Some(Aside::Target(_)) => Piece { to: at, to_step: 1, ..*p },
+                    }
+                };
+                let pieces: Vec<Piece> = pieces.iter().map(&mut moved).collect();
+                made.numbers.push(made.pieces.len() as u32);
+                made.pieces.push(pieces.into());
+            }
+            of.place = place;
+            match aside {
+                None => {}
+                Some(Aside::Source(block)) => of.source = block,
+                Some(Aside::Target(block)) => of.target = block,
+            }
+            made.moves.push(of);
+        }
+        made
     }
 
     fn number(&mut self, pieces: Vec<Piece>) -> u32 {

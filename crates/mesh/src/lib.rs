@@ -24,7 +24,7 @@ mod scan;
 mod spec;
 
 pub use exchange::{
-    BlockMove, BlockMoves, Collective, Exchange, Kind, Move, Pieces, between, collectives,
+    Aside, BlockMove, BlockMoves, Collective, Exchange, Kind, Move, Pieces, between, collectives,
 };
 pub use intervals::{IndexSet, Piece, Run};
 pub use mesh::Mesh;

@@ -350,7 +350,23 @@ impl PlacedArray {
     ) -> PyResult<(&'static str, Vec<bool>)> {
         let here = sources.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
         let there = targets.iter().map(memory::Block::of).collect::<PyResult<Vec<_>>>()?;
-        enter_call(py, || memory::fill(&self.placed, &to.placed, here, there))
+        enter_call(py, || memory::fill(&self.placed, &to.placed, None, here, there))
+    }
+
+    /// As `fill`, where other processes have some of the blocks, for which None stands; elements have `item` bytes. With `everyone` each
+    /// process gets all blocks. All processes call it together.
+    fn fill_between(
+        &self,
+        py: Python<'_>,
+        to: &PlacedArray,
+        sources: Vec<Bound<'_, PyAny>>,
+        targets: Vec<Bound<'_, PyAny>>,
+        item: usize,
+        everyone: bool,
+    ) -> PyResult<(&'static str, Vec<bool>)> {
+        let here = memory::Block::all(&self.placed, &sources, item)?;
+        let there = memory::Block::all(&to.placed, &targets, item)?;
+        enter_call(py, || memory::fill(&self.placed, &to.placed, Some(everyone), here, there))
     }
 
     /// The plan that brings it to another placement.

@@ -5,8 +5,8 @@ use crate::enter::enter_call;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
-use tessera_driver::dist::{BlockMemory, Exchanged, exchange};
-use tessera_mesh::{Kind, Placed};
+use tessera_driver::dist::{BlockMemory, Exchanged, exchange, exchange_between};
+use tessera_mesh::{IndexSet, Kind, Placed};
 use tessera_numerics::{ReduceOp, Rounding, combine_arrays, decode, encode};
 
 /// The memory of a row-major array, which its caller keeps.
@@ -27,6 +27,34 @@ impl Block {
         // SAFETY: the arrays live as long as the call, and `dist` orders it with all other work on them.
         let memory = unsafe { BlockMemory::new(found.data, extents, item, dtype) };
         Ok(Block { memory, writable: found.writable })
+    }
+
+    /// One that another process has.
+    fn elsewhere(index: &[IndexSet], item: usize) -> Block {
+        let extents = index.iter().map(IndexSet::len).collect();
+        // SAFETY: nobody reads or writes what is elsewhere.
+        let memory = unsafe { BlockMemory::new(std::ptr::null_mut(), extents, item, None) };
+        Block { memory, writable: true }
+    }
+
+    /// The blocks of a placement; None stands for those of other processes.
+    pub fn all(placed: &Placed, values: &[Bound<'_, PyAny>], item: usize) -> PyResult<Vec<Block>> {
+        if values.len() != placed.blocks().len() {
+            return Err(PyTypeError::new_err("expected all blocks of the placement"));
+        }
+        let one = |(value, block): (&Bound<'_, PyAny>, &tessera_mesh::Block)| {
+            if value.is_none() {
+                return Ok(Block::elsewhere(&block.index, item));
+            }
+            let found = Block::of(value)?;
+            let fits =
+                found.memory.extents().iter().copied().eq(block.index.iter().map(IndexSet::len));
+            match fits && found.memory.item() == item {
+                true => Ok(found),
+                false => Err(PyTypeError::new_err("expected blocks of the placement")),
+            }
+        };
+        values.iter().zip(placed.blocks()).map(one).collect()
     }
 
     fn bytes(&self) -> &[u8] {
@@ -52,9 +80,11 @@ fn wrong(what: &str) -> Diagnostics {
         .into()
 }
 
+/// `everyone` is None in one process; in several, whether each gets all blocks.
 pub fn fill(
     from: &Placed,
     to: &Placed,
+    everyone: Option<bool>,
     sources: Vec<Block>,
     targets: Vec<Block>,
 ) -> Result<(&'static str, Vec<bool>), Diagnostics> {
@@ -63,7 +93,11 @@ pub fn fill(
     }
     let memory =
         |blocks: Vec<Block>| blocks.into_iter().map(|b| b.memory).collect::<Vec<BlockMemory>>();
-    let Exchanged { kind, filled } = exchange(from, to, &memory(sources), &memory(targets))?;
+    let (sources, targets) = (memory(sources), memory(targets));
+    let Exchanged { kind, filled } = match everyone {
+        None => exchange(from, to, &sources, &targets)?,
+        Some(everyone) => exchange_between((from, to, everyone), sources, &targets)?,
+    };
     let name = match kind {
         Kind::Values => "values",
         Kind::Kept => "kept",

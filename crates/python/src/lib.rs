@@ -28,6 +28,7 @@ mod module;
 mod numerics;
 mod observe;
 mod prepared;
+mod processes;
 mod profile;
 mod readers;
 mod record;
@@ -82,6 +83,8 @@ mod _core {
     use crate::numerics::{
         block_formats, numerics_decode, numerics_dequantize, numerics_encode, numerics_quantize,
     };
+    #[pymodule_export]
+    use crate::processes::{Coordinator, processes_barrier, processes_join, processes_leave};
     #[pymodule_export]
     use crate::profile::{clocks_begin, clocks_end, profile_begin, profile_end};
     #[pymodule_export]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import NamedTuple
 
 
@@ -112,6 +113,12 @@ class PlacementError(TesseraError, ValueError):
 
 class CommError(TesseraError, RuntimeError):
     """Ranks of a mesh could not synchronise."""
+
+    @property
+    def rank(self) -> int | None:
+        """The number of the process that is lost, or that has not arrived; None where it is none."""
+        found = re.search(r"\bprocess(?:es)? (\d+)", self.message) if self.code in ("E_RANK_LOST", "E_TIMEOUT_COMM") else None
+        return None if found is None else int(found[1])
 
 
 class MissingFileError(CheckpointError, FileNotFoundError):

@@ -16,6 +16,7 @@ from ._events import Counts, Event, count
 from ._launch import index_launch
 from ._mapper import Arch, MappedRegion, Mapper, RecordingMapper, ReplayMapper
 from ._mesh import Mesh, current_mesh, mesh
+from ._processes import init, rank, shutdown, world_size
 from ._ranks import axis_index, axis_size
 from ._shard_map import shard_map
 from ._spec import Block, BlockCyclic, Cyclic, Distribution, Replicated, ShardSpec, spec
@@ -25,8 +26,8 @@ from ._traced import TracedArray, constrain
 __all__ = [
     "Arch", "Block", "BlockCyclic", "CheckpointError", "CommError", "Counts", "Cyclic", "DistArray", "Distribution", "Drawing", "Event", "Future", "MappedRegion", "Mapper", "Mesh", "Part",
     "PlacementError", "RecordingMapper", "Rect", "ReplayMapper", "Replicated", "ShardSpec", "TracedArray", "all_gather", "all_reduce", "all_to_all", "allreduce", "axis_index", "axis_size",
-    "barrier", "broadcast", "constrain", "count", "current_mesh", "from_domain", "from_local", "index_launch", "mesh", "permute", "reduce_scatter", "reshard",
-    "replicate", "shard", "shard_map", "spec", "tensor", "wait",
+    "barrier", "broadcast", "constrain", "count", "current_mesh", "from_domain", "from_local", "index_launch", "init", "mesh", "permute", "reduce_scatter", "reshard",
+    "rank", "replicate", "shard", "shard_map", "shutdown", "spec", "tensor", "wait", "world_size",
 ]  # fmt: skip
 
 _create.array.from_domain = from_domain  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from ..arrays.create import array, numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import DType, dtype as dtype_of
 from ..trace.tracer import Blocks, Tracer
-from . import _blocks, _events, _given, _implicit, _mapper
+from . import _blocks, _events, _given, _implicit, _mapper, _processes
 from ._domain import Rect
 from ._draw import Drawing, draw
 from ._mesh import Mesh, chosen, warn
@@ -83,14 +83,19 @@ class DistArray:
         return _blocks.subscript(self._placed.index(self.mesh._checked(rank)))
 
     def local(self, rank: int) -> numpy.ndarray:
-        """The block of a rank, read-only, in host memory."""
+        """The block of a rank of this process, read-only, in host memory."""
         self._wait("read")
-        view = _blocks.host(self._blocks[self._block_of[self.mesh._checked(rank)]]).view()
+        block = self._blocks[self._block_of[self.mesh._checked(rank)]]
+        if block is None:
+            held = self.mesh.local_ranks
+            got = f"ranks {held[0]} to {held[-1]} here" if held else "none here"
+            raise fail("E_NOT_ADDRESSABLE", f"expected a rank of this process ({got}), got rank {rank}", "`x.numpy()` brings the whole value to every process: all of them call it")
+        view = _blocks.host(block).view()
         view.flags.writeable = False
         return view
 
     def numpy(self) -> numpy.ndarray:
-        """The value, in host memory."""
+        """The value, in host memory. Where there are several processes, all of them call it, and each gets the value."""
         return _gathered(self)
 
     def full(self) -> numpy.ndarray:
@@ -108,7 +113,8 @@ class DistArray:
         """The value of one element that every rank has: asking for it never communicates."""
         if self.size != 1 or any(s != "R" for s in self.placements):
             raise fail("E_PLACEMENT", f"expected one element that every rank has, got {self!r}", "`x.numpy()` gathers the value")
-        return self.local(0)
+        held = self.mesh.local_ranks
+        return self.local(held[0] if held else 0)
 
     def __bool__(self) -> bool:
         return bool(self._number())
@@ -131,11 +137,13 @@ class DistArray:
             known["rows"] = self._rows
         self._wait("read")
         found = [self._blocks[self._block_of[rank]] for rank in range(self.mesh.size)]
-        return found if all([isinstance(b, numpy.ndarray) for b in self._blocks]) else None
+        return found if all([b is None or isinstance(b, numpy.ndarray) for b in self._blocks]) else None
 
     def parts(self, axis: str | Sequence[str]) -> list[Part]:
         """One view for each coordinate along an axis, or along several: what ranks there hold."""
         axes = _given.axes(axis)
+        if _processes.are_several():
+            raise fail("E_UNSUPPORTED", "expected one process for the parts of an array, got several", "`dist.shard_map` runs a function on the block of each rank; `x.local(rank)` is a block of this process")
         parts = self._parts.get(axes)
         if parts is None:
             parts = self._parts[axes] = [Part(self, axes, *row) for row in self._placed.parts(list(axes))]
@@ -151,6 +159,8 @@ class DistArray:
         self._wait("write")
         op = self._placed.combine
         for block, (_, runs, contribution) in zip(self._blocks, self._rows, strict=True):
+            if block is None:
+                continue
             part = values[_blocks.places(runs)] if contribution == 0 else _blocks.identity(op, _stored(self))
             _blocks.store(block, part)
 
@@ -168,6 +178,8 @@ class DistArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._wait("read")
+        if any(b is None for b in self._blocks):
+            raise fail("E_NOT_ADDRESSABLE", "expected all blocks of an array in this process to copy or pickle it, got some elsewhere", "`x.numpy()` brings the whole value to every process: all of them call it")
         return _again, (self.shape, self.mesh, self.spec, str(self.dtype), [_blocks.host(b) for b in self._blocks], self.requires_grad)
 
     def draw(self) -> Drawing:
@@ -366,12 +378,22 @@ def place(shape: Sequence[int], of: DType, spec: ShardSpec, mesh: Mesh, names: S
 
 def _made(shape: tuple[int, ...], placed: Any, mesh: Mesh, spec: ShardSpec, of: DType, block: Callable[[list, int, int], numpy.ndarray], requires_grad: bool) -> DistArray:
     """An array with blocks by positions, contribution and rank. Blocks are row-major."""
-    made = ((ranks[0], numpy.asarray(block(runs, contribution, ranks[0]), order="C")) for ranks, runs, contribution in placed.blocks())
+    def made(ranks: list[int], runs: list, contribution: int) -> Any:
+        rank = _here(ranks, mesh)
+        return None if rank is None else _blocks.on(numpy.asarray(block(runs, contribution, rank), order="C"), mesh.player(rank))
+
     try:
-        blocks = [_blocks.on(b, mesh.player(rank)) for rank, b in made]
+        blocks = [made(*row) for row in placed.blocks()]
     except MemoryError:
         raise _too_large(shape, of, placed) from None
     return DistArray(shape, placed, mesh, spec, of, blocks, requires_grad)
+
+
+def _here(ranks: list[int], mesh: Mesh) -> int | None:
+    """The lowest of some ranks that this process plays."""
+    if not _processes.are_several():
+        return ranks[0]
+    return next((r for r in ranks if r in _processes.played(mesh.size)), None)
 
 
 def _too_large(shape: tuple[int, ...], of: DType, placed: Any) -> Exception:
@@ -464,19 +486,27 @@ def from_blocks(x: Blocks, spec: ShardSpec, mesh: Mesh) -> DistArray:
         of = dtype_of(x.dtype)
         placed = place(x.shape, of, spec, mesh)
         rows = placed.blocks()
-        fits = not placed.combine
+        fits, several = not placed.combine, _processes.are_several()
         for ranks, runs, _ in rows:
             block = x.of_rank[ranks[0]]
-            fits = fits and all([x.of_rank[rank] is block for rank in ranks]) and runs == even_block(mesh, x.shape, x.splits, ranks[0])
+            fits = fits and all([x.of_rank[rank] is block or several for rank in ranks]) and runs == even_block(mesh, x.shape, x.splits, ranks[0])
         known.update(spec=spec, mesh=mesh, of=of, placed=placed, rows=rows, fits=fits)
     if not known["fits"]:
+        if _processes.are_several():
+            return _across(x, spec, mesh, known)
         whole = numpy.empty(x.shape, numpy_dtype(known["of"]))
         for rank, block in enumerate(x.of_rank):
             whole[_blocks.places(even_block(mesh, x.shape, x.splits, rank))] = block
         return shard(whole, spec, mesh)
     rows = known["rows"]
-    held = [_blocks.on(x.of_rank[ranks[0]], mesh.player(ranks[0])) for ranks, _, _ in rows]
+    held = [None if (rank := _here(ranks, mesh)) is None else _blocks.on(x.of_rank[rank], mesh.player(rank)) for ranks, _, _ in rows]
     return DistArray(x.shape, known["placed"], mesh, spec, known["of"], held, True, rows)
+
+
+def _across(x: Blocks, spec: ShardSpec, mesh: Mesh, known: dict[str, Any]) -> DistArray:
+    """An array of blocks of several processes, brought to another placement."""
+    even = ShardSpec._of([(dim, "", list(axes), 0) for dim, axes in enumerate(x.splits) if axes])
+    return reshard(from_blocks(Blocks(x.shape, x.dtype, x.splits, x.of_rank, {}), even, mesh), spec)
 
 
 def replicate(x: Any, mesh: Mesh | None = None) -> DistArray:
@@ -493,17 +523,25 @@ def from_local(blocks: Any, spec: Any, mesh: Mesh | None = None, shape: Sequence
         raise fail("E_TYPE", f"expected a list of blocks, or a function from a rank to its block, got {type(blocks).__name__}", "write `dist.from_local([b0, b1], spec)`")
     if not callable(blocks) and len(blocks) != mesh.size:
         raise fail("E_ARGUMENT", f"expected a block for each of {mesh.size} ranks, got {len(blocks)}", "give a list in the order of ranks")
-    given = [array(blocks(r) if callable(blocks) else blocks[r]) for r in range(mesh.size)]
-    of = _checked_dtype(given[0].dtype.name if dtype is None else dtype)
-    other = next((r for r in range(mesh.size) if given[r].dtype != given[0].dtype), None)
+    own = mesh.local_ranks
+    if not own:
+        # It plays no rank of the mesh.
+        if shape is None or dtype is None:
+            raise fail("E_ARGUMENT", "expected `shape` and `dtype` in a process that plays no rank of the mesh, got none", "give them in all processes")
+        sizes, of = _checked_shape(shape), _checked_dtype(dtype)
+        return _initial(sizes, of, place(sizes, of, as_spec(spec, len(sizes)), mesh), mesh, as_spec(spec, len(sizes)), None, True)
+    given = {r: array(blocks(r) if callable(blocks) else blocks[r]) for r in own}
+    first = given[own[0]]
+    of = _checked_dtype(first.dtype.name if dtype is None else dtype)
+    other = next((r for r in own if given[r].dtype != first.dtype), None)
     if dtype is None and other is not None:
-        raise fail("E_TYPE", f"expected blocks of one dtype, got {given[0].dtype} on rank 0 and {given[other].dtype} on rank {other}", "say which: `dtype=\"f32\"`")
-    ndim = given[0].ndim
-    wanted = as_spec(spec, ndim)
-    sizes = _whole(given, wanted, mesh) if shape is None else _checked_shape(shape)
+        raise fail("E_TYPE", f"expected blocks of one dtype, got {first.dtype} on rank {own[0]} and {given[other].dtype} on rank {other}", "say which: `dtype=\"f32\"`")
+    wanted = as_spec(spec, first.ndim)
+    sizes = _whole(list(given.values()), wanted, mesh) if shape is None else _checked_shape(shape)
     placed = place(sizes, of, wanted, mesh)
     stored = _stored_dtype(of, placed)
-    for ranks, runs, _ in placed.blocks():
+    for everywhere, runs, _ in placed.blocks():
+        ranks = [r for r in everywhere if r in given]
         for rank in ranks:
             if given[rank].shape != _blocks.extents(runs):
                 raise fail("E_SHAPE_MISMATCH", f"expected a block of shape {_blocks.extents(runs)} on rank {rank}, got {given[rank].shape}",
@@ -539,24 +577,34 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
     rows = placed.blocks()
     blocks = _exchanged(x, placed, _stored_dtype(x.dtype, placed))
     for kind, axes in x._placed.collectives(placed) if _events.are_seen() else ():
-        before, after = (max((_blocks.host(b).nbytes for b in bs), default=0) for bs in (x._blocks, blocks))
+        before, after = (max((_blocks.host(b).nbytes for b in bs if b is not None), default=0) for bs in (x._blocks, blocks))
         _events.collective(kind, tuple(axes), x.mesh.axis_size(axes), after if kind == "all_gather" else before)
     if not x.mesh._is_on_host:
         blocks = [_blocks.on(b, x.mesh.player(ranks[0])) for b, (ranks, _, _) in zip(blocks, rows, strict=True)]
     return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, blocks, x.requires_grad, rows)
 
 
-def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype) -> list[Any]:
-    """The blocks of an array in another placement, in host memory."""
+def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype, everyone: bool = False) -> list[Any]:
+    """The blocks of an array in another placement, in host memory; of other processes None. With ``everyone`` each process gets all."""
     source = _stored(x)
+    several = _processes.are_several()
+    rows = placed.blocks()
+    held = [not several or everyone or _here(ranks, x.mesh) is not None for ranks, _, _ in rows]
     try:
-        made = _blocks.empty(placed.shapes(), source)
+        new = iter(_blocks.empty([s for s, is_here in zip(placed.shapes(), held, strict=True) if is_here], source))
     except MemoryError:
         raise _too_large(x.shape, x.dtype, placed) from None
-    kind, filled = x._placed.fill(placed, [_blocks.host(b) for b in x._blocks], made)
+    made: list[Any] = [next(new) if is_here else None for is_here in held]
+    given = [b if b is None else _blocks.host(b) for b in x._blocks]
+    if several:
+        kind, filled = x._placed.fill_between(placed, given, made, source.itemsize, everyone)
+    else:
+        kind, filled = x._placed.fill(placed, given, made)
     if kind != "combined" and source == stored and all(filled):
         return made
-    for at, (_, _, contribution) in enumerate(placed.blocks()):
+    for at, (_, _, contribution) in enumerate(rows):
+        if made[at] is None:
+            continue
         if not filled[at]:
             # No elements, or a contribution that is no value's.
             fill = _blocks.identity(placed.combine, stored) if placed.combine and (kind != "kept" or contribution) else 0
@@ -571,7 +619,7 @@ def _gathered(x: DistArray) -> numpy.ndarray:
     """The value of an array in host memory. No rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    return _exchanged(x, everywhere, numpy_dtype(x.dtype))[0]
+    return _exchanged(x, everywhere, numpy_dtype(x.dtype), True)[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:

@@ -7,13 +7,14 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeGuard, TypeVar
 
+from .. import _core
 from ..arrays.create import numpy_dtype
 from ..base.caller import fail
 from ..base.dtypes import dtype as dtype_of
 from ..base.promotion import is_float
 from ..trace import prim
 from ..trace.tracer import Tracer, as_tracer, current, one
-from . import _blocks, _events
+from . import _blocks, _events, _processes
 from ._array import DistArray, in_order, reshard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, axes_attrs, inside, mesh_of_rank, names_of, numbered, spec_of
@@ -298,19 +299,21 @@ def permute(x: Any, axis: str | Sequence[str], pairs: Sequence[tuple[int, int]])
 
 
 def barrier(mesh: Mesh | None = None) -> None:
-    """Returns when every rank has arrived: when the tasks on the mesh are done. It is no part of a program of a rank."""
+    """Returns when every rank has arrived: when the tasks on the mesh are done, in all processes. It is no part of a program of a rank."""
     if inside() is not None:
         raise fail("E_PLACEMENT", "barrier: expected a call outside a rank's program, got one inside", "in a program the order of collectives follows from their values: leave it out")
     on = chosen(mesh, ())
     TASKS.wait_all()
+    if _processes.are_several():
+        _core.processes_barrier()
     _events.collective("barrier", on.axes, on.size, 0)
 
 
 def _future(fn: Callable[..., Any]) -> Callable[..., Future]:
     @functools.wraps(fn)
     def start(x: Any, *args: Any, **kwargs: Any) -> Future:
-        if not isinstance(x, DistArray):
-            # In a program the compiler orders what depends on the result.
+        if not isinstance(x, DistArray) or _processes.are_several():
+            # In a program the compiler orders what depends on the result. Processes call collectives in one order, which tasks have not.
             return Future([fn(x, *args, **kwargs)], None)
         value: list[Any] = []
 
@@ -321,7 +324,7 @@ def _future(fn: Callable[..., Any]) -> Callable[..., Future]:
         return Future(value, TASKS.submit([(in_context(run), [x._use("read")])], threads()))
 
     start.__name__ = start.__qualname__ = f"{fn.__name__}_async"
-    start.__doc__ = f"`{fn.__name__}`, which may go on while the program does. Gives a `Future`."
+    start.__doc__ = f"`{fn.__name__}`, which may go on while the program does, in one process. Gives a `Future`."
     start.__annotations__ = {**fn.__annotations__, "return": "Future"}
     return start
 

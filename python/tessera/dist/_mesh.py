@@ -15,7 +15,7 @@ from ..base.caller import fail, here
 from ..base.errors import TesseraWarning
 from ..trace.execute import surroundings
 from ..trace.tracer import outermost
-from . import _given
+from . import _given, _processes
 
 _DEVICE = re.compile(r"([a-z]+):(\d+)")
 _ambient: ContextVar[tuple[Mesh, ...]] = ContextVar("tessera mesh", default=())
@@ -46,6 +46,7 @@ class Mesh:
         if not isinstance(axes, (tuple, list)) or not all(isinstance(a, str) for a in axes):
             fix = f'write `axes=("{axes}",)`' if isinstance(axes, str) else 'write `axes=("dp", "tp")`'
             raise fail("E_TYPE", f"expected a tuple of names as `axes`, got {axes!r}", fix)
+        _processes.init()
         sizes = _given.extents(shape, 1, "E_MESH", "an axis that is not used has extent 1")
         names = _devices(devices)
         if isinstance(names, int):
@@ -56,6 +57,8 @@ class Mesh:
             return
         self._set(_core.MeshGrid(list(axes), list(sizes), names))
         self._players = players = _players(names)
+        if _processes.are_several() and any(players):
+            raise fail("E_UNSUPPORTED", f"expected ranks in host memory in several processes, got {names[0]}", "write `devices=8`, or run the program in one process: it drives all devices")
         absent = [n for n, p in zip(names, players, strict=True) if not _is_played_by_itself(n, p)]
         self.is_virtual = bool(absent) or len(set(players)) < len(players)
         if absent:
@@ -85,8 +88,13 @@ class Mesh:
 
     @property
     def local_ranks(self) -> tuple[int, ...]:
-        """The ranks of this process: all of them."""
-        return tuple(range(self.size))
+        """The ranks that this process plays: all of them, or where there are several processes neighbouring ones."""
+        return tuple(_processes.played(self.size))
+
+    @property
+    def _are_several(self) -> bool:
+        """Whether several processes play the ranks."""
+        return _processes.are_several()
 
     def axis_size(self, axis: str | Sequence[str]) -> int:
         """The extent of an axis, or of several together."""

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 
+from .. import _core
 from ..arrays.create import numpy_dtype
 from ..base.caller import fail, here
 from ..base.dtypes import dtype as dtype_of
@@ -14,7 +16,7 @@ from ..trace import prim
 from ..trace.jit import Jitted, _name, _names, jit
 from ..trace.tracer import Tracer, as_tracer, aval, current, is_array, one, splat, to_numpy, tracing, weakened
 from ..tree import pytree
-from . import _blocks, _implicit
+from . import _blocks, _implicit, _processes
 from ._array import DistArray, shard
 from ._mesh import Mesh, chosen
 from ._ranks import Splits, inside, numbered, rank_of
@@ -63,6 +65,14 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
 
             whole.__name__ = _name(fn)
             programs[on] = jit(whole)
+        if _processes.are_several():
+            # Each process has blocks, and plays its ranks on them.
+            leaves = [shard(x, s, on) if isinstance(x, (numpy.ndarray, _core.Array)) else x for x, s in zip(leaves, wanted, strict=True)]
+            inner_args, inner_kwargs = pytree.unflatten(form, leaves)
+            result = programs[on](*inner_args, **inner_kwargs)
+            values, out_form = pytree.flatten(result)
+            found = spread(out_specs, result, "out_specs", "shard_map")
+            return pytree.unflatten(out_form, [v if isinstance(v, DistArray) else shard(to_numpy(v), s, on) for v, s in zip(values, found, strict=True)])
         inner_args, inner_kwargs = pytree.unflatten(form, [x.numpy() if isinstance(x, DistArray) else x for x in leaves])
         result = programs[on](*inner_args, **inner_kwargs)
         values, out_form = pytree.flatten(result)

@@ -1,4 +1,4 @@
-"""The command ``tessera``: ``doctor``, ``ir``, ``check``, ``layout``, ``tune``, ``prof`` and ``cache``."""
+"""The command ``tessera``: ``doctor``, ``run``, ``ir``, ``check``, ``layout``, ``tune``, ``prof`` and ``cache``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from .. import _core
 from ..base.errors import TesseraError
-from . import profile_cli, tune_cli
+from . import profile_cli, run_cli, tune_cli
 from .cache import clear_cache, list_cache
 from .doctor import doctor
 from .arguments import Failure, kernel_of, load_or_fail, value_of
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("doctor", help="what is installed here, and whether a kernel runs")
     one.set_defaults(run=lambda options: doctor(sys.stdout))
 
+    run_cli.add(commands)
     one = commands.add_parser("ir", help="the text of a kernel at an IR level")
     one.add_argument("kernel", metavar="FILE.py:KERNEL")
     one.add_argument("values", nargs="*", metavar="NAME=VALUE", help="dims, tunables and constants to compile for")

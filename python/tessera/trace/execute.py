@@ -198,6 +198,9 @@ class Runner:
             for axis, extent in zip(axes, extents, strict=True):
                 place = place * extent + at[axis]
             ranks.append(place)
+        if self.mesh._are_several and ranks != list(range(math.prod(extents))):
+            # Processes play the ranks of the mesh, and this program has others: each runs all of it on whole arrays.
+            return None
         first = [ranks.index(place) for place in range(math.prod(extents))]
         made = [(splits, tuple(block), [of_rank[place] for place in ranks], {}) for splits, block, of_rank in leaves]
         return first, [(splits, {}) for splits in takes], made
@@ -210,10 +213,18 @@ class Runner:
             blocks = a.blocks(splits, known) if type(a) is Gathered and splits is not None else None
             ready.append(_row_major(a, of) if blocks is None else [blocks[rank] for rank in first])
         outputs = []
+        several, own = self.mesh._are_several, self.mesh.local_ranks
         for (shape, name, kind), (splits, extents, of_rank, known) in zip(self.shapes(sizes), leaves, strict=True):
-            made = [aligned_empty(HostArray, extents, kind) for _ in range(max(of_rank) + 1)]
+            here = {of_rank[rank] for rank in own} if several else range(max(of_rank) + 1)
+            made = [aligned_empty(HostArray, extents, kind) if at in here else None for at in range(max(of_rank) + 1)]
+            if several:
+                # A rank of another process may have the same block: it has memory of its own for it.
+                outputs.append(Blocks(shape, name, splits, [made[at] if rank in own else None for rank, at in enumerate(of_rank)], known))
+                continue
             outputs.append(Blocks(shape, name, splits, [made[at] for at in of_rank], known))
-        self.compiled(None, sizes).run_blocks(ready, [[out.of_rank[rank] for rank in first] for out in outputs])
+        if several and not own:
+            return outputs
+        self.compiled(None, sizes).run_blocks(ready, [[out.of_rank[rank] for rank in first] for out in outputs], several)
         return outputs
 
     def ran(self, arrays: list[Any]) -> Any:

@@ -1,6 +1,7 @@
 //! A collective at which all members have arrived: its parts, and how they are done.
 
-use crate::{GroupId, Kind, Memory, Piece, Request, crc32c, desync};
+use crate::piece::{checksum, copy, put, runs};
+use crate::{GroupId, Kind, Request, desync};
 use std::ops::Range;
 use std::sync::Arc;
 use tessera_diag::{Code, Diagnostic};
@@ -26,59 +27,6 @@ pub enum Work {
     Copy { source: usize, piece: usize, bytes: Range<usize>, targets: Range<usize>, place: usize },
     /// Zeros, where nobody sends.
     Zero { target: usize, bytes: Range<usize> },
-}
-
-/// Calls with each contiguous run of some bytes of a piece, by address, which must be inside the memory.
-fn runs(memory: &Memory, piece: &Piece, bytes: Range<usize>, mut with: impl FnMut(*mut u8, usize)) {
-    for (offset, len) in piece.runs(bytes.start, bytes.end) {
-        // SAFETY: the piece is inside the memory.
-        with(unsafe { memory.address().add(offset) }, len);
-    }
-}
-
-pub fn checksum(memory: &Memory, piece: &Piece, bytes: Range<usize>) -> u32 {
-    let mut sum = 0;
-    runs(memory, piece, bytes, |address, len| {
-        // SAFETY: nothing writes what a collective sends.
-        sum = crc32c(sum, unsafe { std::slice::from_raw_parts(address, len) });
-    });
-    sum
-}
-
-/// Writes contiguous bytes to the same bytes of a piece.
-fn put(from: &[u8], memory: &Memory, piece: &Piece, bytes: Range<usize>) {
-    let mut rest = from;
-    runs(memory, piece, bytes, |address, len| {
-        let (here, after) = rest.split_at(len.min(rest.len()));
-        rest = after;
-        // SAFETY: what a collective receives into is its own, and `from` is none of it.
-        unsafe { std::ptr::copy_nonoverlapping(here.as_ptr(), address, here.len()) }
-    });
-}
-
-/// Copies bytes from one piece to another of the same size. They may be the same bytes.
-fn copy(from: (&Memory, &Piece), to: (&Memory, &Piece), bytes: Range<usize>) {
-    let mut targets = to.1.runs(bytes.start, bytes.end);
-    let mut target = (0, 0);
-    runs(from.0, from.1, bytes, |mut source, mut len| {
-        while len > 0 {
-            if target.1 == 0 {
-                let Some(next) = targets.next() else { return };
-                target = next;
-            }
-            let n = len.min(target.1);
-            // SAFETY: both are inside their memories, which live until the collective is complete.
-            unsafe {
-                let there = to.0.address().add(target.0);
-                if !std::ptr::eq(there, source) {
-                    std::ptr::copy(source, there, n);
-                }
-                source = source.add(n);
-            }
-            target = (target.0 + n, target.1 - n);
-            len -= n;
-        }
-    });
 }
 
 impl Job {

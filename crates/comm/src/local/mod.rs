@@ -3,6 +3,7 @@
 mod job;
 
 use crate::cursor::Random;
+use crate::piece::checksum;
 use crate::{Call, GroupId, Header, Order, Piece, Progress, Request, Token, Transport, Waiting};
 use crate::{Kind, Memory, desync};
 use job::{Job, Work};
@@ -123,11 +124,7 @@ impl Local {
         let each = |piece: &Piece| {
             let ends = (0..piece.bytes()).step_by(self.options.part);
             let part = |from: usize| {
-                job::checksum(
-                    &request.from,
-                    piece,
-                    from..piece.bytes().min(from + self.options.part),
-                )
+                checksum(&request.from, piece, from..piece.bytes().min(from + self.options.part))
             };
             ends.map(part).collect()
         };

@@ -112,7 +112,7 @@ impl Array {
 }
 
 /// One collective on all its groups: what each rank gives, and what it must get.
-struct Round {
+pub struct Round {
     kind: Kind,
     dtype: DType,
     groups: Vec<Vec<usize>>,
@@ -355,17 +355,21 @@ impl<T: Transport> Transport for LateTests<T> {
     }
 }
 
-/// Runs a program of some rounds on all ranks, and compares what each rank gets.
-fn program(seed: u64) {
-    let mut random = Random(seed);
+/// The rounds of a program, by a seed.
+pub fn rounds(random: &mut Random) -> (usize, Vec<Round>) {
     let extents: Vec<usize> = match random.below(3) {
         0 => vec![1 + random.below(9)],
         1 => vec![1 + random.below(3), 1 + random.below(3)],
         _ => vec![2, 1 + random.below(2), 2],
     };
-    let ranks: usize = extents.iter().product();
-    let rounds: Vec<Round> =
-        (0..1 + random.below(6)).map(|_| round(&mut random, &extents)).collect();
+    let rounds = (0..1 + random.below(6)).map(|_| round(random, &extents)).collect();
+    (extents.iter().product(), rounds)
+}
+
+/// Runs a program of some rounds on all ranks of one process, and compares what each rank gets.
+fn program(seed: u64) {
+    let mut random = Random(seed);
+    let (ranks, rounds) = rounds(&mut random);
     let options = LocalOptions {
         checksums: random.below(4) > 0,
         part: random.pick(&[16, 48, 1 << 10]),
@@ -379,14 +383,24 @@ fn program(seed: u64) {
         2 => Box::new(LateTests(local)),
         _ => Box::new(LateTests(Moves(local))),
     };
+    play(&*transport, &rounds, &mut random, seed);
+}
+
+/// Runs the rounds on the ranks of this process, and compares what each gets.
+pub fn play(transport: &dyn Transport, rounds: &[Round], random: &mut Random, seed: u64) {
+    let here = transport.here();
     let mut given: Vec<Vec<Vec<u8>>> =
         rounds.iter().map(|r| r.given.iter().map(Array::bytes).collect()).collect();
     let mut made: Vec<Vec<Vec<u8>>> = rounds
         .iter()
         .map(|r| r.wanted.iter().map(|x| vec![0xee; x.bytes().len()]).collect())
         .collect();
+    // Every process makes all groups, in one order.
+    for members in rounds.iter().flat_map(|r| &r.groups) {
+        transport.group(members).unwrap();
+    }
     let mut scripts = Vec::new();
-    for rank in 0..ranks {
+    for rank in here.clone() {
         let mut actions = Vec::new();
         let mut open = Vec::new();
         for (i, r) in rounds.iter().enumerate() {
@@ -415,14 +429,15 @@ fn program(seed: u64) {
     }
     let mut cursors: Vec<&mut dyn Cursor> = scripts.iter_mut().map(|s| s as _).collect();
     let threads = Threads(1 + random.below(3));
-    let done = run(&*transport, &mut cursors, &threads, Order::Random(seed ^ 77));
+    let done = run(transport, &mut cursors, &threads, Order::Random(seed ^ 77));
     done.unwrap_or_else(|e| panic!("seed {seed}: {}", e.render()));
     for (i, r) in rounds.iter().enumerate() {
         if r.kind == Kind::Barrier {
             continue;
         }
-        for (rank, (found, wanted)) in made[i].iter().zip(&r.wanted).enumerate() {
-            assert_eq!(*found, wanted.bytes(), "seed {seed}: {:?} of rank {rank}", r.kind);
+        for rank in here.clone() {
+            let (found, wanted) = (&made[i][rank], r.wanted[rank].bytes());
+            assert_eq!(*found, wanted, "seed {seed}: {:?} of rank {rank}", r.kind);
         }
     }
 }

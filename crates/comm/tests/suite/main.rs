@@ -4,9 +4,13 @@
 #[path = "../../../mesh/tests/suite/brute.rs"]
 mod brute;
 mod collectives;
+#[cfg(target_os = "linux")]
+mod control;
 mod desync;
 mod exchange;
 mod messages;
+#[cfg(target_os = "linux")]
+mod processes;
 mod script;
 
 /// The seed of the day, or of `TESSERA_FUZZ_SEED`; printed, so that a failure can be repeated.

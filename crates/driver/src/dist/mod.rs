@@ -17,6 +17,7 @@
 //!    either may call back.
 
 mod branch;
+pub mod processes;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -36,4 +37,27 @@ pub fn exchange(
     targets: &[BlockMemory],
 ) -> Result<Exchanged, Diagnostics> {
     tessera_comm::exchange(from, to, sources, targets, crate::threads()?)
+}
+
+/// The same where other processes have some of the blocks: of those only the extents count. With `everyone` each process has all blocks of
+/// `to`. A collective of all processes.
+pub fn exchange_between(
+    (from, to, everyone): (&Placed, &Placed, bool),
+    sources: Vec<BlockMemory>,
+    targets: &[BlockMemory],
+) -> Result<Exchanged, Diagnostics> {
+    #[cfg(target_os = "linux")]
+    if let Some(joined) = processes::current() {
+        let _one = joined.alone();
+        let threads = crate::threads()?;
+        return tessera_comm::deal(
+            &joined.session,
+            (from, to, everyone),
+            sources,
+            targets,
+            threads,
+        );
+    }
+    let _ = everyone;
+    exchange(from, to, &sources, targets)
 }

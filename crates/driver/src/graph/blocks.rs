@@ -3,6 +3,7 @@
 use super::program::GraphProgram;
 use super::ranks::RankProgram;
 use super::shared::{mask, sharers};
+use std::ops::Range;
 use tessera_diag::{Code, Diagnostic, Diagnostics};
 use tessera_graph::ops::collective::{MeshAxes, Split};
 use tessera_numerics::DType;
@@ -123,10 +124,10 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// The lowest of the ranks that have the block of this one.
-    pub fn first(&self, mesh: &MeshAxes, rank: usize) -> usize {
+    /// The lowest of the ranks of this process that have the block of this one.
+    pub fn first(&self, mesh: &MeshAxes, rank: usize, here: &Range<usize>) -> usize {
         let along = self.split.iter().fold(0, |m, names| m | mask(mesh, names));
-        sharers(mesh, rank, along)[0]
+        sharers(mesh, rank, along).into_iter().find(|r| here.contains(r)).unwrap_or(rank)
     }
 
     /// Copies the block of a rank from the whole array or to it.
@@ -175,10 +176,13 @@ impl GraphProgram {
     }
 
     /// Runs a function that has a [`Self::boundary`]; blocks are row-major and in host memory, and no result overlaps another array.
+    /// Where other processes play some of the ranks (`is_joined`), all of them call it together, and of blocks that another process has the
+    /// memory is null.
     pub fn run_blocks(
         &self,
         mut inputs: Vec<Given>,
         outputs: Vec<Given>,
+        is_joined: bool,
     ) -> Result<(), Diagnostics> {
         let error = |code, why: String| Err(Diagnostic::new(code, why).into());
         let (Some(boundary), Some((program, places))) = (self.boundary(), self.only_ranks()) else {
@@ -232,6 +236,10 @@ impl GraphProgram {
                 (None, _) => return error(Code::E_ARGUMENT, "expected a whole array".into()),
             });
         }
-        program.run(&ins, &outputs)
+        #[cfg(target_os = "linux")]
+        let joined = crate::dist::processes::current().filter(|_| is_joined);
+        #[cfg(target_os = "linux")]
+        let _one = joined.as_ref().map(|j| j.alone());
+        program.run(&ins, &outputs, is_joined)
     }
 }

@@ -10,6 +10,7 @@ use super::run::{GraphKernels, HostKernels, OnHost, bytes_of};
 use super::shared::{Mask, sharers};
 use crate::profile::{self, Span};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tessera_comm::{
@@ -45,7 +46,8 @@ impl GraphKernels for WithRanks<'_> {
                 let whole = |arrays: &[BufferArg]| -> Vec<Given> {
                     arrays.iter().cloned().map(Given::Whole).collect()
                 };
-                program.run(&whole(ins), &whole(outs))
+                // Every process has these arrays whole, and plays all ranks.
+                program.run(&whole(ins), &whole(outs), false)
             }
             None => self.kernels.call(kernel, config, privileges, args, queue, loc),
         }
@@ -59,7 +61,11 @@ const BETWEEN: usize = SHARE / 4;
 
 /// What one run at a time needs: a transport with its groups, and the memory of each rank.
 pub struct Rig {
-    local: Local,
+    transport: Box<dyn Transport>,
+    /// The ranks that this process plays.
+    here: Range<usize>,
+    /// Whether other processes play the others.
+    is_joined: bool,
     /// By their numbers in the code.
     collectives: Vec<Joint>,
     /// Of each home of values, the memory of each rank: the same one for ranks that share it.
@@ -93,6 +99,21 @@ impl Rig {
     }
 }
 
+/// What moves the bytes of so many ranks: in this process, or between processes.
+fn transport(ranks: usize, is_joined: bool) -> Result<Box<dyn Transport>, Diagnostics> {
+    #[cfg(target_os = "linux")]
+    if is_joined {
+        let joined = crate::dist::processes::current().ok_or_else(|| {
+            let text = "expected processes that are joined, got a program of ranks after `dist.shutdown()`";
+            Diagnostic::new(tessera_diag::Code::E_COMM_INIT, text)
+                .help("call `dist.shutdown()` at the end of the program")
+        })?;
+        return Ok(Box::new(joined.socket(ranks)));
+    }
+    let _ = is_joined;
+    Ok(Box::new(Local::new(ranks, LocalOptions::default())))
+}
+
 #[derive(Copy, Clone)]
 struct Sharers {
     group: GroupId,
@@ -123,16 +144,17 @@ impl RankProgram {
     }
 
     /// `aside` is how many bytes of blocks a rank has that are not in the arrays of the caller.
-    fn rig(&self, aside: usize) -> Result<Rig, Diagnostics> {
+    fn rig(&self, aside: usize, is_joined: bool) -> Result<Rig, Diagnostics> {
         let mesh = &self.manual.mesh;
         let n = mesh.count() as usize;
-        let local = Local::new(n, LocalOptions::default());
+        let transport = transport(n, is_joined)?;
+        let here = transport.here();
         let (mut collectives, mut once, mut arrived) = (Vec::new(), BTreeMap::new(), Vec::new());
         let code = self.code()?;
         for instr in &code.instrs {
             match instr {
                 Instr::Start { how, from, to, .. } => {
-                    let of = |rank| local.group(&mesh.group(rank, &how.axes.names));
+                    let of = |rank| transport.group(&mesh.group(rank, &how.axes.names));
                     let groups = (0..n).map(of).collect::<Result<_, _>>()?;
                     let (_, members) = mesh.position(0, &how.axes.names);
                     collectives.push(Joint::new(how, from, to, members, groups));
@@ -141,7 +163,7 @@ impl RankProgram {
                     arrived.push((0..n).map(|_| AtomicUsize::new(0)).collect());
                     let of = |rank| {
                         let all = sharers(mesh, rank, *along);
-                        let group = local.group(&all)?;
+                        let group = transport.group(&all)?;
                         Ok(Sharers { group, count: all.len(), first: all[0] })
                     };
                     if !once.contains_key(along) {
@@ -171,12 +193,13 @@ impl RankProgram {
                 let first = sharers(mesh, rank, home)[0];
                 of.push(match of.get(first) {
                     Some(known) => known.clone(),
-                    None => Arc::new(block(end)?),
+                    None => Arc::new(block(if here.contains(&rank) { end } else { 0 })?),
                 });
             }
             memory.insert(home, of);
         }
-        let aside = (0..n).map(|_| block(aside)).collect::<Result<_, Diagnostics>>()?;
+        let own = |rank| if here.contains(&rank) { aside } else { 0 };
+        let aside = (0..n).map(|rank| block(own(rank))).collect::<Result<_, Diagnostics>>()?;
         let constants = self.program.constants()?;
         let (running, threads) = (AtomicUsize::new(0), crate::threads()?);
         let barrier = Call {
@@ -188,7 +211,9 @@ impl RankProgram {
         };
         let barrier = Arc::new(barrier);
         Ok(Rig {
-            local,
+            transport,
+            here,
+            is_joined,
             collectives,
             memory,
             aside,
@@ -216,8 +241,14 @@ impl RankProgram {
         each.map(address).collect()
     }
 
-    /// Runs all ranks on the operands, and on memory for the results.
-    pub(super) fn run(&self, ins: &[Given], outs: &[Given]) -> Result<(), Diagnostics> {
+    /// Runs the ranks of this process on the operands, and on memory for the results: all ranks, unless other processes play some
+    /// (`is_joined`). Then operands and results are in blocks, of which only those of ranks of this process are looked at.
+    pub(super) fn run(
+        &self,
+        ins: &[Given],
+        outs: &[Given],
+        is_joined: bool,
+    ) -> Result<(), Diagnostics> {
         let mesh = &self.manual.mesh;
         let (ins, outs) =
             (Blocks::all(mesh, ins, &self.manual.ins), Blocks::all(mesh, outs, &self.manual.outs));
@@ -230,23 +261,27 @@ impl RankProgram {
         };
         let places: Vec<usize> = ins.iter().chain(&outs).map(|b| place(b.bytes(mesh))).collect();
         let positions: Vec<usize> = self.positions.iter().map(|_| place(8)).collect();
-        let known = self.idle.lock().pop();
+        let known = {
+            let mut idle = self.idle.lock();
+            let at = idle.iter().position(|rig| rig.is_joined == is_joined);
+            at.map(|at| idle.swap_remove(at))
+        };
         let rig = match known {
             Some(rig) => rig,
-            None => self.rig(aside)?,
+            None => self.rig(aside, is_joined)?,
         };
-        let n = rig.aside.len();
+        let here = rig.here.clone();
         let homes: Vec<Mask> = self.result_homes();
         let mut joined: Vec<(usize, usize, *mut u8)> = Vec::new();
-        let mut cursors: Vec<RankCursor<'_>> = Vec::with_capacity(n);
-        for rank in 0..n {
+        let mut cursors: Vec<RankCursor<'_>> = Vec::with_capacity(here.len());
+        for rank in here.clone() {
             let of = |rank: usize, at: usize| rig.aside[rank].address().wrapping_add(at);
             let own = |at| of(rank, at);
             let mut bases = self.bases(&rig, rank);
             let mut addresses = Vec::with_capacity(places.len());
             for (blocks, &at) in ins.iter().zip(&places) {
                 // Ranks that have the same block share it.
-                let first = blocks.first(mesh, rank);
+                let first = blocks.first(mesh, rank, &here);
                 addresses.push(match blocks.in_place {
                     true => blocks.direct(mesh, rank),
                     false => {
@@ -267,7 +302,8 @@ impl RankProgram {
             let results = outs.iter().zip(&places[ins.len()..]).zip(&homes);
             for (i, ((blocks, &at), &home)) in results.enumerate() {
                 // Of copies the lowest rank's counts: it alone writes the whole array, or those that share its memory.
-                let (first, lowest) = (blocks.first(mesh, rank), sharers(mesh, rank, home)[0]);
+                let (first, lowest) =
+                    (blocks.first(mesh, rank, &here), sharers(mesh, rank, home)[0]);
                 addresses.push(match first == lowest && blocks.in_place {
                     true => blocks.direct(mesh, rank),
                     false => of(lowest, at),
@@ -281,7 +317,12 @@ impl RankProgram {
             cursors.push(RankCursor::new(self, &rig, rank, bases, aligned)?);
         }
         let mut all: Vec<&mut dyn Cursor> = cursors.iter_mut().map(|c| c as _).collect();
-        run(&rig.local, &mut all, &Threads(self.workers(rig.collectives.len())?), Order::First)?;
+        run(
+            &*rig.transport,
+            &mut all,
+            &Threads(self.workers(rig.collectives.len())?),
+            Order::First,
+        )?;
         drop(cursors);
         for (i, rank, block) in joined {
             outs[i].copy(mesh, rank, block, true);
@@ -297,13 +338,13 @@ impl RankProgram {
 }
 
 /// Bytes from an address on.
-type Range = (u64, u64);
+type Bytes = (u64, u64);
 
 /// A collective that nobody has waited for.
 struct Flying {
     number: usize,
-    reads: Range,
-    writes: Range,
+    reads: Bytes,
+    writes: Bytes,
     /// Where a profile is taken: when it started, what it is called, and its place in the source.
     span: Option<(Span, String, Loc)>,
 }
@@ -353,7 +394,7 @@ impl<'a> RankCursor<'a> {
         })
     }
 
-    fn range(&self, array: &Array) -> Range {
+    fn range(&self, array: &Array) -> Bytes {
         let at = self.addresses.of(array);
         (at, at + bytes_of(&array.dims, array.dtype) as u64)
     }
@@ -379,8 +420,8 @@ impl<'a> RankCursor<'a> {
     }
 
     /// How many collectives have to be over before one with these arrays: its queue is in order.
-    fn behind(&self, reads: Range, writes: Range) -> usize {
-        let share = |a: Range, b: Range| a.0 < b.1 && b.0 < a.1;
+    fn behind(&self, reads: Bytes, writes: Bytes) -> usize {
+        let share = |a: Bytes, b: Bytes| a.0 < b.1 && b.0 < a.1;
         let clash = |f: &&Flying| {
             share(f.writes, reads) || share(f.writes, writes) || share(f.reads, writes)
         };

@@ -288,28 +288,45 @@ impl Executable {
         Some((mesh.names, mesh.sizes, arguments, results))
     }
 
-    /// Runs a program of ranks: each argument is an array or a list with the block of each rank, each result such a list.
+    /// Runs a program of ranks: each argument is an array or a list with the block of each rank, each result such a list. With `is_joined`
+    /// other processes play the ranks for whose blocks None stands, and all call it together.
     fn run_blocks(
         &self,
         py: Python<'_>,
         inputs: Vec<Bound<'_, PyAny>>,
         outputs: Vec<Vec<Bound<'_, PyAny>>>,
+        is_joined: bool,
     ) -> PyResult<()> {
         notes::spoil();
-        let one = |array: &Bound<'_, PyAny>| match array.cast::<PyList>() {
-            Ok(blocks) => {
-                let blocks: Vec<Bound<'_, PyAny>> = blocks.iter().collect();
-                Ok(Given::Blocks(buffers(py, &blocks, "blocks")?))
+        let blocks = |all: &[Bound<'_, PyAny>]| -> PyResult<Given> {
+            let here: Vec<Bound<'_, PyAny>> =
+                all.iter().filter(|b| !is_joined || !b.is_none()).cloned().collect();
+            let found = buffers(py, &here, "blocks")?;
+            if here.len() == all.len() {
+                return Ok(Given::Blocks(found));
             }
+            let Some(like) = found.first().cloned() else {
+                let text = "expected a process that plays a rank, got one without";
+                return Err(exception(py, &Diagnostic::new(Code::E_ARGUMENT, text).into()));
+            };
+            let elsewhere = BufferArg { data: std::ptr::null_mut(), ..like };
+            let mut found = found.into_iter();
+            let each = all.iter().map(|b| {
+                let known = if b.is_none() { None } else { found.next() };
+                known.unwrap_or_else(|| elsewhere.clone())
+            });
+            Ok(Given::Blocks(each.collect()))
+        };
+        let one = |array: &Bound<'_, PyAny>| match array.cast::<PyList>() {
+            Ok(list) => blocks(&list.iter().collect::<Vec<_>>()),
             Err(_) => {
                 let mut whole = buffers(py, std::slice::from_ref(array), "arguments")?;
                 Ok(Given::Whole(whole.remove(0)))
             }
         };
         let ins = inputs.iter().map(one).collect::<PyResult<Vec<_>>>()?;
-        let blocks = |b: &Vec<Bound<'_, PyAny>>| Ok(Given::Blocks(buffers(py, b, "blocks")?));
-        let outs = outputs.iter().map(blocks).collect::<PyResult<Vec<_>>>()?;
-        enter(py, move || self.program.run_blocks(ins, outs))
+        let outs = outputs.iter().map(|b| blocks(b)).collect::<PyResult<Vec<_>>>()?;
+        enter(py, move || self.program.run_blocks(ins, outs, is_joined))
     }
 
     /// Runs on row-major arrays, all of them on the host or all on the device that it was
