@@ -26,34 +26,45 @@ for first in specs:
         x = x.reshard(first).reshard(second)
         for rank in mesh.local_ranks:
             assert (x.local(rank) == a[x.index(rank)]).all()
-    assert (x.numpy() == a).all()
+    assert (x.full() == a).all()
 for rank in set(range(4)) - set(mesh.local_ranks):
     try:
         x.local(rank)
     except dist.PlacementError as error:
         assert error.code == "E_NOT_ADDRESSABLE"
+# Values whose blocks are all here need no other process; others are an error, and no message.
+if mesh.local_ranks:
+    assert (dist.shard(a, dist.spec(), mesh).numpy() == a).all()
+if set(range(4)) - set(mesh.local_ranks):
+    for ask in (lambda: x.numpy(), lambda: np.asarray(x), lambda: np.sum(x)):
+        try:
+            ask()
+        except dist.PlacementError as error:
+            assert error.code == "E_NOT_ADDRESSABLE", error
+        else:
+            raise AssertionError("expected E_NOT_ADDRESSABLE")
 # Uneven blocks, cycles, functions of positions, and writes.
 odd = dist.tensor((7, 5), dist.spec(("dp", "tp")), mesh, init=lambda index: np.arange(35.0).reshape(7, 5)[index])
-out["odd"] = odd.reshard(dist.spec(None, "tp")).numpy()
+out["odd"] = odd.reshard(dist.spec(None, "tp")).full()
 cyclic = dist.shard(a, dist.ShardSpec(partition=(0,), mesh_axes=(dist.BlockCyclic(("dp",), 2),)), mesh)
-out["cyclic"] = cyclic.reshard(dist.spec("tp")).numpy()
+out["cyclic"] = cyclic.reshard(dist.spec("tp")).full()
 odd[...] = 3.0
-out["written"] = odd.numpy()
+out["written"] = odd.full()
 # Contributions, of which each rank has its own.
 parts = dist.from_local(lambda rank: np.full((4, 3), 10.0**rank, "f4"), dist.spec(sum=("dp", "tp")), mesh, (4, 3), "f32")
-out["all_reduce"] = collective.all_reduce(parts, ("dp", "tp")).numpy()
-out["one_axis"] = collective.all_reduce(parts, "tp").numpy()
-out["reduce_scatter"] = collective.reduce_scatter(parts, "dp").numpy()
+out["all_reduce"] = collective.all_reduce(parts, ("dp", "tp")).full()
+out["one_axis"] = collective.all_reduce(parts, "tp").full()
+out["reduce_scatter"] = collective.reduce_scatter(parts, "dp").full()
 y = dist.shard(b, dist.spec("dp"), mesh)
-out["all_gather"] = collective.all_gather(y, "dp").numpy()
-out["all_to_all"] = collective.all_to_all(y, "dp", 1).numpy()
+out["all_gather"] = collective.all_gather(y, "dp").full()
+out["all_to_all"] = collective.all_to_all(y, "dp", 1).full()
 futures = [collective.all_gather_async(y, "dp"), collective.all_reduce_async(parts, "tp")]
-out["async"] = futures[1].wait().numpy()
-assert (futures[0].wait().numpy() == b).all()
+out["async"] = futures[1].wait().full()
+assert (futures[0].wait().full() == b).all()
 dist.barrier(mesh)
 # Operators, functions that run immediately, and a jitted training step.
-out["sum"] = (x + y).numpy()
-out["product"] = (y @ dist.shard(a.T, dist.spec(None, "tp"), mesh)).numpy()
+out["sum"] = (x + y).full()
+out["product"] = (y @ dist.shard(a.T, dist.spec(None, "tp"), mesh)).full()
 whole = dist.shard(np.float32([2.5]), dist.spec(), mesh)
 assert not mesh.local_ranks or float(whole) == 2.5
 
@@ -72,8 +83,8 @@ v = dist.shard(rng.standard_normal((8, 1)).astype("f4"), dist.spec("tp"), mesh)
 batch = dist.shard(rng.standard_normal((8, 12)).astype("f4"), dist.spec("dp"), mesh)
 for turn in range(3):
     value, w, v = step(w, v, batch)
-    out[f"loss{turn}"] = value.numpy()
-out["w"], out["v"] = w.numpy(), v.numpy()
+    out[f"loss{turn}"] = value.full()
+out["w"], out["v"] = w.full(), v.full()
 assert w.spec == dist.spec(None, "tp")
 
 
@@ -85,13 +96,13 @@ def ring(x):
 
 
 moved, gathered = dist.shard_map(ring, mesh, in_specs=dist.spec("dp"), out_specs=(dist.spec("dp"), dist.spec()))(y)
-out["permute"], out["gathered"] = moved.numpy(), gathered.numpy()
+out["permute"], out["gathered"] = moved.full(), gathered.full()
 both = ts.jit(dist.shard_map(lambda x: collective.broadcast(x, "tp", root=1), mesh, in_specs=dist.spec("dp", "tp"), out_specs=dist.spec("dp")))
-out["broadcast"] = both(dist.shard(a, dist.spec("dp", "tp"), mesh)).numpy()
+out["broadcast"] = both(dist.shard(a, dist.spec("dp", "tp"), mesh)).full()
 # A mesh with more ranks than the processes divide.
 many = dist.mesh(9, ("dp",), (9,))
 z = dist.shard(np.arange(27.0, dtype="f4"), dist.spec("dp"), many)
-out["many"] = dist.shard_map(lambda x: collective.all_reduce(x, "dp"), many, in_specs=dist.spec("dp"), out_specs=dist.spec())(z).numpy()
+out["many"] = dist.shard_map(lambda x: collective.all_reduce(x, "dp"), many, in_specs=dist.spec("dp"), out_specs=dist.spec())(z).full()
 # Random functions of arrays in random placements, immediate and jitted.
 rng = np.random.default_rng(int(sys.argv[2]))
 specs = [dist.spec(), dist.spec("dp"), dist.spec("tp", "dp"), dist.spec(None, "tp"), dist.spec(("dp", "tp")), dist.spec(None, ("tp", "dp"))]
@@ -114,6 +125,6 @@ for turn in range(25):
     made = (jitted if is_jitted else functions)[which](first, second)
     spec = specs[rng.integers(len(specs))]
     arrays[rng.integers(4)] = made = made.reshard(spec) if rng.integers(2) else made
-    out[f"{turn}: function {which}"] = made.numpy()
+    out[f"{turn}: function {which}"] = made.full()
 if dist.rank() == 0:
     np.savez(sys.argv[1], **out)

@@ -87,13 +87,13 @@ x = dist.from_local(lambda rank: np.ones(100, "f4"), dist.spec(sum=("dp",)), mes
 try:
     for turn in range(4):
         total = collective.all_reduce(x, "dp")
-    print("total", total.numpy()[0])
+    print("total", total.full()[0])
 except dist.CommError as error:
     print(error.code, error.rank, error.message)
     print(error, file=sys.stderr)
     # Later ones are the same error, and no hang.
     try:
-        x.numpy()
+        x.full()
     except dist.CommError as again:
         assert again.code == error.code
     time.sleep(0.5)
@@ -156,7 +156,7 @@ mesh = dist.mesh(2, ("dp",), (2,))
 x = dist.from_local(lambda rank: np.ones(4, "f4"), dist.spec(sum=("dp",)), mesh)
 n = 4 if dist.rank() == 0 else 5
 y = dist.from_local(lambda rank: np.ones(n, "f4"), dist.spec("dp"), mesh)
-y.numpy()
+y.full()
 """
 
 

@@ -82,12 +82,12 @@ import numpy as np
 from tessera import dist
 mesh = dist.mesh(2, ("dp",), (2,))
 x = dist.shard(np.arange(4.0), dist.spec("dp"), mesh)
-x.numpy()
+x.full()
 print("ready", flush=True)
 try:
     if dist.rank():
         time.sleep(600)
-    x.numpy()
+    x.full()
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -115,7 +115,7 @@ import numpy as np
 from tessera import dist
 mesh = dist.mesh(2, ("dp",), (2,))
 x = dist.shard(np.arange(4.0), dist.spec("dp"), mesh)
-print(x.numpy().tolist(), flush=True)
+print(x.full().tolist(), flush=True)
 # Process 0, which listens, ends first: nobody needs it any more.
 if dist.rank():
     time.sleep(1)

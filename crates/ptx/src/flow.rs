@@ -191,9 +191,10 @@ fn named_in_several(kernel: &Kernel, operands: &[Vec<Operand>], blocks: &[Block]
     let mut first: [Vec<Option<usize>>; 4] = Default::default();
     let mut several = Registers::default();
     for (number, block) in blocks.iter().enumerate() {
-        for place in block.from..block.to {
-            let Stmt::Inst { guard, .. } = &kernel.body[place] else { continue };
-            let named = operands[place].iter().filter_map(|o| match o.what {
+        let inside = block.from..block.to;
+        for (stmt, operands) in kernel.body[inside.clone()].iter().zip(&operands[inside]) {
+            let Stmt::Inst { guard, .. } = stmt else { continue };
+            let named = operands.iter().filter_map(|o| match o.what {
                 Opnd::Reg(reg) => Some(reg),
                 _ => None,
             });

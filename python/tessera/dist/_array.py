@@ -29,6 +29,8 @@ _BOUND, _FEW = 64, 1024
 #: The array that a task may read without waiting: the task stands behind those that write it.
 in_order: ContextVar[int] = ContextVar("tessera array in order", default=-1)
 
+BRINGS = "`x.full()` brings the whole value to every process: all of them call it"
+
 
 class DistArray:
     """An array whose blocks are on the ranks of a mesh. A value: its placement changes where elements are, and nothing else.
@@ -89,17 +91,20 @@ class DistArray:
         if block is None:
             held = self.mesh.local_ranks
             got = f"ranks {held[0]} to {held[-1]} here" if held else "none here"
-            raise fail("E_NOT_ADDRESSABLE", f"expected a rank of this process ({got}), got rank {rank}", "`x.numpy()` brings the whole value to every process: all of them call it")
+            raise fail("E_NOT_ADDRESSABLE", f"expected a rank of this process ({got}), got rank {rank}", BRINGS)
         view = _blocks.host(block).view()
         view.flags.writeable = False
         return view
 
     def numpy(self) -> numpy.ndarray:
-        """The value, in host memory. Where there are several processes, all of them call it, and each gets the value."""
+        """The value, in host memory, of blocks that are all in this process. It never communicates."""
+        self._wait("read")
+        if any(b is None for b in self._blocks):
+            raise fail("E_NOT_ADDRESSABLE", f"expected all blocks of {self!r} in this process, got some elsewhere", BRINGS)
         return _gathered(self)
 
     def full(self) -> numpy.ndarray:
-        """The value, in host memory."""
+        """The value, in host memory. Where there are several processes it is a collective: all of them call it, and each gets the value."""
         return _gathered(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
@@ -179,7 +184,7 @@ class DistArray:
     def __reduce__(self) -> tuple[Any, ...]:
         self._wait("read")
         if any(b is None for b in self._blocks):
-            raise fail("E_NOT_ADDRESSABLE", "expected all blocks of an array in this process to copy or pickle it, got some elsewhere", "`x.numpy()` brings the whole value to every process: all of them call it")
+            raise fail("E_NOT_ADDRESSABLE", "expected all blocks of an array in this process to copy or pickle it, got some elsewhere", BRINGS)
         return _again, (self.shape, self.mesh, self.spec, str(self.dtype), [_blocks.host(b) for b in self._blocks], self.requires_grad)
 
     def draw(self) -> Drawing:

@@ -73,7 +73,7 @@ def shard_map(f: Callable, mesh: Mesh | None = None, in_specs: Any = None, out_s
             values, out_form = pytree.flatten(result)
             found = spread(out_specs, result, "out_specs", "shard_map")
             return pytree.unflatten(out_form, [v if isinstance(v, DistArray) else shard(to_numpy(v), s, on) for v, s in zip(values, found, strict=True)])
-        inner_args, inner_kwargs = pytree.unflatten(form, [x.numpy() if isinstance(x, DistArray) else x for x in leaves])
+        inner_args, inner_kwargs = pytree.unflatten(form, [x.full() if isinstance(x, DistArray) else x for x in leaves])
         result = programs[on](*inner_args, **inner_kwargs)
         values, out_form = pytree.flatten(result)
         found = spread(out_specs, result, "out_specs", "shard_map")

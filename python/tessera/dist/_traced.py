@@ -171,7 +171,7 @@ def _captured(x: DistArray) -> Tracer:
     assert frame is not None and outer is not None
     key = "array on a mesh", x._storage
     if key not in outer.shared:
-        outer.shared[key] = x.numpy()
+        outer.shared[key] = x.full()
     value = frame.array(outer.shared[key])
     return value if inside() is not None else TracedArray(value, x.mesh, x.spec, x.requires_grad)
 
@@ -282,7 +282,7 @@ def _on_host(fn: Any, args: tuple, kwargs: dict) -> Any:
         if x.mesh != meshes[0]:
             raise _two_meshes(meshes[0], x.mesh)
         _implicit.gathers(x, None, x.mesh, f"`{getattr(fn, '__name__', 'a function')}`")
-        return x.numpy()
+        return x.full()
 
     given, rest = pytree.map(host, (args, kwargs))
     return pytree.map(lambda v: replicate(v, meshes[0]) if is_array(v) and hasattr(v, "shape") else v, fn(*given, **rest))

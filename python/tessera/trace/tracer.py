@@ -379,7 +379,7 @@ class Gathered:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray:
         # Copies are not copied: calls read what they are given, and do not keep it.
         copies = self.blocks([[] for _ in self.shape], {})
-        made = self._array.numpy() if copies is None else copies[0]
+        made = self._array.full() if copies is None else copies[0]
         return made if dtype is None else made.astype(dtype, copy=False)
 
 
