@@ -36,7 +36,8 @@ for rank in set(range(4)) - set(mesh.local_ranks):
 if mesh.local_ranks:
     assert (dist.shard(a, dist.spec(), mesh).numpy() == a).all()
 if set(range(4)) - set(mesh.local_ranks):
-    for ask in (lambda: x.numpy(), lambda: np.asarray(x), lambda: np.sum(x)):
+    rows = x.reshard(dist.spec("dp"))
+    for ask in (lambda: rows.numpy(), lambda: np.asarray(rows), lambda: np.sum(rows)):
         try:
             ask()
         except dist.PlacementError as error:
