@@ -101,7 +101,7 @@ class DistArray:
         self._wait("read")
         if any(b is None for b in self._blocks):
             raise fail("E_NOT_ADDRESSABLE", f"expected all blocks of {self!r} in this process, got some elsewhere", BRINGS)
-        return _gathered(self)
+        return _gathered(self, alone=True)
 
     def full(self) -> numpy.ndarray:
         """The value, in host memory. Where there are several processes it is a collective: all of them call it, and each gets the value."""
@@ -589,10 +589,11 @@ def reshard(x: DistArray, spec: Any) -> DistArray:
     return DistArray(x.shape, placed, x.mesh, wanted, x.dtype, blocks, x.requires_grad, rows)
 
 
-def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype, everyone: bool = False) -> list[Any]:
-    """The blocks of an array in another placement, in host memory; of other processes None. With ``everyone`` each process gets all."""
+def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype, everyone: bool = False, alone: bool = False) -> list[Any]:
+    """The blocks of an array in another placement, in host memory; of other processes None. With ``everyone`` each process gets all;
+    ``alone``, this one makes all of them from what it has, which are all blocks of the array."""
     source = _stored(x)
-    several = _processes.are_several()
+    several = _processes.are_several() and not alone
     rows = placed.blocks()
     held = [not several or everyone or _here(ranks, x.mesh) is not None for ranks, _, _ in rows]
     try:
@@ -620,11 +621,11 @@ def _exchanged(x: DistArray, placed: Any, stored: numpy.dtype, everyone: bool = 
     return made
 
 
-def _gathered(x: DistArray) -> numpy.ndarray:
-    """The value of an array in host memory. No rank gets anything, so this is no collective."""
+def _gathered(x: DistArray, alone: bool = False) -> numpy.ndarray:
+    """The value of an array in host memory. In one process no rank gets anything, so this is no collective."""
     x._wait("read")
     everywhere = _core.PlacedArray(x.mesh._grid, ShardSpec._of([])._core, list(x.shape), [])
-    return _exchanged(x, everywhere, numpy_dtype(x.dtype), True)[0]
+    return _exchanged(x, everywhere, numpy_dtype(x.dtype), True, alone)[0]
 
 
 def from_domain(domain: Rect, dtype: Any, distribution: Distribution, mesh: Mesh | None = None, fill: Any = "zeros") -> DistArray:
