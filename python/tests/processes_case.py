@@ -82,21 +82,21 @@ def step(w, v, batch):
 w = dist.shard(rng.standard_normal((12, 8)).astype("f4"), dist.spec(None, "tp"), mesh)
 v = dist.shard(rng.standard_normal((8, 1)).astype("f4"), dist.spec("tp"), mesh)
 batch = dist.shard(rng.standard_normal((8, 12)).astype("f4"), dist.spec("dp"), mesh)
-for turn in range(3):
+for round in range(3):
     value, w, v = step(w, v, batch)
-    out[f"loss{turn}"] = value.full()
+    out[f"loss{round}"] = value.full()
 out["w"], out["v"] = w.full(), v.full()
 assert w.spec == dist.spec(None, "tp")
 
 
 # Programs of one rank.
-def ring(x):
+def neighbours(x):
     n = dist.axis_size("dp")
     gathered = collective.all_gather(collective.all_reduce(x * 2.0, "tp"), "dp")
     return collective.permute(x, "dp", [(i, (i + 1) % n) for i in range(n)]) + dist.axis_index("dp"), gathered
 
 
-moved, gathered = dist.shard_map(ring, mesh, in_specs=dist.spec("dp"), out_specs=(dist.spec("dp"), dist.spec()))(y)
+moved, gathered = dist.shard_map(neighbours, mesh, in_specs=dist.spec("dp"), out_specs=(dist.spec("dp"), dist.spec()))(y)
 out["permute"], out["gathered"] = moved.full(), gathered.full()
 both = ts.jit(dist.shard_map(lambda x: collective.broadcast(x, "tp", root=1), mesh, in_specs=dist.spec("dp", "tp"), out_specs=dist.spec("dp")))
 out["broadcast"] = both(dist.shard(a, dist.spec("dp", "tp"), mesh)).full()
@@ -120,12 +120,12 @@ functions = [
     lambda a, b: ts.vmap(lambda u: xp.sum(u) * xp.exp(-u * u))(a),
 ]
 jitted = [ts.jit(f) for f in functions]
-for turn in range(25):
+for round in range(25):
     which, is_jitted = rng.integers(len(functions)), rng.integers(2)
     first, second = (arrays[i] for i in rng.integers(0, 4, 2))
     made = (jitted if is_jitted else functions)[which](first, second)
     spec = specs[rng.integers(len(specs))]
     arrays[rng.integers(4)] = made = made.reshard(spec) if rng.integers(2) else made
-    out[f"{turn}: function {which}"] = made.full()
+    out[f"{round}: function {which}"] = made.full()
 if dist.rank() == 0:
     np.savez(sys.argv[1], **out)

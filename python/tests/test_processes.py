@@ -85,7 +85,7 @@ from tessera import collective, dist
 mesh = dist.mesh(dist.world_size(), ("dp",), (dist.world_size(),))
 x = dist.from_local(lambda rank: np.ones(100, "f4"), dist.spec(sum=("dp",)), mesh)
 try:
-    for turn in range(4):
+    for round in range(4):
         total = collective.all_reduce(x, "dp")
     print("total", total.full()[0])
 except dist.CommError as error:
@@ -169,7 +169,7 @@ def test_processes_that_differ_are_an_error_of_all(tmp_path):
 
 def test_an_exception_ends_all(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(STEPS.replace("for turn in range(4):", "for turn in range(4):\n        if turn == 1 and dist.rank() == 1: raise KeyError('a fault of the user')"))
+    script.write_text(STEPS.replace("for round in range(4):", "for round in range(4):\n        if round == 1 and dist.rank() == 1: raise KeyError('a fault of the user')"))
     status, text, seconds = launched(2, script)
     assert status == 1 and "a fault of the user" in text, text
     assert "E_RANK_LOST 1 expected process 1 in all_to_all, got the end of its program" in text and seconds < 10, text

@@ -49,7 +49,7 @@ mod linux {
         }
     }
 
-    /// So many sums of one array, one after another.
+    /// `count` sums of one array, one after another.
     struct Sums {
         request: Request,
         count: usize,

@@ -139,7 +139,7 @@ pub fn deal(
 }
 
 /// Returns when all processes have called it.
-pub fn meet(session: &Arc<Session>) -> Result<(), Diagnostics> {
+pub fn synchronise(session: &Arc<Session>) -> Result<(), Diagnostics> {
     let socket = Socket::new(session.clone(), session.world());
     let group = socket.group(&(0..session.world()).collect::<Vec<_>>())?;
     let call = Call {

@@ -43,7 +43,7 @@ pub use call::{Call, HEADER_BYTES, Header, Kind};
 pub use checksum::crc32c;
 pub use cursor::{Cursor, Order, Step, Threads, Workers, run};
 #[cfg(target_os = "linux")]
-pub use deal::{deal, meet};
+pub use deal::{deal, synchronise};
 pub use exchange::{BlockMemory, Exchanged, exchange};
 pub use local::{Corruption, Local, LocalOptions};
 pub use piece::{Memory, Piece};

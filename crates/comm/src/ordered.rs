@@ -192,7 +192,7 @@ static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 const KEPT: usize = 256 << 10;
 const MOST_KEPT: usize = 64 << 20;
 
-/// So many bytes, with any values.
+/// `bytes` of any values.
 fn spare(bytes: usize) -> Vec<u8> {
     if bytes >= KEPT {
         let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);

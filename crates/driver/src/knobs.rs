@@ -123,7 +123,7 @@ pub const TOKEN: Knob = Knob {
     name: "TESSERA_TOKEN",
     alias: None,
     is_path: false,
-    doc: "A secret of at most 64 bytes that the processes of a program tell each other; `tessera run` makes one. Without one they meet on a loopback address only.",
+    doc: "A secret of at most 64 bytes that the processes of a program tell each other; `tessera run` makes one. Without one they connect on a loopback address only.",
 };
 pub const COORDINATOR: Knob = Knob {
     name: "TESSERA_COORDINATOR",

@@ -67,7 +67,7 @@ pub struct Coordinator {
 #[tessera_entry::entry]
 #[pymethods]
 impl Coordinator {
-    /// Listens on the loopback interface for so many processes, which all know `token` and are there within `timeout`.
+    /// Listens on the loopback interface for `world` processes, which all know `token` and are there within `timeout`.
     #[new]
     fn new(py: Python<'_>, world: usize, token: String, timeout: f64) -> PyResult<Coordinator> {
         enter(py, || {

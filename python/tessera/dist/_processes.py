@@ -44,7 +44,7 @@ def shutdown() -> None:
 
 
 def played(size: int) -> range:
-    """The ranks that this process plays, of a mesh with so many."""
+    """The ranks that this process plays, of a mesh with ``size`` ranks."""
     init()
     me, world = _known[0]
     each = -(-size // world)

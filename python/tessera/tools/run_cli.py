@@ -16,8 +16,8 @@ from typing import IO, Any
 from .. import _core
 from .arguments import Failure
 
-#: Seconds after the first failure or signal: when the others are asked to end, and when they are ended.
-_ASKED, _ENDED = 3.0, 6.0
+#: Seconds after the first failure or signal: when the others get SIGTERM, and when SIGKILL.
+_TERM, _KILL = 3.0, 6.0
 #: Seconds for the processes to find each other.
 _START = 300.0
 
@@ -62,7 +62,7 @@ class _Launch:
         self._status = 0
         #: When the first failure or signal was seen, and how far the end has come since.
         self._since: float | None = None
-        self._asked = 0
+        self._signals = 0
         token = secrets.token_hex(16)
         self._coordinator = _core.Coordinator(count, token, _START)
         self._named = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self._coordinator.port), "TESSERA_TOKEN": token,
@@ -123,9 +123,9 @@ class _Launch:
                 return self._status
             if self._since is not None:
                 past = time.monotonic() - self._since
-                for step, (after, number) in enumerate(((_ASKED, signal.SIGTERM), (_ENDED, signal.SIGKILL))):
-                    if past > after and self._asked <= step:
-                        self._asked = step + 1
+                for step, (after, number) in enumerate(((_TERM, signal.SIGTERM), (_KILL, signal.SIGKILL))):
+                    if past > after and self._signals <= step:
+                        self._signals = step + 1
                         self._send(number)
             time.sleep(0.02)
 

@@ -178,7 +178,7 @@ impl<S: Read + Write> Wire<S> {
         Self { stream, got: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// The next frame, of at most so many bytes, where it is here.
+    /// The next frame, of at most `most` bytes, where it is here.
     pub fn receive(&mut self, most: usize) -> Result<Option<Frame>, Over> {
         loop {
             let length = self.got.first_chunk::<4>().map(|b| u32::from_le_bytes(*b) as usize);

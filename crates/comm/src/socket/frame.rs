@@ -1,4 +1,4 @@
-//! Frames in rings: the header of a message, which bytes of it these are, and where the sender's program calls it.
+//! Frames in channels: the header of a message, which bytes of it these are, and where the sender's program calls it.
 
 use crate::{Call, HEADER_BYTES, Header, Kind, crc32c};
 use tessera_numerics::{DType, ReduceOp};
@@ -58,12 +58,12 @@ impl Frame {
         (FRONT + self.file.len()).next_multiple_of(8)
     }
 
-    /// All its bytes in a ring.
+    /// All its bytes in a channel.
     pub fn bytes(&self) -> usize {
         (self.front() + self.len).next_multiple_of(LINE)
     }
 
-    /// The most bytes of a frame with so many bytes of payload.
+    /// The most bytes of a frame with `payload` bytes of payload.
     pub fn most(payload: usize) -> usize {
         (FRONT + NAME + 8 + payload).next_multiple_of(LINE)
     }

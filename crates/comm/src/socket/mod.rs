@@ -1,14 +1,14 @@
-//! Processes of one host: rings in shared memory, and a futex where a process has nothing to do.
+//! Processes of one host: channels in shared memory, and a futex where a process has nothing to do.
 //!
 //! A [`Session`] is a process among others: it has a connection of the control plane, a mapping of the segment (`segment.rs`) and the ends
-//! of its rings (`ring.rs`: their invariants and memory order). A [`Socket`] is the transport of a mesh with some number of ranks; each
-//! process plays neighbouring ones, by the ceil rule. All meshes share the rings, so a group has a number that all processes find alike: a
+//! of its channels (`channel.rs`: their invariants and memory order). A [`Socket`] is the transport of a mesh with some number of ranks; each
+//! process plays neighbouring ones, by the ceil rule. All meshes share the channels, so a group has a number that all processes find alike: a
 //! hash of its ranks.
 //!
 //! **Messages.** A collective opens in a process when all its members there have arrived; then what goes to other processes is queued, what
 //! stays is copied, and what came early is taken. What is for all members of the group goes to each process once. A message is frames of at
 //! most 64 KiB with the header of the message, a CRC-32C of the payload and one of the header. Frames of a message are in order; several
-//! messages may be under way between two processes. Behind its first frame a message waits until the receiver has opened the collective and
+//! messages may be in flight between two processes. Behind its first frame a message waits until the receiver has opened the collective and
 //! says so: a frame that comes early is kept in memory of the receiver, so that others can pass it, and that is little.
 //!
 //! **It only moves bytes**: combinations are made of `all_to_all` and `all_gather` (`ordered.rs`).
@@ -18,12 +18,12 @@
 //! can go on by what others send (`E_DESYNC`), or where nothing moved for the time limit (`E_TIMEOUT_COMM`, which says what each process that
 //! is missing does instead). The first error ends all collectives of all processes, for good.
 
+mod channel;
 mod collective;
-mod engine;
 mod fault;
 mod frame;
+mod in_flight;
 mod report;
-mod ring;
 mod segment;
 mod session;
 
@@ -32,7 +32,7 @@ pub use segment::create;
 pub use session::{Options, Session};
 
 use crate::{GroupId, Memory, Progress, Request, Token, Transport, Waiting};
-use engine::Engine;
+use in_flight::InFlight;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ use tessera_support::StableHasher;
 
 /// How long a process sleeps before it looks at its clocks.
 const NAP: Duration = Duration::from_millis(500);
-/// How long it looks at its rings before it sleeps, where every process has a core.
+/// How long it looks at its channels before it sleeps, where every process has a core.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// The transport of the ranks of a mesh that are in several processes.
@@ -50,7 +50,7 @@ pub struct Socket {
     ranks: usize,
 }
 
-/// The ranks that a process plays, of so many.
+/// The ranks that a process plays, of `ranks`.
 pub fn played(ranks: usize, world: usize, process: usize) -> Range<usize> {
     let each = ranks.div_ceil(world).max(1);
     ranks.min(process * each)..ranks.min((process + 1) * each)
@@ -65,9 +65,9 @@ impl Socket {
         &self.session
     }
 
-    fn engine(&self) -> Result<MutexGuard<'_, Engine>, Diagnostic> {
-        let engine = self.session.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        self.session.checked(engine)
+    fn in_flight(&self) -> Result<MutexGuard<'_, InFlight>, Diagnostic> {
+        let in_flight = self.session.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        self.session.checked(in_flight)
     }
 }
 
@@ -94,12 +94,12 @@ impl Transport for Socket {
         ranks.iter().for_each(|r| hasher.write_u64(*r as u64));
         let [a, b, c, d, ..] = hasher.finish().0;
         let wire = u32::from_le_bytes([a, b, c, d]);
-        self.engine()?.group(ranks, ranks.iter().map(|r| r / each).collect(), wire)
+        self.in_flight()?.group(ranks, ranks.iter().map(|r| r / each).collect(), wire)
     }
 
     fn members(&self, group: GroupId) -> Vec<usize> {
-        let engine = self.session.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        engine.groups.get(group.0 as usize).map_or(Vec::new(), |g| g.members.to_vec())
+        let in_flight = self.session.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.groups.get(group.0 as usize).map_or(Vec::new(), |g| g.members.to_vec())
     }
 
     fn combines(&self) -> bool {
@@ -113,24 +113,24 @@ impl Transport for Socket {
             return Err(error.help("copy it to the host: this transport moves host memory"));
         }
         self.session.before(&request.call)?;
-        let mut engine = self.engine()?;
-        engine.corrupts |= self.session.corrupts();
-        let token = engine.start(rank, request)?;
+        let mut in_flight = self.in_flight()?;
+        in_flight.corrupts |= self.session.corrupts();
+        let token = in_flight.start(rank, request)?;
         // What others wait for leaves immediately.
-        engine.pump()?;
+        in_flight.pump()?;
         Ok(token)
     }
 
     fn test(&self, token: Token) -> Result<bool, Diagnostic> {
-        Ok(self.engine()?.test(token))
+        Ok(self.in_flight()?.test(token))
     }
 
     fn has_work(&self) -> bool {
-        self.engine().is_ok_and(|engine| engine.can_move())
+        self.in_flight().is_ok_and(|in_flight| in_flight.can_move())
     }
 
     fn progress(&self) -> Result<Progress, Diagnostic> {
-        let moved = self.engine()?.pump()?;
+        let moved = self.in_flight()?.pump()?;
         Ok(match (moved.complete, moved.any) {
             (true, _) => Progress::Complete,
             (false, true) => Progress::Some,
@@ -141,24 +141,24 @@ impl Transport for Socket {
     fn idle(&self, waiting: &[Waiting]) -> Result<(), Diagnostic> {
         // Without the lock: it may take the interpreter's.
         let interrupted = self.session.is_interrupted();
-        let mut engine = self.engine()?;
+        let mut in_flight = self.in_flight()?;
         if interrupted {
-            let why = engine.fail(report::interrupted(self.session.rank()));
-            drop(engine);
+            let why = in_flight.fail(report::interrupted(self.session.rank()));
+            drop(in_flight);
             self.session.poison(&why);
             return Err(tessera_target::interruption());
         }
-        if engine.can_move() || waiting.iter().any(|w| report::is_complete(&engine, w)) {
+        if in_flight.can_move() || waiting.iter().any(|w| report::is_complete(&in_flight, w)) {
             return Ok(());
         }
-        if let Some(why) = self.session.hopeless(&mut engine, waiting) {
-            let why = engine.fail(why);
-            drop(engine);
+        if let Some(why) = self.session.hopeless(&mut in_flight, waiting) {
+            let why = in_flight.fail(why);
+            drop(in_flight);
             self.session.poison(&why);
             return Err(why);
         }
-        drop(engine);
-        let happened = || self.session.is_over() || self.engine().is_ok_and(|e| e.can_move());
+        drop(in_flight);
+        let happened = || self.session.is_over() || self.in_flight().is_ok_and(|e| e.can_move());
         if self.session.spins {
             let until = Instant::now() + SPIN;
             while Instant::now() < until {
@@ -174,9 +174,9 @@ impl Transport for Socket {
     }
 
     fn abort(&self, why: &Diagnostic) {
-        let mut engine = self.session.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        engine.fail(why.clone());
-        drop(engine);
+        let mut in_flight = self.session.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.fail(why.clone());
+        drop(in_flight);
         self.session.poison(why);
     }
 }

@@ -1,7 +1,7 @@
 //! What is wrong where ranks wait and nothing comes.
 
 use super::collective::{Collective, Group};
-use super::engine::Engine;
+use super::in_flight::InFlight;
 use super::segment::Segment;
 use crate::{Call, Waiting, desync};
 use std::collections::BTreeSet;
@@ -13,47 +13,47 @@ pub fn place(call: &Call) -> String {
     if call.at.is_known() { format!(" at {}", call.at) } else { String::new() }
 }
 
-pub fn is_complete(engine: &Engine, waiting: &Waiting) -> bool {
+pub fn is_complete(in_flight: &InFlight, waiting: &Waiting) -> bool {
     match waiting {
         Waiting::Ended { .. } | Waiting::For { token: None, .. } => false,
         Waiting::For { token: Some(token), .. } => {
-            engine.collective(*token).is_none_or(|(_, c)| c.is_complete())
+            in_flight.collective(*token).is_none_or(|(_, c)| c.is_complete())
         }
     }
 }
 
 /// No rank can go on, and what others send changes nothing: every collective waits for a rank of this process.
-pub fn stuck(engine: &Engine, waiting: &[Waiting]) -> Option<Diagnostic> {
+pub fn stuck(in_flight: &InFlight, waiting: &[Waiting]) -> Option<Diagnostic> {
     let ended: Vec<usize> =
         waiting.iter().filter(|w| matches!(w, Waiting::Ended { .. })).map(Waiting::rank).collect();
     for one in waiting {
         let Waiting::For { token: Some(token), .. } = one else { continue };
-        let Some((group, open)) = engine.collective(*token) else { continue };
+        let Some((group, open)) = in_flight.collective(*token) else { continue };
         // Members of this process that will not come.
         let absent = |(m, rank): (usize, &usize)| open.arrived[m].is_none() && ended.contains(rank);
         if !open.is_open && group.members.iter().enumerate().any(absent) {
             return Some(desync::stuck(waiting));
         }
     }
-    let mut all = engine.groups.iter().flat_map(|g| g.open.values());
+    let mut all = in_flight.groups.iter().flat_map(|g| g.open.values());
     (!all.any(|c| c.is_open)).then(|| desync::stuck(waiting))
 }
 
 /// The processes whose messages ranks wait for, or that do not take theirs.
-pub fn missing(engine: &Engine, waiting: &[Waiting]) -> Vec<usize> {
+pub fn missing(in_flight: &InFlight, waiting: &[Waiting]) -> Vec<usize> {
     let tokens = waiting.iter().filter_map(|w| match w {
         Waiting::For { token, .. } => *token,
         Waiting::Ended { .. } => None,
     });
     let waited: Vec<(&Group, &Collective)> =
-        tokens.filter_map(|t| engine.collective(t)).filter(|(_, c)| c.is_open).collect();
-    let all = engine.groups.iter().flat_map(|g| g.open.values().map(move |c| (g, c)));
+        tokens.filter_map(|t| in_flight.collective(t)).filter(|(_, c)| c.is_open).collect();
+    let all = in_flight.groups.iter().flat_map(|g| g.open.values().map(move |c| (g, c)));
     let of = if waited.is_empty() { all.filter(|(_, c)| c.is_open).collect() } else { waited };
     let mut found = BTreeSet::new();
     for (group, open) in of {
         found.extend(open.incoming.values().map(|i| i.process));
         if open.sends > 0 && open.incoming.is_empty() {
-            found.extend(group.others(engine.me).iter().map(|(process, _)| *process));
+            found.extend(group.others(in_flight.me).iter().map(|(process, _)| *process));
         }
     }
     found.into_iter().collect()

@@ -1,4 +1,4 @@
-//! A segment of shared memory: who sleeps, who failed, what each does, and a ring from each process to each other.
+//! A segment of shared memory: who sleeps, who failed, what each does, and a channel from each process to each other.
 
 use crate::control::Offer;
 use std::ffi::CString;
@@ -8,21 +8,21 @@ use std::time::Duration;
 use tessera_diag::{Code, Diagnostic};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"tessrng1");
-/// Bytes in front of everything: the magic number, the world, the capacity of a ring, and why it was poisoned.
+/// Bytes in front of everything: the magic number, the world, the capacity of a channel, and why it was poisoned.
 const FRONT: usize = 4096;
 /// Bytes of what is known of a process.
 const SLOT: usize = 512;
-/// Bytes in front of a ring.
-pub const RING: usize = 256;
+/// Bytes in front of a channel.
+pub const CHANNEL: usize = 256;
 /// The most bytes of a text in the front or in a slot.
 const TEXT: usize = 1024;
 const STATUS: usize = 384;
-/// All rings together, and each.
+/// All channels together, and each.
 const ALL: usize = 64 << 20;
 const MOST: usize = 1 << 20;
 const LEAST: usize = 16 << 10;
 
-/// The bytes of a ring of one of so many processes: a power of two.
+/// The bytes of a channel of one of `world` processes: a power of two.
 fn capacity(world: usize) -> usize {
     let each = ALL / (world * world).max(1);
     let below = (each + 1).next_power_of_two() / 2;
@@ -30,7 +30,7 @@ fn capacity(world: usize) -> usize {
 }
 
 fn bytes_for(world: usize) -> usize {
-    FRONT + world * SLOT + world * world * (RING + capacity(world))
+    FRONT + world * SLOT + world * world * (CHANNEL + capacity(world))
 }
 
 /// A mapping of the segment.
@@ -41,7 +41,7 @@ pub struct Segment {
     capacity: usize,
 }
 
-// SAFETY: it is memory that all threads may use by atomics, and rings whose ends have one user each.
+// SAFETY: it is memory that all threads may use by atomics, and channels whose ends have one user each.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -70,7 +70,7 @@ fn system(what: &str) -> String {
     format!("{what}: {}", std::io::Error::last_os_error())
 }
 
-/// Makes a segment for so many processes, under a name of its own. Its memory is taken now: a page that could not be had later would end
+/// Makes a segment for `world` processes, under a name of its own. Its memory is taken now: a page that could not be had later would end
 /// the process that touches it.
 pub fn create(world: usize) -> Result<Box<dyn Offer>, String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -104,7 +104,7 @@ pub fn create(world: usize) -> Result<Box<dyn Offer>, String> {
 }
 
 impl Segment {
-    /// Maps the segment with a name, which is for so many processes.
+    /// Maps the segment with a name, which is for `world` processes.
     pub fn open(name: &str, bytes: u64, world: usize) -> Result<Segment, Diagnostic> {
         let refused = |text: String| {
             Diagnostic::new(Code::E_COMM_INIT, text)
@@ -140,12 +140,12 @@ impl Segment {
             )));
         }
         let mut map = Self::map(&file, wanted)?;
-        let told = (
+        let found = (
             map.word64(16).load(Ordering::Acquire),
             map.word64(0).load(Ordering::Relaxed),
             map.word(8).load(Ordering::Relaxed),
         );
-        if told != (capacity(world) as u64, MAGIC, world as u32) {
+        if found != (capacity(world) as u64, MAGIC, world as u32) {
             return Err(refused("expected shared memory of this program, got another's".into()));
         }
         (map.world, map.capacity) = (world, capacity(world));
@@ -187,10 +187,10 @@ impl Segment {
         self.capacity
     }
 
-    /// Where the ring from one process to another begins: [`RING`] bytes, then its data.
-    pub fn ring(&self, from: usize, to: usize) -> *mut u8 {
+    /// Where the channel from one process to another begins: [`CHANNEL`] bytes, then its data.
+    pub fn channel(&self, from: usize, to: usize) -> *mut u8 {
         assert!(from < self.world && to < self.world);
-        let at = FRONT + self.world * SLOT + (from * self.world + to) * (RING + self.capacity);
+        let at = FRONT + self.world * SLOT + (from * self.world + to) * (CHANNEL + self.capacity);
         self.base.wrapping_add(at)
     }
 
@@ -209,7 +209,7 @@ impl Segment {
     }
 
     /// Tells a process that something happened that it may wait for. Comes after what happened.
-    pub fn ring_bell(&self, process: usize) {
+    pub fn strike_bell(&self, process: usize) {
         let bell = self.bell(process);
         bell.fetch_add(1, Ordering::SeqCst);
         if self.sleeps(process).load(Ordering::SeqCst) != 0 {
@@ -217,8 +217,8 @@ impl Segment {
         }
     }
 
-    /// Sleeps until the bell of a process rings, at most for this long; not at all where `happened` finds something. What happens after
-    /// `happened` looked rings the bell, which was read before.
+    /// Sleeps until the bell of a process is struck, at most for this long; not at all where `happened` finds something. What happens after
+    /// `happened` looked strikes the bell, which was read before.
     pub fn sleep(&self, process: usize, most: Duration, happened: impl FnOnce() -> bool) {
         self.sleeps(process).fetch_add(1, Ordering::SeqCst);
         let bell = self.bell(process);
@@ -240,13 +240,13 @@ impl Segment {
             self.word(28).store(1, Ordering::Release);
         }
         for other in 0..self.world {
-            self.ring_bell(other);
+            self.strike_bell(other);
         }
     }
 
     /// Who poisoned it, and why.
     pub fn poisoned(&self) -> Option<(usize, Code, String)> {
-        // Who took it first may not have written yet; it rings again when it has.
+        // Who took it first may not have written yet; it strikes again when it has.
         if self.word(28).load(Ordering::Acquire) == 0 {
             return None;
         }

@@ -1,7 +1,7 @@
 //! A process among others.
 
-use super::engine::Engine;
 use super::fault::{Fault, What};
+use super::in_flight::InFlight;
 use super::report;
 use super::segment::Segment;
 use crate::control::{Event, Member, Place};
@@ -39,7 +39,7 @@ struct News {
 }
 
 pub struct Session {
-    pub(super) engine: Mutex<Engine>,
+    pub(super) in_flight: Mutex<InFlight>,
     /// Whether every process has a core.
     pub(super) spins: bool,
     segment: Arc<Segment>,
@@ -85,7 +85,7 @@ impl Session {
         let (member, (segment, news)) = Member::join(place, version, limit, map, heard)?;
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         Ok(Arc::new(Session {
-            engine: Mutex::new(Engine::new(segment.clone(), me)),
+            in_flight: Mutex::new(InFlight::new(segment.clone(), me)),
             spins: cores >= world,
             segment,
             news,
@@ -121,12 +121,12 @@ impl Session {
     pub fn leave(&self) {
         let member = self.member.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(member);
-        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         let why = Diagnostic::new(
             Code::E_COMM_INIT,
             "expected processes that are joined, got a collective after `dist.shutdown()`",
         );
-        engine.fail(why.help("call `dist.shutdown()` at the end of the program"));
+        in_flight.fail(why.help("call `dist.shutdown()` at the end of the program"));
     }
 
     /// Whether a signal ends what waits.
@@ -138,43 +138,48 @@ impl Session {
         self.news.any.load(Ordering::Acquire) || self.segment.poisoned().is_some()
     }
 
-    /// The engine, unless something has ended all collectives.
+    /// The in_flight, unless something has ended all collectives.
     pub(super) fn checked<'a>(
         &self,
-        mut engine: MutexGuard<'a, Engine>,
-    ) -> Result<MutexGuard<'a, Engine>, Diagnostic> {
-        if let Some(why) = &engine.failed {
+        mut in_flight: MutexGuard<'a, InFlight>,
+    ) -> Result<MutexGuard<'a, InFlight>, Diagnostic> {
+        if let Some(why) = &in_flight.failed {
             return Err(why.clone());
         }
         if let Some((who, code, text)) = self.segment.poisoned() {
-            return Err(engine.fail(report::failed(who, code, &text)));
+            return Err(in_flight.fail(report::failed(who, code, &text)));
         }
         if self.news.any.load(Ordering::Acquire) {
             let lost = self.news.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some((who, text)) = lost {
-                return Err(engine.fail(report::lost(who, self.rank(), &text)));
+                return Err(in_flight.fail(report::lost(who, self.rank(), &text)));
             }
         }
-        Ok(engine)
+        Ok(in_flight)
     }
 
     /// Why ranks that wait will not go on; `None` where they may.
-    pub(super) fn hopeless(&self, engine: &mut Engine, waiting: &[Waiting]) -> Option<Diagnostic> {
-        if let Some(why) = report::stuck(engine, waiting) {
+    pub(super) fn hopeless(
+        &self,
+        in_flight: &mut InFlight,
+        waiting: &[Waiting],
+    ) -> Option<Diagnostic> {
+        if let Some(why) = report::stuck(in_flight, waiting) {
             return Some(why);
         }
-        let missing = report::missing(engine, waiting);
-        let left = |p: &usize| self.news.left[*p].load(Ordering::Acquire) && !engine.has_from(*p);
+        let missing = report::missing(in_flight, waiting);
+        let left =
+            |p: &usize| self.news.left[*p].load(Ordering::Acquire) && !in_flight.has_from(*p);
         if let Some(process) = missing.iter().copied().find(left) {
             return Some(report::left(process, waiting));
         }
-        let since = *engine.still.get_or_insert_with(Instant::now);
+        let since = *in_flight.still.get_or_insert_with(Instant::now);
         let still = since.elapsed();
         if still > self.options.limit {
             return Some(report::late(&self.segment, &missing, waiting, self.options.limit));
         }
-        if still > self.options.warns && !engine.warned {
-            engine.warned = true;
+        if still > self.options.warns && !in_flight.warned {
+            in_flight.warned = true;
             eprintln!("{}", report::slow(&self.segment, &missing, waiting, self.options.warns));
         }
         if still > Duration::from_secs(1) {
@@ -245,6 +250,6 @@ impl News {
                 }
             }
         }
-        self.segment.ring_bell(self.me);
+        self.segment.strike_bell(self.me);
     }
 }

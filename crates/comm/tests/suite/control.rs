@@ -80,7 +80,7 @@ fn the_environment_says_where_a_process_is() {
 }
 
 #[test]
-fn who_may_not_join_is_told_why() {
+fn who_may_not_join_gets_the_reason() {
     // Another token: no reason is given.
     let with = coordinator(1, LATER);
     let wrong = Place { token: "another token".into(), ..place(0, 1, with.port()) };

@@ -215,7 +215,7 @@ fn a_stopped_process_is_an_error_of_all_others() {
     }
 }
 
-/// Messages that are longer than the rings, with several ranks in each process.
+/// Messages that are longer than the channels, with several ranks in each process.
 #[test]
 fn long_messages_go_in_parts() {
     for world in [2, 3] {
@@ -314,7 +314,7 @@ fn processes_that_call_different_collectives_show_both_places() {
             programs[1][0] = odd.clone();
             first(attempt(&socket, &programs, |_| 1))
         });
-        // Who has seen both calls has the places; the others are told.
+        // Who has seen both calls has the places; the others get its text.
         let shown = other.to_string();
         assert!(found.iter().any(|e| e.message.contains(&shown)), "{shown}: {}", found[0]);
         for error in &found {

@@ -61,7 +61,7 @@ mod joined {
             self.runs.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// The transport of a mesh with so many ranks.
+        /// The transport of a mesh with `ranks` ranks.
         pub fn socket(&self, ranks: usize) -> Socket {
             Socket::new(self.session.clone(), ranks)
         }
@@ -127,7 +127,7 @@ mod joined {
     pub fn barrier() -> Result<(), Diagnostics> {
         let Some(joined) = current() else { return Ok(()) };
         let _one = joined.alone();
-        tessera_comm::meet(&joined.session)
+        tessera_comm::synchronise(&joined.session)
     }
 
     /// Ends the part of this process; there is no way back.

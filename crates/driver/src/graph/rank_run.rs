@@ -99,7 +99,7 @@ impl Rig {
     }
 }
 
-/// What moves the bytes of so many ranks: in this process, or between processes.
+/// The transport between `ranks` ranks: in this process, or between processes.
 fn transport(ranks: usize, is_joined: bool) -> Result<Box<dyn Transport>, Diagnostics> {
     #[cfg(target_os = "linux")]
     if is_joined {

@@ -1,4 +1,4 @@
-//! A ring of bytes from one process to another, in shared memory: one writer and one reader.
+//! A channel of bytes from one process to another, in shared memory: one writer and one reader.
 //!
 //! ```text
 //! 0    head: bytes that were ever written        written by the writer alone
@@ -16,12 +16,12 @@
 //! reader is done with bytes before it stores `tail` with release, which the writer loads with acquire before it writes there again.
 //!
 //! **Sleeping.** A writer without room sets `starved` (sequentially consistent) and looks at `tail` again. The reader stores `tail`, then
-//! takes `starved` (both sequentially consistent), and rings the writer's bell where it was set. Of the two stores one is first: the writer
-//! sees the room, or the reader sees that it is needed. That something was written is told by the reader's bell (`segment.rs`).
+//! takes `starved` (both sequentially consistent), and wakes the writer by its bell where it was set. Of the two stores one is first: the writer
+//! sees the room, or the reader sees that it is needed. The reader's bell says that something was written (`segment.rs`).
 //!
 //! Writers publish whole frames, so a reader that sees the first byte of a frame has all of it.
 
-use super::segment::{RING, Segment};
+use super::segment::{CHANNEL, Segment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,12 +37,12 @@ unsafe impl Send for End {}
 
 impl End {
     fn of(segment: &Arc<Segment>, from: usize, to: usize) -> Self {
-        let (base, capacity) = (segment.ring(from, to), segment.capacity() as u64);
+        let (base, capacity) = (segment.channel(from, to), segment.capacity() as u64);
         Self { _segment: segment.clone(), base, capacity }
     }
 
     fn head(&self) -> &AtomicU64 {
-        // SAFETY: inside the ring and aligned; everybody uses it as an atomic.
+        // SAFETY: inside the channel and aligned; everybody uses it as an atomic.
         unsafe { AtomicU64::from_ptr(self.base.cast()) }
     }
 
@@ -60,12 +60,12 @@ impl End {
     fn runs(&self, at: u64, len: usize) -> [(*mut u8, usize); 2] {
         let from = (at % self.capacity) as usize;
         let first = len.min(self.capacity as usize - from);
-        let data = self.base.wrapping_add(RING);
+        let data = self.base.wrapping_add(CHANNEL);
         [(data.wrapping_add(from), first), (data, len - first)]
     }
 }
 
-/// The ring holds what no writer makes.
+/// The channel holds what no writer makes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Damaged;
 
@@ -77,7 +77,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The only writer of this ring.
+    /// The only writer of this channel.
     pub fn of(segment: &Arc<Segment>, from: usize, to: usize) -> Self {
         Self { end: End::of(segment, from, to), head: 0, open: 0 }
     }
@@ -92,7 +92,7 @@ impl Writer {
         used.map(|n| self.end.capacity - n).ok_or(Damaged)
     }
 
-    /// Whether so many bytes fit now. Where they do not, the reader rings this process' bell when it has read some.
+    /// Whether `bytes` fit now. Where they do not, the reader wakes this process by its bell when it has read some.
     pub fn has_room(&self, bytes: usize) -> Result<bool, Damaged> {
         if self.room()? >= bytes as u64 {
             return Ok(true);
@@ -103,11 +103,11 @@ impl Writer {
 
     /// Writes bytes behind those that were written, for which there is room.
     pub fn write(&mut self, mut bytes: &[u8]) {
-        debug_assert!(self.open + bytes.len() as u64 <= self.end.capacity);
+        assert!(self.open + bytes.len() as u64 <= self.end.capacity);
         let count = bytes.len() as u64;
         for (to, len) in self.end.runs(self.head + self.open, bytes.len()) {
             let (here, rest) = bytes.split_at(len);
-            // SAFETY: the run is inside the ring, and the reader is done with it.
+            // SAFETY: the run is inside the channel, and the reader is done with it.
             unsafe { std::ptr::copy_nonoverlapping(here.as_ptr(), to, len) };
             bytes = rest;
         }
@@ -128,7 +128,7 @@ impl Writer {
     /// Changes a bit of what is written and not published, so far from its beginning: a fault, for tests.
     pub fn damage(&mut self, at: u64) {
         let (to, _) = self.end.runs(self.head + at, 1)[0];
-        // SAFETY: a byte of the ring that is the writer's.
+        // SAFETY: a byte of the channel that is the writer's.
         unsafe { *to ^= 4 };
     }
 }
@@ -139,7 +139,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The only reader of this ring.
+    /// The only reader of this channel.
     pub fn of(segment: &Arc<Segment>, from: usize, to: usize) -> Self {
         Self { end: End::of(segment, from, to), tail: 0 }
     }
@@ -161,7 +161,7 @@ impl Reader {
     pub fn read(&self, at: usize, mut to: &mut [u8]) {
         for (from, len) in self.runs(at, to.len()) {
             let (here, rest) = std::mem::take(&mut to).split_at_mut(len);
-            // SAFETY: the run is inside the ring and belongs to the reader.
+            // SAFETY: the run is inside the channel and belongs to the reader.
             unsafe { std::ptr::copy_nonoverlapping(from, here.as_mut_ptr(), len) };
             to = rest;
         }

@@ -1,8 +1,8 @@
-//! Moves messages through the rings of one process: what all its transports share, behind one lock.
+//! Moves messages through the channels of one process: what all its transports share, behind one lock.
 
+use super::channel::{Damaged, Reader, Writer};
 use super::collective::{Collective, Group, Incoming, Message};
 use super::frame::{FRONT, Frame, TO_ALL, What};
-use super::ring::{Damaged, Reader, Writer};
 use super::segment::Segment;
 use crate::piece::{checksum, runs};
 use crate::{Call, GroupId, Header, Kind, Memory, Piece, Request, Token, crc32c, desync};
@@ -13,12 +13,12 @@ use tessera_diag::{Code, Diagnostic};
 
 /// The most bytes of a message in one frame. Longer messages wait behind the first until the receiver has a place for them.
 const CHUNK: usize = 64 << 10;
-/// Bytes from one process that came before their place was known. Above it no more is taken from the ring.
+/// Bytes from one process that came before their place was known. Above it no more is taken from the channel.
 const EARLY: usize = 64 << 20;
-/// Rounds of one call of [`Engine::pump`].
+/// Rounds of one call of [`InFlight::pump`].
 const ROUNDS: usize = 64;
 
-/// A message on its way.
+/// A message in flight.
 struct Outgoing {
     group: usize,
     sequence: u64,
@@ -33,7 +33,7 @@ struct Outgoing {
     granted: bool,
 }
 
-/// The ring to another process, and what goes there.
+/// The channel to another process, and what goes there.
 struct Outbox {
     writer: Writer,
     /// Answers, which go first.
@@ -47,7 +47,7 @@ struct Early {
     bytes: Vec<u8>,
 }
 
-pub struct Engine {
+pub struct InFlight {
     pub segment: Arc<Segment>,
     pub me: usize,
     pub groups: Vec<Group>,
@@ -80,7 +80,7 @@ fn damaged(process: usize) -> Diagnostic {
     )
 }
 
-impl Engine {
+impl InFlight {
     pub fn new(segment: Arc<Segment>, me: usize) -> Self {
         let world = segment.world();
         let others = |process: usize| process != me;
@@ -116,7 +116,7 @@ impl Engine {
         self.failed.get_or_insert(why).clone()
     }
 
-    /// The number of a group of ranks, which are of one program with so many.
+    /// The number of a group of ranks, which are all of one program.
     pub fn group(
         &mut self,
         members: &[usize],
@@ -311,7 +311,7 @@ impl Engine {
             writer.write(&answer.encode());
             writer.skip(answer.bytes() - answer.front());
             writer.publish();
-            self.segment.ring_bell(process);
+            self.segment.strike_bell(process);
             answers.pop_front();
             moved.any = true;
         }
@@ -325,7 +325,7 @@ impl Engine {
                 let corrupts = len > 0 && std::mem::take(&mut self.corrupts);
                 message.write(writer, len, corrupts);
                 writer.publish();
-                self.segment.ring_bell(process);
+                self.segment.strike_bell(process);
                 moved.any = true;
             }
             if message.is_over() {
@@ -365,12 +365,12 @@ impl Engine {
             let frame = Frame::decode(|at, to| reader.read(at, to), available, CHUNK);
             let frame = frame.ok_or_else(|| damaged(process))?;
             let payload = reader.runs(frame.front(), frame.len).map(|(from, len)| {
-                // SAFETY: bytes of the ring that are the reader's.
+                // SAFETY: bytes of the channel that are the reader's.
                 unsafe { std::slice::from_raw_parts(from, len) }
             });
             moved.complete |= self.take(process, &frame, payload)?;
             if reader.release(frame.bytes()) {
-                self.segment.ring_bell(process);
+                self.segment.strike_bell(process);
             }
             moved.any = true;
         }
@@ -526,7 +526,7 @@ impl Outgoing {
     }
 
     fn may_go(&self) -> bool {
-        // The first frame goes at once, also of a message without bytes.
+        // The first frame goes without waiting, also of a message without bytes.
         self.sent == 0 && !self.granted || self.granted && self.sent < self.total
     }
 
