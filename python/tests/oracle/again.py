@@ -22,6 +22,8 @@ from tessera.kernel.func import Func
 #: Seconds from which a result is worth keeping, and how many are kept.
 LEAST, MOST = 0.004, 5000
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), ts.DType)
+#: Modules that no test changes: their names say what is in them.
+KNOWN = ("builtins", "math", "numpy", "tessera")
 
 kept: dict[bytes, Any] = {}
 
@@ -46,8 +48,12 @@ def meaning(value: Any, names: Callable[[Any], dict[str, Any]], within: tuple[in
         return "dict", [(meaning(k, names, within), meaning(v, names, within)) for k, v in value.items()]
     if isinstance(value, ApiFunction):
         return "api", value.api_name
-    if isinstance(value, ApiNamespace | types.ModuleType | types.BuiltinFunctionType):
-        return "known", getattr(value, "__module__", ""), getattr(value, "__name__", "") or repr(value)
+    if isinstance(value, ApiNamespace):
+        return "namespace", repr(value)
+    if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in KNOWN:
+        return "module", value.__name__
+    if isinstance(value, types.BuiltinFunctionType):
+        return "builtin", getattr(value, "__module__", ""), value.__qualname__
     if isinstance(value, Func):
         if id(value) in within:
             return "itself", within.index(id(value))
@@ -55,7 +61,7 @@ def meaning(value: Any, names: Callable[[Any], dict[str, Any]], within: tuple[in
         fn = inspect.unwrap(value)
         defaults = (fn.__defaults__, fn.__kwdefaults__) if inspect.isfunction(fn) else None
         return "func", value.source.text, meaning(defaults, names, inside), [(k, meaning(v, names, inside)) for k, v in sorted(names(value).items())]
-    if isinstance(value, type) and value.__module__.partition(".")[0] in ("builtins", "tessera", "numpy"):
+    if isinstance(value, type) and value.__module__.partition(".")[0] in KNOWN:
         return "type", value.__module__, value.__qualname__
     raise Unnamed
 
