@@ -105,6 +105,17 @@ impl Request {
     }
 }
 
+/// An error where these are not ranks of a mesh with `all`, each once.
+pub(crate) fn check_group(ranks: &[usize], all: usize) -> Result<(), Diagnostic> {
+    let apart = ranks.iter().enumerate().all(|(i, r)| *r < all && !ranks[..i].contains(r));
+    if ranks.is_empty() || !apart {
+        let text = format!("expected ranks of {all}, each once, got {ranks:?}");
+        let help = "give the ranks along some axes of a mesh";
+        return Err(Diagnostic::new(Code::E_ARGUMENT, text).help(help));
+    }
+    Ok(())
+}
+
 /// What a call of [`Transport::progress`] found.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Progress {

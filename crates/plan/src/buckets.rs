@@ -10,7 +10,7 @@
 //! collective takes a time of its own beside that of its bytes.
 
 use crate::collective::{Collective, Member, Together};
-use crate::forward::{is_dense, visit, visit_mut};
+use crate::forward::{inner_lists, is_dense, visit, visit_mut};
 use crate::places::ALIGN;
 use crate::planner::{Array, Buffer, BufferId, Origin, Plan, Step, row_major};
 use crate::text::check;
@@ -102,24 +102,8 @@ fn end(steps: &[Step], begin: usize, from: &Array, to: &Array) -> usize {
 
 impl Buckets<'_> {
     fn list(&mut self, mut steps: Vec<Step>) -> Vec<Step> {
-        for step in &mut steps {
-            let mut inner = |steps: &mut Vec<Step>| *steps = self.list(std::mem::take(steps));
-            match step {
-                Step::Cond { then, otherwise, .. } => {
-                    inner(then);
-                    inner(otherwise);
-                }
-                Step::While { test, body, .. } => {
-                    inner(test);
-                    inner(body);
-                }
-                Step::Loop { body, .. } => inner(body),
-                Step::Launch { .. }
-                | Step::Host { .. }
-                | Step::Call { .. }
-                | Step::Copy { .. }
-                | Step::Collective { .. } => {}
-            }
+        for inner in steps.iter_mut().flat_map(inner_lists) {
+            *inner = self.list(std::mem::take(inner));
         }
         let groups = self.groups(&steps);
         let mut changes = Changes::default();

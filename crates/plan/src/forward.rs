@@ -44,20 +44,24 @@ pub fn forward(plan: &mut Plan) {
 /// Each launch's kernel.
 fn launched(steps: &mut [Step], f: &mut dyn FnMut(&mut usize)) {
     for step in steps {
-        match step {
-            Step::Launch { kernel, .. } => f(kernel),
-            Step::Cond { then, otherwise, .. } => {
-                launched(then, f);
-                launched(otherwise, f);
-            }
-            Step::While { test, body, .. } => {
-                launched(test, f);
-                launched(body, f);
-            }
-            Step::Loop { body, .. } => launched(body, f),
-            Step::Host { .. } | Step::Call { .. } | Step::Copy { .. } | Step::Collective { .. } => {
-            }
+        if let Step::Launch { kernel, .. } = step {
+            f(kernel);
         }
+        inner_lists(step).into_iter().for_each(|inner| launched(inner, f));
+    }
+}
+
+/// The lists of steps inside a step.
+pub fn inner_lists(step: &mut Step) -> Vec<&mut Vec<Step>> {
+    match step {
+        Step::Cond { then, otherwise, .. } => vec![then, otherwise],
+        Step::While { test, body, .. } => vec![test, body],
+        Step::Loop { body, .. } => vec![body],
+        Step::Launch { .. }
+        | Step::Host { .. }
+        | Step::Call { .. }
+        | Step::Copy { .. }
+        | Step::Collective { .. } => Vec::new(),
     }
 }
 
@@ -119,23 +123,8 @@ pub fn visit_mut(step: &mut Step, f: &mut dyn FnMut(&mut Array)) {
 }
 
 fn list(plan: &mut Plan, uses: &mut [usize], steps: &mut Vec<Step>) {
-    for step in &mut *steps {
-        match step {
-            Step::Cond { then, otherwise, .. } => {
-                list(plan, uses, then);
-                list(plan, uses, otherwise);
-            }
-            Step::While { test, body, .. } => {
-                list(plan, uses, test);
-                list(plan, uses, body);
-            }
-            Step::Loop { body, .. } => list(plan, uses, body),
-            Step::Launch { .. }
-            | Step::Host { .. }
-            | Step::Call { .. }
-            | Step::Copy { .. }
-            | Step::Collective { .. } => {}
-        }
+    for inner in steps.iter_mut().flat_map(inner_lists) {
+        list(plan, uses, inner);
     }
     let mut place = 0;
     while place < steps.len() {

@@ -7,6 +7,7 @@
 //!   in flight or wait for their use: the memory of a rank is bounded.
 //! - *Not changed*: the order of all other steps, and what is computed.
 
+use crate::forward::inner_lists;
 use crate::order::dependences;
 use crate::planner::{Array, Plan, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,24 +35,8 @@ pub fn overlap(plan: &mut Plan) {
 }
 
 fn list(plan: &Plan, mut steps: Vec<Step>) -> Vec<Step> {
-    let inner = |steps: &mut Vec<Step>| *steps = list(plan, std::mem::take(steps));
-    for step in &mut steps {
-        match step {
-            Step::Cond { then, otherwise, .. } => {
-                inner(then);
-                inner(otherwise);
-            }
-            Step::While { test, body, .. } => {
-                inner(test);
-                inner(body);
-            }
-            Step::Loop { body, .. } => inner(body),
-            Step::Launch { .. }
-            | Step::Host { .. }
-            | Step::Call { .. }
-            | Step::Copy { .. }
-            | Step::Collective { .. } => {}
-        }
+    for inner in steps.iter_mut().flat_map(inner_lists) {
+        *inner = list(plan, std::mem::take(inner));
     }
     if !steps.iter().any(|step| matches!(step, Step::Collective { .. })) {
         return steps;

@@ -15,7 +15,7 @@
 //! stay on one queue. A list is changed only where the result is predicted to be shorter by
 //! [`GAIN`].
 
-use crate::forward::visit;
+use crate::forward::{inner_lists, visit};
 use crate::order::{dependences, is_plain};
 use crate::overlap::has_collectives;
 use crate::planner::{Plan, Step};
@@ -85,27 +85,9 @@ struct Spread<'a> {
 
 impl Spread<'_> {
     fn list(&mut self, steps: Vec<Step>) -> Vec<Step> {
-        let inner = |spread: &mut Self, list: &mut Vec<Step>| {
-            *list = spread.list(std::mem::take(list));
-        };
         let mut steps = steps;
-        for step in &mut steps {
-            match step {
-                Step::Cond { then, otherwise, .. } => {
-                    inner(self, then);
-                    inner(self, otherwise);
-                }
-                Step::While { test, body, .. } => {
-                    inner(self, test);
-                    inner(self, body);
-                }
-                Step::Loop { body, .. } => inner(self, body),
-                Step::Launch { .. }
-                | Step::Host { .. }
-                | Step::Call { .. }
-                | Step::Copy { .. }
-                | Step::Collective { .. } => {}
-            }
+        for inner in steps.iter_mut().flat_map(inner_lists) {
+            *inner = self.list(std::mem::take(inner));
         }
         let Some(found) = self.schedule(&steps) else { return steps };
         let mut left: Vec<Option<Step>> = steps.into_iter().map(Some).collect();

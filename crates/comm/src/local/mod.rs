@@ -4,6 +4,7 @@ mod job;
 
 use crate::cursor::Random;
 use crate::piece::checksum;
+use crate::transport::check_group;
 use crate::{Call, GroupId, Header, Order, Piece, Progress, Request, Token, Transport, Waiting};
 use crate::{Kind, Memory, desync};
 use job::{Job, Work};
@@ -193,13 +194,7 @@ impl Transport for Local {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<GroupId, Diagnostic> {
-        let apart =
-            ranks.iter().enumerate().all(|(i, r)| *r < self.ranks && !ranks[..i].contains(r));
-        if ranks.is_empty() || !apart {
-            let text = format!("expected ranks of {}, each once, got {ranks:?}", self.ranks);
-            let help = "give the ranks along some axes of a mesh";
-            return Err(Diagnostic::new(Code::E_ARGUMENT, text).help(help));
-        }
+        check_group(ranks, self.ranks)?;
         let mut state = self.state();
         let known = state.groups.iter().position(|g| *g.members == *ranks);
         let at = known.unwrap_or_else(|| {

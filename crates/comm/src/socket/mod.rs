@@ -31,6 +31,7 @@ pub use fault::{Fault, What};
 pub use segment::create;
 pub use session::{Options, Session};
 
+use crate::transport::check_group;
 use crate::{GroupId, Memory, Progress, Request, Token, Transport, Waiting};
 use in_flight::InFlight;
 use std::ops::Range;
@@ -81,13 +82,7 @@ impl Transport for Socket {
     }
 
     fn group(&self, ranks: &[usize]) -> Result<GroupId, Diagnostic> {
-        let apart =
-            ranks.iter().enumerate().all(|(i, r)| *r < self.ranks && !ranks[..i].contains(r));
-        if ranks.is_empty() || !apart {
-            let text = format!("expected ranks of {}, each once, got {ranks:?}", self.ranks);
-            let help = "give the ranks along some axes of a mesh";
-            return Err(Diagnostic::new(Code::E_ARGUMENT, text).help(help));
-        }
+        check_group(ranks, self.ranks)?;
         let each = self.ranks.div_ceil(self.session.world()).max(1);
         let mut hasher = StableHasher::new();
         hasher.write_u64(self.ranks as u64);
